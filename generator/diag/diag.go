@@ -1,0 +1,91 @@
+// Package diag holds what the generator has to say about an outbox.yaml: findings as data, each with a
+// position and the id of the rule that made it, and the printers that show them.
+package diag
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Pos is a place in a source file. Line and Column count from 1, columns in code points. The zero Pos
+// means that there is no such place, for example because a key is absent.
+type Pos struct {
+	File   string
+	Line   int
+	Column int
+}
+
+// IsValid reports whether p names a place.
+func (p Pos) IsValid() bool { return p.Line > 0 }
+
+// String returns "file:line:column".
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// Severity says whether a finding stops the generator.
+type Severity string
+
+// The severities. An error stops the generator, a warning does not.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// Diagnostic is one finding.
+type Diagnostic struct {
+	Pos      Pos
+	Rule     Rule
+	Message  string // one line, lower case, no full stop, user text quoted
+	Severity Severity
+}
+
+// String returns the finding as the text printer shows it: "file:line:column: message [rule]". Control
+// characters are escaped, so that it is safe to write it to a terminal.
+func (d Diagnostic) String() string {
+	return fmt.Sprintf("%s: %s [%s]", printable(d.Pos.String()), printable(d.Message), d.Rule)
+}
+
+// List is a set of findings. It is an error, whose text has a finding a line; use Err to turn it into
+// one, because a nil List in an error is not a nil error.
+type List []Diagnostic
+
+// Error returns the findings in the form of the text printer, a line each, without a final newline.
+func (l List) Error() string {
+	lines := make([]string, len(l))
+	for i, d := range l {
+		lines[i] = d.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Err returns l, or nil when l holds no finding of severity Error.
+func (l List) Err() error {
+	if !l.HasErrors() {
+		return nil
+	}
+	return l
+}
+
+// HasErrors reports whether l holds a finding of severity Error.
+func (l List) HasErrors() bool {
+	return slices.ContainsFunc(l, func(d Diagnostic) bool { return d.Severity == Error })
+}
+
+// Sort orders l by file, line and column in place. Findings of one place keep their order.
+func (l List) Sort() {
+	slices.SortStableFunc(l, func(a, b Diagnostic) int {
+		return cmp.Or(
+			cmp.Compare(a.Pos.File, b.Pos.File),
+			cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(a.Pos.Column, b.Pos.Column),
+		)
+	})
+}
+
+// Merge returns the findings of all lists, sorted.
+func Merge(lists ...List) List {
+	all := slices.Concat(lists...)
+	all.Sort()
+	return all
+}

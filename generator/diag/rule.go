@@ -1,0 +1,161 @@
+package diag
+
+import "slices"
+
+// Rule is the stable id of a check. It is part of the tool's interface: scripts and editors match it.
+type Rule string
+
+// Rules about the YAML itself.
+const (
+	YAMLSyntax   Rule = "yaml-syntax"
+	YAMLEncoding Rule = "yaml-encoding"
+	YAMLTooLarge Rule = "yaml-too-large"
+	YAMLTooDeep  Rule = "yaml-too-deep"
+	YAMLAnchor   Rule = "yaml-anchor"
+	YAMLAlias    Rule = "yaml-alias"
+	YAMLMergeKey Rule = "yaml-merge-key"
+	YAMLTag      Rule = "yaml-tag"
+	YAMLDocument Rule = "yaml-document"
+)
+
+// Rules about keys and the shape of their values.
+const (
+	UnknownVersion Rule = "unknown-version"
+	UnknownKey     Rule = "unknown-key"
+	DuplicateKey   Rule = "duplicate-key"
+	WrongType      Rule = "wrong-type"
+	MissingKey     Rule = "missing-key"
+	UnknownValue   Rule = "unknown-value"
+	EmptySection   Rule = "empty-section"
+)
+
+// Rules about names.
+const (
+	BadName       Rule = "bad-name"
+	BadGoName     Rule = "bad-go-name"
+	NameCollision Rule = "name-collision"
+)
+
+// Rules about types and fields.
+const (
+	UnknownType       Rule = "unknown-type"
+	BadType           Rule = "bad-type"
+	RecursiveType     Rule = "recursive-type"
+	EnumEmpty         Rule = "enum-empty"
+	EnumDuplicate     Rule = "enum-duplicate"
+	EnumBadValue      Rule = "enum-bad-value"
+	AttributeType     Rule = "attribute-type"
+	AttributeBounds   Rule = "attribute-bounds"
+	AttributeConflict Rule = "attribute-conflict"
+	PatternInvalid    Rule = "pattern-invalid"
+)
+
+// Rules about tenants, keys and entities.
+const (
+	TenantUnknownField    Rule = "tenant-unknown-field"
+	TenantNotUUID         Rule = "tenant-not-uuid"
+	TemplateSyntax        Rule = "template-syntax"
+	DedupeUnknownField    Rule = "dedupe-unknown-field"
+	DedupeOptionalField   Rule = "dedupe-optional-field"
+	DedupeFieldType       Rule = "dedupe-field-type"
+	DedupeSensitive       Rule = "dedupe-sensitive-field"
+	DedupeNotInjective    Rule = "dedupe-not-injective"
+	DedupeTenantPrefix    Rule = "dedupe-tenant-prefix"
+	PartitionUnknownField Rule = "partition-unknown-field"
+	PartitionOptional     Rule = "partition-optional-field"
+	PartitionFieldType    Rule = "partition-field-type"
+	PartitionSensitive    Rule = "partition-sensitive-field"
+	PartitionNotInjective Rule = "partition-not-injective"
+	EntityUnknownField    Rule = "entity-unknown-field"
+	EntityOptionalField   Rule = "entity-optional-field"
+	EntityFieldType       Rule = "entity-field-type"
+	EntitySensitive       Rule = "entity-sensitive-field"
+	EntityNotInjective    Rule = "entity-not-injective"
+	EntityVersionType     Rule = "entity-version-type"
+)
+
+// Rules about policies, versions and listeners.
+const (
+	RetryBounds            Rule = "retry-bounds"
+	LeaseBounds            Rule = "lease-bounds"
+	RetentionBounds        Rule = "retention-bounds"
+	VersionBounds          Rule = "version-bounds"
+	DeliveryUnsupported    Rule = "delivery-unsupported"
+	ListenerUnknownTopic   Rule = "listener-unknown-topic"
+	ListenerQueueTopic     Rule = "listener-queue-topic"
+	ListenerDuplicateTopic Rule = "listener-duplicate-topic"
+)
+
+// RuleInfo describes a rule in a line of documentation.
+type RuleInfo struct {
+	ID      Rule
+	Summary string
+}
+
+var rules = []RuleInfo{
+	{YAMLSyntax, "The file is valid YAML."},
+	{YAMLEncoding, "The file is UTF-8 without NUL and other control characters."},
+	{YAMLTooLarge, "The file has at most 1 MiB."},
+	{YAMLTooDeep, "Mappings and lists nest at most 32 deep."},
+	{YAMLAnchor, "Anchors (&name) are refused: repeat the value, or move it into types or defaults."},
+	{YAMLAlias, "Aliases (*name) are refused: repeat the value, or move it into types or defaults."},
+	{YAMLMergeKey, "Merge keys (<<) are refused."},
+	{YAMLTag, "Tags (!name, !!str) are refused: quote a value to make it text."},
+	{YAMLDocument, "A file holds one document."},
+
+	{UnknownVersion, "The file's version is one that this outboxgen reads."},
+	{UnknownKey, "Every key is known where it stands."},
+	{DuplicateKey, "A key stands once in its mapping."},
+	{WrongType, "A value has the type that its key wants."},
+	{MissingKey, "Required keys are there."},
+	{UnknownValue, "A key with a closed set of values has one of them."},
+	{EmptySection, "Namespaces, topics, fields and a listener's topics are not empty."},
+
+	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$; a package is no Go keyword, a schema no SQL reserved word."},
+	{BadGoName, "A go override is an exported Go identifier of letters and digits."},
+	{NameCollision, "Names stay distinct after Go and SQL casing, with everything that is generated from them."},
+
+	{UnknownType, "A field's type is built in or declared under types."},
+	{BadType, "A field's type follows the grammar: T, []T, map[string]T, with an optional trailing ?."},
+	{RecursiveType, "A shared type does not contain itself, directly or through others."},
+	{EnumEmpty, "An enum has at least one value."},
+	{EnumDuplicate, "The values of an enum are distinct."},
+	{EnumBadValue, "An enum value starts with a letter or digit and holds letters, digits, '_', '-' and '.' only."},
+	{AttributeType, "A field attribute applies to the type of its field."},
+	{AttributeBounds, "The bounds of a field fit its type, and the lower one is not above the upper one."},
+	{AttributeConflict, "The attributes of a field or type do not contradict one another."},
+	{PatternInvalid, "A pattern is a regular expression of Go's regexp package (RE2)."},
+
+	{TenantUnknownField, "The tenant is a field of the payload."},
+	{TenantNotUUID, "The tenant is a required field of type uuid."},
+	{TemplateSyntax, "A key template is made of printable ASCII and {field}, in segments separated by '/'."},
+	{DedupeUnknownField, "A dedupe_key names fields of the payload."},
+	{DedupeOptionalField, "A dedupe_key is made of required fields."},
+	{DedupeFieldType, "A dedupe_key is made of uuid, string, int32, int64, date and enum fields."},
+	{DedupeSensitive, "A dedupe_key holds no sensitive field: keys appear in logs and in the CLI."},
+	{DedupeNotInjective, "A dedupe_key never renders two tuples of fields alike: '/' between placeholders, at least one of them."},
+	{DedupeTenantPrefix, "With a tenant, the dedupe_key starts with {<tenant field>}/."},
+	{PartitionUnknownField, "A partition_key names fields of the payload."},
+	{PartitionOptional, "A partition_key is made of required fields."},
+	{PartitionFieldType, "A partition_key is made of uuid, string, int32, int64, date and enum fields."},
+	{PartitionSensitive, "A partition_key holds no sensitive field: keys appear in logs and in the CLI."},
+	{PartitionNotInjective, "A partition_key never renders two tuples of fields alike: '/' between placeholders, at least one of them."},
+	{EntityUnknownField, "An entity names fields of the payload."},
+	{EntityOptionalField, "An entity is made of required fields."},
+	{EntityFieldType, "An entity id is made of uuid, string, int32, int64, date and enum fields."},
+	{EntitySensitive, "An entity holds no sensitive field: entities appear in logs and in the CLI."},
+	{EntityNotInjective, "An entity id never renders two tuples of fields alike: '/' between placeholders, at least one of them."},
+	{EntityVersionType, "An entity version is a field of type int32 or int64."},
+
+	{RetryBounds, "max_attempts is 1 to 1000, base_delay at least 1ms and at most max_delay, max_delay at most 720h."},
+	{LeaseBounds, "A lease is 1s to 24h."},
+	{RetentionBounds, "retention.delivered, the dedupe window, exceeds the longest retry horizon, or is 0s without a dedupe_key; retention.dead is at least as long."},
+	{VersionBounds, "A payload version is 1 to 2147483647."},
+	{DeliveryUnsupported, "The delivery of a topic is one that this outboxgen can generate."},
+	{ListenerUnknownTopic, "A listener names declared topics."},
+	{ListenerQueueTopic, "A listener reads topics with delivery log."},
+	{ListenerDuplicateTopic, "A listener names a topic once."},
+}
+
+// Rules returns every rule with its description, in the order of the documentation.
+func Rules() []RuleInfo { return slices.Clone(rules) }

@@ -1,0 +1,257 @@
+package emit
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// addPatterns declares the compiled patterns of fields.
+func (e *emitter) addPatterns(g *jen.Group, owner string, fields []*model.Field) {
+	for _, f := range fields {
+		if f.Pattern == "" {
+			continue
+		}
+		addComment(g, e.patterns[f]+" is the pattern of "+owner+"."+f.GoName+".")
+		g.Var().Id(e.patterns[f]).Op("=").Qual(regexpPath, "MustCompile").Call(rawString(f.Pattern))
+		g.Line()
+	}
+}
+
+// rawString writes a pattern as people do, in backquotes where Go allows it.
+func rawString(text string) jen.Code {
+	if strconv.CanBackquote(text) {
+		return jen.Id("`" + text + "`")
+	}
+	return jen.Lit(text)
+}
+
+// addValidate declares the Validate method of a struct: one call of outbox.Check with a check for each
+// rule that its fields have.
+func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields []*model.Field) {
+	var checks []jen.Code
+	for _, f := range fields {
+		checks = append(checks, e.fieldChecks(self, f)...)
+	}
+	if len(checks) == 0 {
+		addComment(g, "Validate returns nil: no field of "+name+" has a rule.")
+		g.Func().Params(jen.Id(name)).Id("Validate").Params().Error().Block(jen.Return(jen.Nil()))
+		g.Line()
+		return
+	}
+	addComment(g, "Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.")
+	g.Func().Params(jen.Id(self).Id(name)).Id("Validate").Params().Error().Block(
+		jen.Return(jen.Qual(outboxPath, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
+	)
+	g.Line()
+}
+
+// callLines renders the arguments of a call a line each, after those in head, which stay on its line.
+func callLines(head ...string) jen.Options {
+	open := "("
+	if len(head) > 0 {
+		open += strings.Join(head, ", ") + ","
+	}
+	return jen.Options{Open: open, Close: ")", Separator: ",", Multi: true}
+}
+
+// fieldChecks returns the checks of one field. Those of an optional value that is behind a pointer are
+// wrapped in one outbox.Optional.
+func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
+	if !f.Optional || !isPointer(f) {
+		return e.valueChecks(f, jen.Lit(f.Name), jen.Id(self).Dot(f.GoName))
+	}
+	member := []jen.Code{jen.Lit(f.Name), jen.Id(self).Dot(f.GoName)}
+	if !hasBounds(f) {
+		check := elementCheck(f.Type, true)
+		if check == nil {
+			return nil
+		}
+		return []jen.Code{jen.Qual(outboxPath, "Optional").Call(append(member, check)...)}
+	}
+	inner := e.valueChecks(f, jen.Id("field"), jen.Id("value"))
+	result := inner[0]
+	if len(inner) > 1 {
+		result = jen.Qual(outboxPath, "All").Custom(callLines(), inner...)
+	}
+	params := []jen.Code{jen.Id("field").String(), jen.Id("value").Add(goType(f.Type))}
+	if f.Type.Kind == model.String {
+		params = []jen.Code{jen.List(jen.Id("field"), jen.Id("value")).String()}
+	}
+	check := jen.Func().Params(params...).Qual(outboxPath, "FieldErrors").Block(
+		jen.Return(result),
+	)
+	return []jen.Code{jen.Qual(outboxPath, "Optional").Call(append(member, check)...)}
+}
+
+func hasBounds(f *model.Field) bool {
+	return f.Min != nil || f.Max != nil || f.MinLen != nil || f.MaxLen != nil || f.Pattern != ""
+}
+
+// valueChecks returns the checks of a value that is there: what its type demands, then its bounds.
+func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen.Code {
+	var checks []jen.Code
+	call := func(name string, args ...jen.Code) *jen.Statement {
+		return jen.Qual(outboxPath, name).Call(append([]jen.Code{field.Clone()}, args...)...)
+	}
+	add := func(name string, args ...jen.Code) { checks = append(checks, call(name, args...)) }
+
+	if check := typeCheck(f.Type, field, value); check != nil {
+		if f.Optional && f.Type.Kind == model.JSON {
+			check = ifAny(value, check)
+		}
+		checks = append(checks, check)
+	}
+	unit, isLength := lengthUnits[f.Type.Kind]
+	if f.MinLen != nil {
+		switch {
+		case !isLength:
+			add("MinLen", value.Clone(), jen.Lit(*f.MinLen))
+		case f.Optional:
+			checks = append(checks, ifAny(value, call("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))))
+		default:
+			add("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))
+		}
+	}
+	if f.MaxLen != nil {
+		if isLength {
+			add("Max"+unit, jen.Len(value.Clone()), jen.Lit(*f.MaxLen))
+		} else {
+			add("MaxLen", value.Clone(), jen.Lit(*f.MaxLen))
+		}
+	}
+	if f.Pattern != "" {
+		add("Match", value.Clone(), jen.Id(e.patterns[f]))
+	}
+	if f.Min != nil {
+		add("Min", value.Clone(), bound(f.Type.Kind, f.Min))
+	}
+	if f.Max != nil {
+		add("Max", value.Clone(), bound(f.Type.Kind, f.Max))
+	}
+	return checks
+}
+
+// lengthUnits maps the kinds whose length is len(v) to the suffix of their checks; a string counts runes.
+var lengthUnits = map[model.Kind]string{
+	model.Bytes: "Bytes", model.JSON: "Bytes", model.List: "Items", model.Map: "Items",
+}
+
+func ifAny(value *jen.Statement, check jen.Code) *jen.Statement {
+	return jen.Qual(outboxPath, "IfAny").Call(jen.Len(value.Clone()), check)
+}
+
+// typeCheck returns the check that the type of a value demands, nil when every value will do.
+func typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen.Statement {
+	args := []jen.Code{field.Clone(), value.Clone()}
+	switch ref.Kind {
+	case model.List:
+		check := elementCheck(*ref.Elem, true)
+		if check == nil {
+			return nil
+		}
+		return jen.Qual(outboxPath, "Each").Call(append(args, check)...)
+	case model.Map:
+		return jen.Qual(outboxPath, "EachValue").Call(append(args, valueOrAny(*ref.Elem))...)
+	}
+	if name := checkName(ref.Kind); name != "" {
+		return jen.Qual(outboxPath, name).Call(args...)
+	}
+	return nil
+}
+
+// elementCheck returns the check of a type as a function, nil when every value will do. The outermost
+// one has its type inferred; inside EachIn it must be said.
+func elementCheck(ref model.TypeRef, inferred bool) *jen.Statement {
+	switch ref.Kind {
+	case model.List:
+		check := elementCheck(*ref.Elem, false)
+		if check == nil {
+			return nil
+		}
+		return jen.Qual(outboxPath, "EachIn").Call(check)
+	case model.Map:
+		check := elementCheck(*ref.Elem, false)
+		if check == nil {
+			check = jen.Qual(outboxPath, "AnyValue").Types(goType(*ref.Elem))
+		}
+		return jen.Qual(outboxPath, "EachValueIn").Call(check)
+	}
+	name := checkName(ref.Kind)
+	if name == "" {
+		return nil
+	}
+	check := jen.Qual(outboxPath, name)
+	if name == "Valid" && !inferred {
+		check.Types(goType(ref))
+	}
+	return check
+}
+
+func valueOrAny(ref model.TypeRef) *jen.Statement {
+	if check := elementCheck(ref, true); check != nil {
+		return check
+	}
+	return jen.Qual(outboxPath, "AnyValue")
+}
+
+// checkName is the check that values of a scalar or shared type need, "" for none.
+func checkName(kind model.Kind) string {
+	switch kind {
+	case model.String:
+		return "Text"
+	case model.Float64:
+		return "Finite"
+	case model.Timestamp:
+		return "Instant"
+	case model.JSON:
+		return "JSON"
+	case model.Date, model.Named:
+		return "Valid"
+	}
+	return ""
+}
+
+// bound writes a bound as an untyped constant, a duration as people do.
+func bound(kind model.Kind, v any) jen.Code {
+	switch v := v.(type) {
+	case int64:
+		if kind == model.Duration {
+			return duration(time.Duration(v))
+		}
+		return jen.Id(strconv.FormatInt(v, 10))
+	case float64:
+		return jen.Id(strconv.FormatFloat(v, 'g', -1, 64))
+	}
+	return jen.Lit(v)
+}
+
+// duration writes d in the largest unit that divides it: 30 * time.Second.
+func duration(d time.Duration) *jen.Statement {
+	if d == 0 {
+		return jen.Lit(0)
+	}
+	for _, unit := range []struct {
+		name string
+		size time.Duration
+	}{
+		{"Hour", time.Hour}, {"Minute", time.Minute}, {"Second", time.Second},
+		{"Millisecond", time.Millisecond}, {"Microsecond", time.Microsecond},
+	} {
+		if d%unit.size == 0 {
+			return times(int64(d/unit.size), unit.name)
+		}
+	}
+	return times(int64(d), "Nanosecond")
+}
+
+func times(n int64, unit string) *jen.Statement {
+	if n == 1 {
+		return jen.Qual(timePath, unit)
+	}
+	return jen.Id(strconv.FormatInt(n, 10)).Op("*").Qual(timePath, unit)
+}

@@ -1,0 +1,197 @@
+// Package emit renders a Model as Go files. It decides nothing about the YAML: the model is valid and
+// holds every name. All Go is built with jennifer, except the stubs that a person will own, which are
+// templates.
+package emit
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// File is one rendered file, named relative to the output folder.
+type File struct {
+	Name    string
+	Content []byte
+	// Stub is set for a file that a person owns: it is written once and never touched again.
+	Stub *Stub
+}
+
+// Stub says what hand-written code a stub stands in for.
+type Stub struct {
+	Receiver string // the type: MiniChatHandler
+	Method   string // the method on it; "" when the stub declares the type itself
+	OptOut   string // a type embeds this one to do without methods: UnimplementedMiniChatHandlers
+}
+
+// Options say what to render besides the generated files.
+type Options struct {
+	Stubs bool // the handler stubs too
+}
+
+// Files renders every file of m, sorted by name. The bytes depend on m alone.
+func Files(m *model.Model, o Options) ([]File, error) {
+	e := &emitter{model: m, sensitive: sensitiveTypes(m), patterns: patternNames(m)}
+	files, err := renderAll(e.jobs(o))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return files, nil
+}
+
+// emitter holds what is computed once and then only read, by several goroutines.
+type emitter struct {
+	model     *model.Model
+	sensitive map[*model.Type]bool    // shared structs that hold a sensitive value
+	patterns  map[*model.Field]string // variable of a field's compiled pattern
+}
+
+// job renders one file.
+type job struct {
+	name   string
+	stub   *Stub
+	render func() ([]byte, error)
+}
+
+func (e *emitter) jobs(o Options) []job {
+	var jobs []job
+	if len(e.model.Types) > 0 {
+		jobs = append(jobs, job{name: sharedTypesFile, render: e.sharedTypes})
+	}
+	stubNames := newStubNames()
+	for _, ns := range e.model.Namespaces {
+		for _, t := range ns.Topics {
+			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
+		}
+		queue := ns.QueueTopics()
+		if len(queue) == 0 {
+			continue
+		}
+		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns, queue) }})
+		if !o.Stubs {
+			continue
+		}
+		jobs = append(jobs, job{
+			name:   stubNames.handlers(ns),
+			stub:   &Stub{Receiver: handlerName(ns), OptOut: unimplementedName(ns)},
+			render: func() ([]byte, error) { return e.handlersStub(ns) },
+		})
+		for _, t := range queue {
+			jobs = append(jobs, job{
+				name:   stubNames.handle(t),
+				stub:   &Stub{Receiver: handlerName(ns), Method: handleName(t), OptOut: unimplementedName(ns)},
+				render: func() ([]byte, error) { return e.handleStub(t) },
+			})
+		}
+	}
+	return jobs
+}
+
+// renderAll runs the jobs on all processors and keeps their order.
+func renderAll(jobs []job) ([]File, error) {
+	files := make([]File, len(jobs))
+	errs := make([]error, len(jobs))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
+		workers.Go(func() {
+			for i := range next {
+				files[i] = File{Name: jobs[i].name, Stub: jobs[i].stub}
+				files[i].Content, errs[i] = jobs[i].render()
+			}
+		})
+	}
+	for i := range jobs {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("render %s: %w", jobs[i].name, err)
+		}
+	}
+	return files, nil
+}
+
+// sensitiveTypes finds the shared structs that hold a sensitive value, in a field of their own or in a
+// type they are made of. Types are not recursive.
+func sensitiveTypes(m *model.Model) map[*model.Type]bool {
+	found := make(map[*model.Type]bool, len(m.Types))
+	var visit func(t *model.Type) bool
+	visit = func(t *model.Type) bool {
+		if known, ok := found[t]; ok {
+			return known
+		}
+		found[t] = slices.ContainsFunc(t.Fields, func(f *model.Field) bool {
+			inner := namedType(f.Type)
+			return f.Sensitive || inner != nil && visit(inner)
+		})
+		return found[t]
+	}
+	for _, t := range m.Types {
+		visit(t)
+	}
+	return found
+}
+
+// isSensitive reports whether a struct of these fields holds a sensitive value at any depth.
+func (e *emitter) isSensitive(fields []*model.Field) bool {
+	return slices.ContainsFunc(fields, func(f *model.Field) bool {
+		return f.Sensitive || e.sensitive[namedType(f.Type)]
+	})
+}
+
+// namedType returns the shared type that ref is, or is a list or map of; nil when there is none.
+func namedType(ref model.TypeRef) *model.Type {
+	for ref.Elem != nil {
+		ref = *ref.Elem
+	}
+	return ref.Type
+}
+
+// patternNames gives each field with a pattern the name of a package-level variable. Names joined from
+// two may coincide ("AB"+"C", "A"+"BC"), so a later one gets a number.
+func patternNames(m *model.Model) map[*model.Field]string {
+	names := make(map[*model.Field]string)
+	taken := make(map[string]bool)
+	add := func(owner string, fields []*model.Field) {
+		for _, f := range fields {
+			if f.Pattern == "" {
+				continue
+			}
+			name := lowerFirst(owner) + f.GoName + "Pattern"
+			for n := 2; taken[name]; n++ {
+				name = fmt.Sprintf("%s%sPattern%d", lowerFirst(owner), f.GoName, n)
+			}
+			taken[name] = true
+			names[f] = name
+		}
+	}
+	for _, t := range m.Types {
+		add(t.GoName, t.Fields)
+	}
+	for _, ns := range m.Namespaces {
+		for _, t := range ns.Topics {
+			add(t.GoName, t.Fields)
+		}
+	}
+	return names
+}
+
+// lowerFirst unexports a Go name: "SKUAdded" becomes "skuAdded", "URL" becomes "url".
+func lowerFirst(name string) string {
+	upper := 0
+	for upper < len(name) && 'A' <= name[upper] && name[upper] <= 'Z' {
+		upper++
+	}
+	if upper > 1 && upper < len(name) && 'a' <= name[upper] && name[upper] <= 'z' {
+		upper-- // the last capital starts the next word
+	}
+	return strings.ToLower(name[:upper]) + name[upper:]
+}

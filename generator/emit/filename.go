@@ -1,0 +1,116 @@
+package emit
+
+import (
+	"strings"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// Suffix ends the name of every generated file that is not a stub.
+const Suffix = ".outbox.go"
+
+// sharedTypesFile holds the shared types. No namespace can have this name: YAML names have no hyphen.
+const sharedTypesFile = "shared-types" + Suffix
+
+func namespaceFile(ns *model.Namespace) string { return safeBase(ns.Name) + Suffix }
+
+func topicFile(t *model.Topic) string { return safeBase(t.Namespace.Name) + "." + t.Name + Suffix }
+
+// safeBase returns what a generated file's name starts with. Where name would make go build take the
+// file for one of a single platform, or Windows for a device, it gets a "-ns" that no YAML name can end
+// with, so that no two namespaces share a file.
+func safeBase(name string) string {
+	if isPlatform(name) || isDevice(name) {
+		return name + "-ns"
+	}
+	return name
+}
+
+// isPlatform reports whether go build leaves out name.go, or name.x.go, on some platforms: the rule of
+// go/build for _GOOS, _GOARCH and a _test after them.
+func isPlatform(name string) bool {
+	parts := strings.Split(name, "_")
+	if last := len(parts) - 1; parts[last] == "test" {
+		parts = parts[:last]
+	}
+	return len(parts) > 1 && platforms[parts[len(parts)-1]]
+}
+
+// platforms are the GOOS and GOARCH values that go/build knows, past and future ones included. Source:
+// internal/syslist of Go 1.26.
+var platforms = set("aix android darwin dragonfly freebsd hurd illumos ios js linux nacl netbsd openbsd plan9 solaris " +
+	"wasip1 windows zos 386 amd64 amd64p32 arm armbe arm64 arm64be loong64 mips mipsle mips64 mips64le mips64p32 " +
+	"mips64p32le ppc ppc64 ppc64le riscv riscv64 s390 s390x sparc sparc64 wasm")
+
+// isDevice reports whether Windows takes name, with any extension, for a device. The go command refuses
+// modules with such files.
+func isDevice(name string) bool { return devices[name] }
+
+var devices = set("con prn aux nul com0 com1 com2 com3 com4 com5 com6 com7 com8 com9 " +
+	"lpt0 lpt1 lpt2 lpt3 lpt4 lpt5 lpt6 lpt7 lpt8 lpt9")
+
+func set(words string) map[string]bool {
+	members := make(map[string]bool)
+	for word := range strings.FieldsSeq(words) {
+		members[word] = true
+	}
+	return members
+}
+
+// stubNames gives stubs their file names, each once. A stub is named after its topic or namespace; one
+// whose name would be taken for a test or for one platform, or is given to another stub already, gets
+// more words.
+type stubNames struct{ taken map[string]bool }
+
+func newStubNames() stubNames { return stubNames{taken: make(map[string]bool)} }
+
+func (s stubNames) handlers(ns *model.Namespace) string {
+	return s.take(ns.Name+"_handlers", ns.Name+"_handlers_ns")
+}
+
+func (s stubNames) handle(t *model.Topic) string {
+	name := t.Name
+	if strings.ReplaceAll(name, "_", "") != strings.ToLower(t.GoName) { // a go: override
+		name = snake(t.GoName)
+	}
+	return s.take("handle_"+name, "handle_"+name+"_topic", "handle_"+t.Namespace.Name+"_"+name+"_topic")
+}
+
+// take returns the first candidate that is free and harmless; the last one is made so by underscores.
+func (s stubNames) take(candidates ...string) string {
+	for _, base := range candidates {
+		if s.usable(base) {
+			return s.use(base)
+		}
+	}
+	base := candidates[len(candidates)-1]
+	for !s.usable(base) {
+		base += "_"
+	}
+	return s.use(base)
+}
+
+func (s stubNames) usable(base string) bool {
+	return !s.taken[base] && !isPlatform(base) && !strings.HasSuffix(base, "_test")
+}
+
+func (s stubNames) use(base string) string {
+	s.taken[base] = true
+	return base + ".go"
+}
+
+// snake turns a Go name into the words of a file name: "TurnFinalized" into "turn_finalized", "URLSeen"
+// into "url_seen".
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if isUpper(r) && i > 0 && (!isUpper(rune(name[i-1])) || i+1 < len(name) && isLower(rune(name[i+1]))) && name[i-1] != '_' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
+}
+
+func isUpper(r rune) bool { return 'A' <= r && r <= 'Z' }
+func isLower(r rune) bool { return 'a' <= r && r <= 'z' }

@@ -1,0 +1,115 @@
+package emit
+
+import (
+	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// payload names the receiver of payload methods and the parameter that holds a payload.
+const payload = "p"
+
+// addKeys declares the methods that render a payload's keys, as far as the topic has any.
+func addKeys(g *jen.Group, t *model.Topic) {
+	if t.DedupeKey != nil {
+		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty, which enqueue refuses.")
+		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("DedupeKey").Params().String().Block(
+			jen.Return(jen.Id(payload).Dot("dedupeKey").Call().Dot("String").Call()),
+		)
+		g.Line()
+		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("dedupeKey").Params().Qual(outboxPath, "Key").Block(
+			jen.Return(newKey(t.DedupeKey)),
+		)
+		g.Line()
+	}
+	if !hasKeys(t) {
+		return
+	}
+	g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("outboxKeys").Params().Qual(outboxPath, "Keys").Block(
+		jen.Return(jen.Qual(outboxPath, "Keys").Add(members(keyMembers(t)))),
+	)
+	g.Line()
+}
+
+// hasKeys reports whether the events of t have a tenant, a key or an entity.
+func hasKeys(t *model.Topic) bool {
+	return t.Tenant != nil || t.DedupeKey != nil || t.PartitionKey != nil || t.Entity != nil
+}
+
+func keyMembers(t *model.Topic) []member {
+	var list []member
+	if t.Tenant != nil {
+		list = append(list, member{"TenantID", jen.Qual(outboxPath, "Tenant").Call(jen.Id(payload).Dot(t.Tenant.GoName))})
+	}
+	if t.DedupeKey != nil {
+		list = append(list, member{"Dedupe", jen.Id(payload).Dot("dedupeKey").Call()})
+	}
+	if t.PartitionKey != nil {
+		list = append(list, member{"Partition", newKey(t.PartitionKey)})
+	}
+	if t.Entity == nil {
+		return list
+	}
+	list = append(list, member{"EntityType", jen.Lit(t.Entity.Type)})
+	if t.Entity.ID != nil {
+		list = append(list, member{"EntityID", newKey(t.Entity.ID)})
+	}
+	if version := t.Entity.Version; version != nil {
+		value := jen.Id(payload).Dot(version.GoName)
+		if version.Type.Kind == model.Int32 {
+			value = jen.Int64().Parens(value)
+		}
+		list = append(list, member{"EntityVersion", value})
+	}
+	return list
+}
+
+// newKey builds the key of a template: on one line up to two parts, else a line each.
+func newKey(t *model.Template) *jen.Statement {
+	parts := make([]jen.Code, len(t.Segments))
+	for i, s := range t.Segments {
+		parts[i] = keyPart(s)
+	}
+	if len(parts) <= 2 {
+		return jen.Qual(outboxPath, "NewKey").Call(parts...)
+	}
+	return jen.Qual(outboxPath, "NewKey").Custom(callLines(), parts...)
+}
+
+func keyPart(s model.Segment) *jen.Statement {
+	if s.Field == nil {
+		return jen.Qual(outboxPath, "LiteralPart").Call(jen.Lit(s.Prefix))
+	}
+	part := jen.Qual(outboxPath, partName(s.Field.Type.Kind)).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
+	if s.Prefix != "" || s.Suffix != "" {
+		part.Dot("Affix").Call(jen.Lit(s.Prefix), jen.Lit(s.Suffix))
+	}
+	return part
+}
+
+func partName(kind model.Kind) string {
+	switch kind {
+	case model.UUID:
+		return "UUIDPart"
+	case model.Int32, model.Int64:
+		return "IntPart"
+	case model.Date:
+		return "DatePart"
+	}
+	return "StringPart" // strings and enums
+}
+
+// member is one "Name: value" of a composite literal; jennifer's Dict would sort them.
+type member struct {
+	name  string
+	value jen.Code
+}
+
+// members renders {Name: value, ...} in the given order, a line each if there are several.
+func members(list []member) *jen.Statement {
+	items := make([]jen.Code, len(list))
+	for i, m := range list {
+		items[i] = jen.Id(m.name).Op(":").Add(m.value)
+	}
+	return jen.Custom(jen.Options{Open: "{", Close: "}", Separator: ",", Multi: len(items) > 1}, items...)
+}

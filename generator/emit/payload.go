@@ -1,0 +1,109 @@
+package emit
+
+import (
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// addStruct declares the struct name with a member for each field, in the order of the YAML.
+func addStruct(g *jen.Group, name, doc string, fields []*model.Field) {
+	addComment(g, doc)
+	g.Type().Id(name).StructFunc(func(g *jen.Group) {
+		for _, f := range fields {
+			addComment(g, fieldDoc(f.GoName, f.Doc))
+			g.Id(f.GoName).Add(fieldType(f)).Add(jsonTag(f))
+		}
+	})
+	g.Line()
+}
+
+// fieldType is the Go type of a field: a pointer when it is optional, but for types that have a nil.
+func fieldType(f *model.Field) *jen.Statement {
+	if f.Optional && isPointer(f) {
+		return jen.Op("*").Add(goType(f.Type))
+	}
+	return goType(f.Type)
+}
+
+// isPointer reports whether an optional field of this type is a pointer.
+func isPointer(f *model.Field) bool {
+	switch f.Type.Kind {
+	case model.List, model.Map, model.Bytes, model.JSON:
+		return false
+	}
+	return true
+}
+
+// goType is the Go type of a value.
+func goType(ref model.TypeRef) *jen.Statement {
+	switch ref.Kind {
+	case model.UUID:
+		return jen.Qual(uuidPath, "UUID")
+	case model.Timestamp:
+		return jen.Qual(timePath, "Time")
+	case model.Date:
+		return jen.Qual(outboxPath, "Date")
+	case model.Duration:
+		return jen.Qual(timePath, "Duration")
+	case model.Bytes:
+		return jen.Index().Byte()
+	case model.JSON:
+		return jen.Qual(jsonPath, "RawMessage")
+	case model.Named:
+		return jen.Id(ref.Type.GoName)
+	case model.List:
+		return jen.Index().Add(goType(*ref.Elem))
+	case model.Map:
+		return jen.Map(jen.String()).Add(goType(*ref.Elem))
+	}
+	return jen.Id(string(ref.Kind)) // string, bool, int32, int64 and float64 are Go's own names
+}
+
+func jsonTag(f *model.Field) jen.Code {
+	name := f.Name
+	if f.Optional {
+		name += ",omitempty"
+	}
+	return jen.Tag(map[string]string{"json": name})
+}
+
+// addMasking declares the methods that keep sensitive values out of fmt and slog.
+func (e *emitter) addMasking(g *jen.Group, self, name string, fields []*model.Field) {
+	if !e.isSensitive(fields) {
+		return
+	}
+	var masked []string
+	args := []jen.Code{jen.Id("s"), jen.Id(self)}
+	for _, f := range fields {
+		if f.Sensitive {
+			masked = append(masked, f.GoName)
+			args = append(args, jen.Lit(f.GoName))
+		}
+	}
+	what := "the sensitive values inside it masked"
+	if len(masked) > 0 {
+		what = enumerate(masked) + " masked"
+	}
+	addComment(g, "Format writes "+self+" alike for every verb of package fmt, with "+what+".")
+	g.Func().Params(jen.Id(self).Id(name)).Id("Format").Params(jen.Id("s").Qual(fmtPath, "State"), jen.Id("_").Rune()).Block(
+		jen.Qual(outboxPath, "FormatMasked").Call(args...),
+	)
+	g.Line()
+	addComment(g, "LogValue gives package slog what Format writes.")
+	g.Func().Params(jen.Id(self).Id(name)).Id("LogValue").Params().Qual(slogPath, "Value").Block(
+		jen.Return(jen.Qual(slogPath, "StringValue").Call(jen.Qual(fmtPath, "Sprint").Call(jen.Id(self)))),
+	)
+	g.Line()
+}
+
+// enumerate joins names as a sentence does: "A", "A and B", "A, B and C".
+func enumerate(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}

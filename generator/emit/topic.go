@@ -1,0 +1,97 @@
+package emit
+
+import (
+	"strconv"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// topic renders the file of one topic: its identity, its payload and the functions that enqueue it.
+func (e *emitter) topic(t *model.Topic) ([]byte, error) {
+	f := e.newFile("topic " + t.FullName())
+	g := f.Group
+	e.addTopicVar(g, t)
+	addStruct(g, t.GoName, typeDoc(t.GoName, "the payload of "+t.FullName(), t.Doc), t.Fields)
+	e.addPatterns(g, t.GoName, t.Fields)
+	e.addValidate(g, payload, t.GoName, t.FullName(), t.Fields)
+	addKeys(g, t)
+	e.addMasking(g, payload, t.GoName, t.Fields)
+	addEnqueue(g, t)
+	return render(f)
+}
+
+func topicVar(t *model.Topic) string { return t.GoName + "Topic" }
+
+func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
+	list := []member{
+		{"Schema", jen.Lit(e.model.Schema)},
+		{"Namespace", jen.Lit(t.Namespace.Name)},
+		{"Name", jen.Lit(t.Name)},
+		{"Version", jen.Lit(t.Version)},
+	}
+	if !t.Bell {
+		list = append(list, member{"Silent", jen.True()})
+	}
+	list = append(list,
+		member{"Retry", jen.Qual(outboxPath, "Retry").Values(
+			jen.Id("MaxAttempts").Op(":").Lit(t.Retry.MaxAttempts),
+			jen.Id("BaseDelay").Op(":").Add(duration(t.Retry.BaseDelay)),
+			jen.Id("MaxDelay").Op(":").Add(duration(t.Retry.MaxDelay)),
+		)},
+		member{"Lease", duration(t.Lease)},
+		member{"Retention", jen.Qual(outboxPath, "Retention").Values(
+			jen.Id("Delivered").Op(":").Add(duration(t.Retention.Delivered)),
+			jen.Id("Dead").Op(":").Add(duration(t.Retention.Dead)),
+		)},
+	)
+	if hasKeys(t) {
+		list = append(list, member{"Keys", jen.Id(t.GoName).Dot("outboxKeys")})
+	}
+	list = append(list, member{"Validate", jen.Id(t.GoName).Dot("Validate")})
+
+	doc := topicVar(t) + " identifies " + t.FullName() + ", payload version " + strconv.Itoa(t.Version) + "."
+	if !t.Bell {
+		doc += " Its events wake no dispatcher: they wait for the next poll."
+	}
+	addComment(g, doc)
+	g.Var().Id(topicVar(t)).Op("=").Qual(outboxPath, "Topic").Types(jen.Id(t.GoName)).Add(members(list))
+	g.Line()
+}
+
+// addEnqueue declares the three ways to enqueue.
+func addEnqueue(g *jen.Group, t *model.Topic) {
+	one, many, queue := "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName
+	topic := jen.Id(topicVar(t))
+	ctx := jen.Id("ctx").Qual(contextPath, "Context")
+	tx := jen.Id("tx").Qual(pgxPath, "Tx")
+	opts := jen.Id("opts").Op("...").Qual(outboxPath, "EnqueueOption")
+
+	doc := one + " writes one " + t.FullName() + " event with tx: it is delivered if and only if tx commits. "
+	if t.DedupeKey != nil {
+		doc += "If an event with its dedupe key is already there, nothing is written and the receipt has Duplicate set. "
+	}
+	addComment(g, doc+"An error leaves tx usable unless it came from PostgreSQL.")
+	g.Func().Id(one).
+		Params(ctx, tx, jen.Id(payload).Id(t.GoName), opts).
+		Params(jen.Qual(outboxPath, "Receipt"), jen.Error()).
+		Block(jen.Return(topic.Clone().Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload), jen.Id("opts").Op("..."))))
+	g.Line()
+
+	addComment(g, many+" writes one event for each of ps, in one round trip, with the contract of "+one+". Receipts are in the order of ps; an invalid payload refuses them all.")
+	g.Func().Id(many).
+		Params(ctx, tx, jen.Id(payload+"s").Index().Id(t.GoName), opts).
+		Params(jen.Index().Qual(outboxPath, "Receipt"), jen.Error()).
+		Block(jen.Return(topic.Clone().Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"), jen.Id("opts").Op("..."))))
+	g.Line()
+
+	addComment(g, queue+" adds the event to b, which the caller sends in a transaction of its own: no extra round trip. The receipt is filled in when the results of b are read.")
+	g.Func().Id(queue).
+		Params(jen.Id("b").Op("*").Qual(pgxPath, "Batch"), jen.Id(payload).Id(t.GoName), opts).
+		Params(jen.Op("*").Qual(outboxPath, "QueuedReceipt"), jen.Error()).
+		Block(jen.Return(topic.Clone().Dot("Queue").Call(jen.Id("b"), jen.Id(payload), jen.Id("opts").Op("..."))))
+	g.Line()
+}
+
+func quoted(text string) string { return `"` + text + `"` }

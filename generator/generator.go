@@ -1,0 +1,46 @@
+// Package generator turns an outbox.yaml into Go. Generate is pure; Plan compares its files with a folder,
+// and Changes writes what differs, or shows it.
+package generator
+
+import (
+	"github.com/outboxgen/outboxgen/generator/emit"
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// StubMode says which handler stubs Generate adds to the generated files.
+type StubMode string
+
+// The stub modes.
+const (
+	// StubsMissing adds a stub for every handler; Plan drops those that somebody has written already. It
+	// is the zero value's meaning too.
+	StubsMissing StubMode = "missing"
+	// StubsNone adds none.
+	StubsNone StubMode = "none"
+)
+
+// Options say how to generate. The zero value is ready to use.
+type Options struct {
+	// Source is the path of the YAML as findings quote it; generated headers carry its base name.
+	// Default outbox.yaml.
+	Source string
+	// Stubs is StubsMissing by default.
+	Stubs StubMode
+}
+
+// File is one file of the output, named relative to the output folder.
+type File = emit.File
+
+// Generate renders the files of an outbox.yaml, sorted by name. It reads no disk, clock or environment:
+// equal sources give equal bytes. When the source has findings of severity error, they are the error,
+// a diag.List that holds all of them.
+func Generate(source []byte, o Options) ([]File, error) {
+	if o.Source == "" {
+		o.Source = "outbox.yaml"
+	}
+	m, findings := model.Load(source, o.Source)
+	if err := findings.Err(); err != nil {
+		return nil, err
+	}
+	return emit.Files(m, emit.Options{Stubs: o.Stubs != StubsNone})
+}

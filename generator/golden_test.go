@@ -1,0 +1,109 @@
+package generator_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator"
+)
+
+var update = flag.Bool("update", false, "record want/ of every case that generates")
+
+// goldenCases returns the folders of testdata that generate; those with a want/stderr.txt are findings
+// and belong to package model.
+func goldenCases(t *testing.T) []string {
+	t.Helper()
+	sources, err := filepath.Glob("testdata/*/outbox.yaml")
+	require.NoError(t, err)
+	var cases []string
+	for _, source := range sources {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(source), "want", "stderr.txt")); err != nil {
+			cases = append(cases, filepath.Base(filepath.Dir(source)))
+		}
+	}
+	require.NotEmpty(t, cases)
+	return cases
+}
+
+// TestGolden compares what every case generates with its want folder, stubs included.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	for _, name := range goldenCases(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, err := os.ReadFile(filepath.Join("testdata", name, "outbox.yaml"))
+			require.NoError(t, err)
+			files, err := generator.Generate(source, generator.Options{})
+			require.NoError(t, err)
+			want := filepath.Join("testdata", name, "want")
+			if *update {
+				record(t, want, files)
+			}
+			names := make([]string, 0, len(files))
+			for _, f := range files {
+				names = append(names, f.Name)
+				content, err := os.ReadFile(filepath.Join(want, f.Name))
+				require.NoError(t, err)
+				require.Equal(t, string(content), string(f.Content), f.Name)
+			}
+			require.Equal(t, goFiles(t, want), names)
+		})
+	}
+}
+
+func record(t *testing.T, dir string, files []generator.File) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	for _, name := range goFiles(t, dir) {
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+	}
+	for _, f := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Content, 0o644))
+	}
+}
+
+// goFiles returns the Go files of dir, sorted; a test beside goldens is no golden.
+func goFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	names := make([]string, len(paths))
+	for i, path := range paths {
+		names[i] = filepath.Base(path)
+	}
+	return names
+}
+
+// TestGoldensVet builds the goldens and runs go vet over them, by name because ./... passes over testdata.
+func TestGoldensVet(t *testing.T) {
+	t.Parallel()
+	args := []string{"vet"}
+	for _, name := range goldenCases(t) {
+		args = append(args, "./testdata/"+name+"/want")
+	}
+	out, err := exec.Command("go", args...).CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+// TestGoldenFileNames checks that go build takes every golden on every platform, and that no stub is
+// taken for a test.
+func TestGoldenFileNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range goldenCases(t) {
+		dir := filepath.Join("testdata", name, "want")
+		for _, file := range goFiles(t, dir) {
+			require.False(t, strings.HasSuffix(file, "_test.go"), file)
+			for _, ctx := range buildContexts() {
+				match, err := ctx.MatchFile(dir, file)
+				require.NoError(t, err)
+				require.True(t, match, "%s on %s/%s", file, ctx.GOOS, ctx.GOARCH)
+			}
+		}
+	}
+}

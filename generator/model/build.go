@@ -1,0 +1,179 @@
+package model
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+// Load decodes source, an outbox.yaml that positions call name, and builds its Model. The findings are
+// all there are, of every rule, sorted; the Model is nil when one of them is an error.
+func Load(source []byte, name string) (*Model, diag.List) {
+	s, findings := spec.Decode(source, name)
+	m, more := Build(s)
+	all := diag.Merge(findings, more)
+	if all.HasErrors() {
+		return nil, all
+	}
+	return m, all
+}
+
+// Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. A
+// nil Spec, which Decode returns for a file that it could not read, has neither Model nor findings. Build
+// copes with a Spec that Decode had findings about; the Model of one must not be used.
+func Build(s *spec.Spec) (*Model, diag.List) {
+	if s == nil {
+		return nil, nil
+	}
+	b := &builder{
+		Reporter: diag.NewReporter(s.File),
+		model:    &Model{Source: filepath.Base(s.File), Package: s.Package.V, Schema: "outbox"},
+		types:    make(map[string]*Type),
+		enums:    make(map[*Type]bool),
+		topics:   make(map[string]*Topic),
+	}
+	b.goNames = b.newSymbols()
+	if s.Schema.Set() {
+		b.model.Schema = s.Schema.V
+	}
+	b.checkPackage(s.Package)
+	b.checkSchema(s.Schema)
+	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
+	b.sharedTypes(s.Types.Items)
+	for _, n := range s.Namespaces.Items {
+		b.namespace(n)
+	}
+	b.listeners(s.Listeners.Items)
+	b.unsupported(s)
+	findings := b.Findings()
+	if findings.HasErrors() {
+		return nil, findings
+	}
+	return b.model, findings
+}
+
+// builder is one run of Build.
+type builder struct {
+	*diag.Reporter
+	model      *Model
+	defaults   policy
+	types      map[string]*Type // by YAML name
+	typeNames  []string         // built in and shared, for suggestions
+	enums      map[*Type]bool   // the types that have an enum, be it empty or refused
+	topics     map[string]*Topic
+	topicNames []string
+	goNames    *symbols // of the package
+}
+
+// isEnum reports whether t is declared as an enum, whose values may have been refused.
+func (b *builder) isEnum(t *Type) bool { return b.enums[t] }
+
+// sharedTypes builds the types, first by name, so that fields may use a type declared further down.
+func (b *builder) sharedTypes(specs []*spec.Type) {
+	for _, kind := range scalars {
+		b.typeNames = append(b.typeNames, string(kind))
+	}
+	for _, s := range specs {
+		t := &Type{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+		b.model.Types = append(b.model.Types, t)
+		b.types[t.Name] = t
+		b.enums[t] = s.Enum.Set()
+		if !b.checkName(s.Name, "a type") {
+			continue
+		}
+		if slices.Contains(scalars, Kind(t.Name)) {
+			b.Errorf(s.Name.Pos, diag.NameCollision, "type %s has the name of a built-in type", t.Name)
+			continue
+		}
+		b.typeNames = append(b.typeNames, t.Name)
+		t.GoName = b.goName(s.Name, s.Go)
+		b.goNames.declare(&decl{"type " + t.Name, nameOrGo(s.Name, s.Go)}, t.GoName)
+	}
+	for i, s := range specs {
+		t := b.model.Types[i]
+		where := "type " + spec.Show(t.Name)
+		t.Fields = b.fields(s.Fields.Items, where, "Validate")
+		b.enumValues(s.Enum.Items, t, where)
+	}
+	b.checkRecursion(specs)
+}
+
+var enumPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+func (b *builder) enumValues(values []spec.Value[string], t *Type, where string) {
+	first := make(map[string]diag.Pos, len(values))
+	for _, v := range values {
+		if !v.Set() {
+			continue
+		}
+		if pos, twice := first[v.V]; twice {
+			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: value %s of %s stands at line %d already", spec.Show(v.V), where, pos.Line)
+			continue
+		}
+		first[v.V] = v.Pos
+		if !enumPattern.MatchString(v.V) {
+			b.Errorf(v.Pos, diag.EnumBadValue, "enum: %q is no value for %s: want a letter or digit, then up to 62 letters, digits, '_', '-' and '.'", v.V, where)
+			continue
+		}
+		value := EnumValue{Value: v.V, GoName: t.GoName + camel(v.V)}
+		t.Values = append(t.Values, value)
+		if t.GoName != "" {
+			b.goNames.declare(&decl{"value " + v.V + " of " + where, v.Pos}, value.GoName)
+		}
+	}
+}
+
+func (b *builder) namespace(s *spec.Namespace) {
+	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+	b.model.Namespaces = append(b.model.Namespaces, n)
+	named := b.checkName(s.Name, "a namespace")
+	if named {
+		n.GoName = b.goName(s.Name, s.Go)
+	}
+	for _, topic := range s.Topics.Items {
+		b.topic(topic, n)
+	}
+	if named && len(n.QueueTopics()) > 0 {
+		self := &decl{"namespace " + n.Name, nameOrGo(s.Name, s.Go)}
+		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers", "New"+n.GoName+"Dispatcher")
+	}
+}
+
+func (b *builder) topic(s *spec.Topic, n *Namespace) {
+	t := &Topic{Namespace: n, Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Version: 1, Delivery: Queue}
+	n.Topics = append(n.Topics, t)
+	where := "topic " + showTopic(t)
+	b.topics[t.FullName()] = t
+	b.topicNames = append(b.topicNames, t.FullName())
+	if s.Version.Set() {
+		t.Version = b.version(s.Version, where)
+	}
+	if s.Delivery.Set() {
+		t.Delivery = Delivery(s.Delivery.V)
+	}
+	p := b.override(b.defaults, &s.Policy, where)
+	t.Retry, t.Lease, t.Retention, t.Bell = p.retry, p.lease, p.retention, p.bell
+	t.Fields = b.fields(s.Payload.Items, where, "Validate", "DedupeKey")
+	b.tenant(s, t)
+	b.dedupeKey(s, t)
+	b.dedupeWindow(s, t)
+	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
+	b.entity(s, t)
+	if !b.checkName(s.Name, "a topic") {
+		return
+	}
+	t.GoName = b.goName(s.Name, s.Go)
+	self := &decl{where, nameOrGo(s.Name, s.Go)}
+	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName)
+}
+
+func (b *builder) version(v spec.Value[int64], where string) int {
+	if v.V < 1 || v.V > 1<<31-1 {
+		b.Errorf(v.Pos, diag.VersionBounds, "version: %d of %s is not between 1 and %d", v.V, where, 1<<31-1)
+		return 1
+	}
+	return int(v.V)
+}

@@ -1,0 +1,97 @@
+package model_test
+
+import (
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+var update = flag.Bool("update", false, "record want/stderr.txt of every error case")
+
+const testdata = "../testdata"
+
+// errorCase is a directory of testdata that has a want/stderr.txt.
+type errorCase struct {
+	name     string
+	source   []byte
+	findings diag.List
+}
+
+func errorCases(t *testing.T) []errorCase {
+	t.Helper()
+	entries, err := os.ReadDir(testdata)
+	require.NoError(t, err)
+	var cases []errorCase
+	for _, entry := range entries {
+		_, err := os.Stat(stderrFile(entry.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		require.NoError(t, err)
+		source, err := os.ReadFile(filepath.Join(testdata, entry.Name(), "outbox.yaml"))
+		require.NoError(t, err)
+		_, findings := model.Load(source, "outbox.yaml")
+		cases = append(cases, errorCase{entry.Name(), source, findings})
+	}
+	require.NotEmpty(t, cases)
+	return cases
+}
+
+func stderrFile(name string) string { return filepath.Join(testdata, name, "want", "stderr.txt") }
+
+func TestGoldenFindings(t *testing.T) {
+	t.Parallel()
+	for _, c := range errorCases(t) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m, findings := model.Load(c.source, "outbox.yaml")
+			require.Nil(t, m)
+			require.True(t, findings.HasErrors(), "an error case needs a finding")
+			var got strings.Builder
+			require.NoError(t, diag.Print(&got, diag.Text, findings))
+			if *update {
+				require.NoError(t, os.WriteFile(stderrFile(c.name), []byte(got.String()), 0o644))
+			}
+			want, err := os.ReadFile(stderrFile(c.name))
+			require.NoError(t, err)
+			require.Equal(t, string(want), got.String())
+		})
+	}
+}
+
+func TestEveryRuleHasAGoldenCase(t *testing.T) {
+	t.Parallel()
+	shown := map[diag.Rule]bool{
+		diag.YAMLTooLarge: true, // spec.TestDecodeRefusesLargeFiles: a golden of a mebibyte helps nobody
+	}
+	for _, c := range errorCases(t) {
+		for _, d := range c.findings {
+			shown[d.Rule] = true
+		}
+	}
+	for _, rule := range diag.Rules() {
+		require.True(t, shown[rule.ID], "no case of testdata shows rule %s", rule.ID)
+		delete(shown, rule.ID)
+	}
+	require.Empty(t, shown, "rules that diag.Rules does not list")
+}
+
+// A rule has a case of its name, so that a reader finds what it means.
+func TestCasesAreNamedAfterRules(t *testing.T) {
+	t.Parallel()
+	for _, rule := range diag.Rules() {
+		if rule.ID == diag.YAMLTooLarge {
+			continue
+		}
+		require.FileExists(t, stderrFile(string(rule.ID)))
+	}
+}

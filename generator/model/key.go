@@ -1,0 +1,169 @@
+package model
+
+import (
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+// keyRules are the rules of one of the keys that is given by a template.
+type keyRules struct {
+	key          string // as the YAML writes it
+	unknown      diag.Rule
+	optional     diag.Rule
+	fieldType    diag.Rule
+	sensitive    diag.Rule
+	notInjective diag.Rule
+}
+
+var (
+	dedupeRules = &keyRules{"dedupe_key", diag.DedupeUnknownField, diag.DedupeOptionalField,
+		diag.DedupeFieldType, diag.DedupeSensitive, diag.DedupeNotInjective}
+	partitionRules = &keyRules{"partition_key", diag.PartitionUnknownField, diag.PartitionOptional,
+		diag.PartitionFieldType, diag.PartitionSensitive, diag.PartitionNotInjective}
+	entityRules = &keyRules{"entity.id", diag.EntityUnknownField, diag.EntityOptionalField,
+		diag.EntityFieldType, diag.EntitySensitive, diag.EntityNotInjective}
+)
+
+// keyKinds are the types that a key may be made of, enums aside. The others have no single text form
+// (floats, JSON), no order worth a key (lists), or more precision than survives (timestamps).
+var keyKinds = map[Kind]bool{UUID: true, String: true, Int32: true, Int64: true, Date: true}
+
+// template parses a key template of t and looks up its fields. It returns what could be parsed, which is
+// whole when there was no finding, and nil when there is nothing.
+func (b *builder) template(text spec.Value[string], t *Topic, rules *keyRules) (*Template, pattern) {
+	if !text.Set() {
+		return nil, nil
+	}
+	where := "topic " + showTopic(t)
+	parsed, err := parseTemplate(text.V)
+	if err != nil {
+		b.Errorf(text.Pos, diag.TemplateSyntax, "%s: %s in %s", rules.key, err, where)
+		return nil, nil
+	}
+	if err := parsed.injective(); err != nil {
+		b.Errorf(text.Pos, rules.notInjective, "%s: %s in %s", rules.key, err, where)
+	}
+	template := &Template{Text: text.V}
+	seen := make(map[string]bool)
+	for _, segment := range parsed {
+		resolved := Segment{Prefix: segment.literals[0]}
+		for i, name := range segment.fields {
+			resolved.Suffix = segment.literals[i+1]
+			if seen[name] {
+				resolved.Field = t.field(name)
+				continue
+			}
+			seen[name] = true
+			resolved.Field = b.keyField(text.Pos, name, t, rules)
+		}
+		template.Segments = append(template.Segments, resolved)
+	}
+	return template, parsed
+}
+
+// keyField looks up a field of a template and reports why it cannot be part of a key.
+func (b *builder) keyField(pos diag.Pos, name string, t *Topic, rules *keyRules) *Field {
+	where := "topic " + showTopic(t)
+	f := t.field(name)
+	if f == nil {
+		b.Errorf(pos, rules.unknown, "%s: unknown field %q in %s%s", rules.key, name, where, b.suggestField(name, t))
+		return nil
+	}
+	b.keyNeeds(pos, f, where, rules)
+	if f.Type.Kind != "" && !keyKinds[f.Type.Kind] && (f.Type.Kind != Named || !b.isEnum(f.Type.Type)) {
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: a key is made of uuid, string, int32, int64, date and enum fields", rules.key, name, where, f.Type)
+	}
+	return f
+}
+
+// keyNeeds reports a field that is optional or sensitive.
+func (b *builder) keyNeeds(pos diag.Pos, f *Field, where string, rules *keyRules) {
+	if f.Optional {
+		b.Errorf(pos, rules.optional, "%s: field %q of %s is optional: a key needs a value", rules.key, f.Name, where)
+	}
+	if f.Sensitive {
+		b.Errorf(pos, rules.sensitive, "%s: field %q of %s is sensitive: keys appear in logs and in the CLI", rules.key, f.Name, where)
+	}
+}
+
+// dedupeKey sets the dedupe key of t.
+func (b *builder) dedupeKey(s *spec.Topic, t *Topic) {
+	template, parsed := b.template(s.DedupeKey, t, dedupeRules)
+	t.DedupeKey = template
+	if parsed == nil || t.Tenant == nil {
+		return
+	}
+	if !parsed.startsWith(t.Tenant.Name) {
+		b.Errorf(s.DedupeKey.Pos, diag.DedupeTenantPrefix, "dedupe_key: must start with %q, the tenant of topic %s, and go on after it", "{"+t.Tenant.Name+"}/", showTopic(t))
+	}
+}
+
+// entity sets the entity of t.
+func (b *builder) entity(s *spec.Topic, t *Topic) {
+	if !s.Entity.Pos.IsValid() {
+		return
+	}
+	t.Entity = &Entity{Type: s.Entity.Type.V}
+	if s.Entity.Type.Set() {
+		b.checkName(s.Entity.Type, "an entity type")
+	}
+	t.Entity.ID, _ = b.template(s.Entity.ID, t, entityRules)
+	version := s.Entity.Version
+	if !version.Set() {
+		return
+	}
+	where := "topic " + showTopic(t)
+	rules := *entityRules
+	rules.key = "entity.version"
+	f := t.field(version.V)
+	if f == nil {
+		b.Errorf(version.Pos, rules.unknown, "%s: unknown field %q in %s%s", rules.key, version.V, where, b.suggestField(version.V, t))
+		return
+	}
+	b.keyNeeds(version.Pos, f, where, &rules)
+	if kind := f.Type.Kind; kind != "" && kind != Int32 && kind != Int64 {
+		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: want int32 or int64", rules.key, f.Name, where, f.Type)
+	}
+	t.Entity.Version = f
+}
+
+// tenant sets the tenant of t, unless it is no required uuid.
+func (b *builder) tenant(s *spec.Topic, t *Topic) {
+	if !s.Tenant.Set() {
+		return
+	}
+	where := "topic " + showTopic(t)
+	f := t.field(s.Tenant.V)
+	switch {
+	case f == nil:
+		b.Errorf(s.Tenant.Pos, diag.TenantUnknownField, "tenant: unknown field %q in %s%s", s.Tenant.V, where, b.suggestField(s.Tenant.V, t))
+		return
+	case f.Type.Kind == "":
+		return
+	case f.Type.Kind != UUID:
+		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: want a required uuid", f.Name, where, f.Type)
+		return
+	case f.Optional:
+		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is optional: want a required uuid", f.Name, where)
+	}
+	t.Tenant = f
+}
+
+func (t *Topic) field(name string) *Field {
+	for _, f := range t.Fields {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+func (b *builder) suggestField(name string, t *Topic) string {
+	names := make([]string, len(t.Fields))
+	for i, f := range t.Fields {
+		names[i] = f.Name
+	}
+	return b.DidYouMean(name, names)
+}
+
+func showTopic(t *Topic) string { return spec.Show(t.Namespace.Name) + "/" + spec.Show(t.Name) }

@@ -1,0 +1,189 @@
+// Package model turns a decoded outbox.yaml into a Model: every Go and SQL name computed once, every
+// template parsed, every rule checked. A Model that exists is valid; the emitter has nothing to check.
+package model
+
+import "time"
+
+// Model is one outbox.yaml, checked. Slices keep the order of the YAML.
+type Model struct {
+	Source     string // base name of the YAML file, as generated headers quote it
+	Package    string // Go package of the generated code
+	Schema     string // PostgreSQL schema of the tables
+	Types      []*Type
+	Namespaces []*Namespace
+	Listeners  []*Listener
+}
+
+// Namespace is the owner module of a set of topics.
+type Namespace struct {
+	Name   string // mini_chat
+	GoName string // MiniChat
+	Doc    string
+	Topics []*Topic
+}
+
+// QueueTopics returns the topics of n that a dispatcher delivers, in YAML order.
+func (n *Namespace) QueueTopics() []*Topic {
+	var queue []*Topic
+	for _, t := range n.Topics {
+		if t.Delivery == Queue {
+			queue = append(queue, t)
+		}
+	}
+	return queue
+}
+
+// Delivery says how the events of a topic reach their handlers.
+type Delivery string
+
+// The two ways to deliver.
+const (
+	Queue Delivery = "queue"
+	Log   Delivery = "log"
+)
+
+// Topic is one kind of event.
+type Topic struct {
+	Namespace *Namespace
+	Name      string // turn_finalized
+	GoName    string // TurnFinalized
+	Doc       string // "is emitted once per chat turn, ...", may be empty
+	Version   int
+	Delivery  Delivery
+	Bell      bool // false for `wake: none`: enqueue without ringing the doorbell
+	Retry     Retry
+	Lease     time.Duration
+	Retention Retention
+	Fields    []*Field
+
+	Tenant       *Field    // nil when the topic has no tenant
+	DedupeKey    *Template // nil when the topic has no dedupe key
+	PartitionKey *Template // nil when the topic has no partition key
+	Entity       *Entity   // nil when the topic names no entity
+}
+
+// FullName returns "namespace/topic".
+func (t *Topic) FullName() string { return t.Namespace.Name + "/" + t.Name }
+
+// Retry bounds the attempts of a topic or listener and the delays between them.
+type Retry struct {
+	MaxAttempts int
+	BaseDelay   time.Duration
+	MaxDelay    time.Duration
+}
+
+// Horizon is the longest time from the first attempt to the last, handler time excluded: the sum of
+// the unjittered delays min(base*2^(n-1), max) over the MaxAttempts-1 retries.
+func (r Retry) Horizon() time.Duration {
+	var sum time.Duration
+	delay := r.BaseDelay
+	for i := 1; i < r.MaxAttempts; i++ {
+		if delay >= r.MaxDelay {
+			return sum + time.Duration(r.MaxAttempts-i)*r.MaxDelay
+		}
+		sum += delay
+		delay *= 2
+	}
+	return sum
+}
+
+// Retention says how long finalised events are kept. Delivered of zero deletes on ack.
+type Retention struct {
+	Delivered time.Duration
+	Dead      time.Duration
+}
+
+// Entity ties the events of a topic to a versioned thing of the producer.
+type Entity struct {
+	Type    string
+	ID      *Template
+	Version *Field // int32 or int64, required; nil when not given
+}
+
+// Template is a parsed key pattern such as "{tenant_id}/turn-{turn_id}". Its segments are joined by
+// "/" and hold at most one placeholder each, so two tuples of fields never render alike.
+type Template struct {
+	Text     string
+	Segments []Segment
+}
+
+// Segment is Prefix + the field's value + Suffix; with Field nil it is the literal Prefix.
+type Segment struct {
+	Prefix string
+	Field  *Field
+	Suffix string
+}
+
+// Type is a shared type of the YAML: an enum when Values is set, else a struct.
+type Type struct {
+	Name   string // usage
+	GoName string // Usage
+	Doc    string
+	Values []EnumValue
+	Fields []*Field
+}
+
+// IsEnum reports whether t is an enum.
+func (t *Type) IsEnum() bool { return len(t.Values) > 0 }
+
+// EnumValue is one constant of an enum.
+type EnumValue struct {
+	Value  string // completed
+	GoName string // OutcomeCompleted
+}
+
+// Kind is the shape of a TypeRef.
+type Kind string
+
+// Scalars carry the YAML's names; the last three are composed.
+const (
+	String    Kind = "string"
+	Bool      Kind = "bool"
+	Int32     Kind = "int32"
+	Int64     Kind = "int64"
+	Float64   Kind = "float64"
+	UUID      Kind = "uuid"
+	Timestamp Kind = "timestamp"
+	Date      Kind = "date"
+	Duration  Kind = "duration"
+	Bytes     Kind = "bytes"
+	JSON      Kind = "json"
+	Named     Kind = "named" // TypeRef.Type
+	List      Kind = "list"  // []TypeRef.Elem
+	Map       Kind = "map"   // map[string]TypeRef.Elem
+)
+
+// TypeRef is the type of a field or of an element.
+type TypeRef struct {
+	Kind Kind
+	Type *Type    // for Named
+	Elem *TypeRef // for List and Map
+}
+
+// Field is one member of a payload or of a shared struct.
+type Field struct {
+	Name      string // turn_id, also the JSON name
+	GoName    string // TurnID
+	Doc       string
+	Type      TypeRef
+	Optional  bool
+	Sensitive bool
+
+	// Bounds, nil or empty when not given. Min and Max hold an int64 for int32, int64 and duration
+	// (nanoseconds), a float64 for float64. Lengths count runes of a string, bytes of bytes, items of
+	// a list, entries of a map.
+	Min, Max       any
+	MinLen, MaxLen *int
+	Pattern        string // RE2, known to compile
+}
+
+// Listener is a named consumer of log topics.
+type Listener struct {
+	Name          string
+	GoName        string
+	Doc           string
+	Topics        []*Topic
+	Transactional bool // mode: transactional
+	Latest        bool // start: latest
+	Retry         Retry
+}

@@ -1,0 +1,143 @@
+package model
+
+import (
+	"go/token"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+var (
+	namePattern   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
+	goNamePattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
+)
+
+// checkName reports a name of the YAML that is no name of ours, and whether it is one.
+func (b *builder) checkName(name spec.Value[string], what string) bool {
+	if namePattern.MatchString(name.V) {
+		return true
+	}
+	hint := ""
+	if better := snake(name.V); better != name.V && namePattern.MatchString(better) {
+		hint = " (did you mean \"" + better + "\"?)"
+	}
+	b.Errorf(name.Pos, diag.BadName, "%q is no name for %s: want a lower-case letter, then up to 40 of a-z, 0-9 and _%s", name.V, what, hint)
+	return false
+}
+
+// checkPackage reports a package name that the Go toolchain refuses or passes over.
+func (b *builder) checkPackage(name spec.Value[string]) {
+	switch {
+	case !name.Set() || !b.checkName(name, "a package"):
+	case token.IsKeyword(name.V):
+		b.Errorf(name.Pos, diag.BadName, "package: %q is a Go keyword", name.V)
+	case strings.HasSuffix(name.V, "_test"):
+		b.Errorf(name.Pos, diag.BadName, "package: %q ends in _test, which Go keeps for test files", name.V)
+	case name.V == "documentation":
+		b.Errorf(name.Pos, diag.BadName, "package: Go ignores the files of a package named %q", name.V)
+	}
+}
+
+// checkSchema reports a schema name that PostgreSQL keeps to itself.
+func (b *builder) checkSchema(name spec.Value[string]) {
+	switch {
+	case !name.Set() || !b.checkName(name, "a schema"):
+	case sqlReserved[name.V]:
+		b.Errorf(name.Pos, diag.BadName, "schema: %q is a reserved word of SQL", name.V)
+	case strings.HasPrefix(name.V, "pg_"), name.V == "information_schema":
+		b.Errorf(name.Pos, diag.BadName, "schema: %q belongs to PostgreSQL", name.V)
+	}
+}
+
+// goName returns the Go name of a checked YAML name, or the override when there is a valid one.
+func (b *builder) goName(name, override spec.Value[string]) string {
+	if !override.Set() {
+		return camel(name.V)
+	}
+	if !goNamePattern.MatchString(override.V) {
+		hint := ""
+		if better := camel(snake(override.V)); goNamePattern.MatchString(better) {
+			hint = " (did you mean \"" + better + "\"?)"
+		}
+		b.Errorf(override.Pos, diag.BadGoName, "go: %q is no exported Go name: want an upper-case letter, then up to 63 letters and digits%s", override.V, hint)
+		return camel(name.V)
+	}
+	return override.V
+}
+
+// camel returns the exported Go name of a YAML name or enum value: turn_id becomes TurnID.
+func camel(name string) string {
+	var out strings.Builder
+	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '_' || r == '-' || r == '.' }) {
+		if len(part) > 1 && part == strings.ToUpper(part) {
+			part = strings.ToLower(part)
+		}
+		switch {
+		case initialisms[part]:
+			out.WriteString(strings.ToUpper(part))
+		case strings.HasSuffix(part, "s") && initialisms[part[:len(part)-1]]:
+			out.WriteString(strings.ToUpper(part[:len(part)-1]) + "s")
+		default:
+			out.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return out.String()
+}
+
+// snake returns a name in lower case with underscores between its words: TurnID becomes turn_id. It
+// splits before an upper-case letter that follows a lower-case letter or digit, or that starts a word
+// after a run of them.
+func snake(name string) string {
+	var out strings.Builder
+	runes := []rune(name)
+	for i, r := range runes {
+		if r == '-' || r == ' ' || r == '.' || r == '_' {
+			out.WriteByte('_')
+			continue
+		}
+		if unicode.IsUpper(r) && i > 0 && runes[i-1] != '_' {
+			before := runes[i-1]
+			next := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			plural := next && runes[i+1] == 's' && (i+2 == len(runes) || unicode.IsUpper(runes[i+2]))
+			if unicode.IsLower(before) || unicode.IsDigit(before) || unicode.IsUpper(before) && next && !plural {
+				out.WriteByte('_')
+			}
+		}
+		out.WriteRune(unicode.ToLower(r))
+	}
+	return out.String()
+}
+
+// cleanDoc returns text of the user as one line of printable words, so that it can stand in a Go comment:
+// line breaks, control characters and invisible ones become spaces.
+func cleanDoc(doc string) string {
+	words := strings.FieldsFunc(doc, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) })
+	return strings.Join(words, " ")
+}
+
+func setOf(words string) map[string]bool {
+	set := make(map[string]bool)
+	for word := range strings.FieldsSeq(words) {
+		set[word] = true
+	}
+	return set
+}
+
+// initialisms are written in one case in Go. Source: the list of golint, continued by staticcheck ST1003,
+// without the ones that read as words.
+var initialisms = setOf(`acl amqp api ascii cpu css db dns eof gid guid html http https id ip json qps ram
+	rpc rtp sip sla smtp sql ssh tcp tls ttl udp ui uid uri url utf8 uuid vm xml xmpp xsrf xss`)
+
+// sqlReserved are the words that PostgreSQL 18 does not take as a schema name without quotes: appendix C,
+// "reserved" and "reserved (can be function or type)".
+var sqlReserved = setOf(`all analyse analyze and any array as asc asymmetric authorization binary both case
+	cast check collate collation column concurrently constraint create cross current_catalog current_date
+	current_role current_schema current_time current_timestamp current_user default deferrable desc
+	distinct do else end except false fetch for foreign freeze from full grant group having ilike in
+	initially inner intersect into is isnull join lateral leading left like limit localtime localtimestamp
+	natural not notnull null offset on only or order outer overlaps placing primary references returning
+	right select session_user similar some symmetric system_user table tablesample then to trailing true
+	union unique user using variadic verbose when where window with`)

@@ -1,0 +1,151 @@
+package model
+
+import (
+	"strings"
+	"time"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+// policy is the settings in force somewhere: built in, from defaults, from a topic.
+type policy struct {
+	retry     Retry
+	lease     time.Duration
+	retention Retention
+	bell      bool
+}
+
+// builtIn is in force where the YAML says nothing. DESIGN: "version 1" of the YAML.
+var builtIn = policy{
+	retry:     Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	lease:     30 * time.Second,
+	retention: Retention{Delivered: 7 * 24 * time.Hour, Dead: 30 * 24 * time.Hour},
+	bell:      true,
+}
+
+// The bounds. The longest horizon, maxAttempts delays of maxDelay, fits a time.Duration.
+const (
+	maxAttempts  = 1000
+	minDelay     = time.Millisecond
+	maxDelay     = 30 * 24 * time.Hour
+	minLease     = time.Second
+	maxLease     = 24 * time.Hour
+	maxRetention = 100 * 365 * 24 * time.Hour
+)
+
+// override returns base with what s sets, and reports what is out of bounds. A finding is made only where
+// a setting that it is about was written, so that a slip in defaults is told once and not per topic.
+func (b *builder) override(base policy, s *spec.Policy, where string) policy {
+	p := base
+	p.retry = b.retry(base.retry, &s.Retry, where)
+	if s.Lease.Set() {
+		p.lease = s.Lease.V
+		if p.lease < minLease || p.lease > maxLease {
+			b.Errorf(s.Lease.Pos, diag.LeaseBounds, "lease: %s in %s is not between %s and %s", showDuration(p.lease), where, showDuration(minLease), showDuration(maxLease))
+		}
+	}
+	p.retention = b.retention(base.retention, s, p.retry, where)
+	if s.Wake.Set() {
+		p.bell = s.Wake.V != "none"
+	}
+	return p
+}
+
+// retry returns base with what s sets.
+func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
+	r := base
+	if s.MaxAttempts.Set() {
+		if n := s.MaxAttempts.V; n < 1 || n > maxAttempts {
+			b.Errorf(s.MaxAttempts.Pos, diag.RetryBounds, "retry.max_attempts: %d in %s is not between 1 and %d", n, where, maxAttempts)
+		} else {
+			r.MaxAttempts = int(n)
+		}
+	}
+	inBounds := true
+	delay := func(key string, v spec.Value[time.Duration], into *time.Duration) {
+		if !v.Set() {
+			return
+		}
+		*into = v.V
+		if v.V < minDelay || v.V > maxDelay {
+			b.Errorf(v.Pos, diag.RetryBounds, "retry.%s: %s in %s is not between %s and %s", key, showDuration(v.V), where, showDuration(minDelay), showDuration(maxDelay))
+			inBounds = false
+		}
+	}
+	delay("base_delay", s.BaseDelay, &r.BaseDelay)
+	delay("max_delay", s.MaxDelay, &r.MaxDelay)
+	if !inBounds {
+		r.BaseDelay, r.MaxDelay = base.BaseDelay, base.MaxDelay
+		return r
+	}
+	if pos := firstSet(s.BaseDelay, s.MaxDelay); pos.IsValid() && r.BaseDelay > r.MaxDelay {
+		b.Errorf(pos, diag.RetryBounds, "retry: base_delay %s is above max_delay %s in %s", showDuration(r.BaseDelay), showDuration(r.MaxDelay), where)
+	}
+	return r
+}
+
+// retention returns base with what s sets, for events that are tried again by retry.
+func (b *builder) retention(base Retention, s *spec.Policy, retry Retry, where string) Retention {
+	r := base
+	if s.Retention.Delivered.Set() {
+		r.Delivered = s.Retention.Delivered.V
+	}
+	if s.Retention.Dead.Set() {
+		r.Dead = s.Retention.Dead.V
+	}
+	for _, v := range []spec.Value[time.Duration]{s.Retention.Delivered, s.Retention.Dead} {
+		if v.Set() && v.V > maxRetention {
+			b.Errorf(v.Pos, diag.RetentionBounds, "retention: %s in %s is more than %s", showDuration(v.V), where, showDuration(maxRetention))
+			return base
+		}
+	}
+	pos := firstSet(s.Retention.Dead, s.Retention.Delivered)
+	switch {
+	case s.Retention.Dead.Set() && r.Dead == 0:
+		b.Errorf(pos, diag.RetentionBounds, "retention.dead: 0s in %s would lose dead letters unseen", where)
+	case pos.IsValid() && r.Dead < r.Delivered:
+		b.Errorf(pos, diag.RetentionBounds, "retention.dead: %s in %s is shorter than retention.delivered %s", showDuration(r.Dead), where, showDuration(r.Delivered))
+	}
+	pos = firstSet(s.Retention.Delivered, s.Retry.MaxDelay, s.Retry.BaseDelay)
+	if !pos.IsValid() {
+		pos = s.Retry.MaxAttempts.Pos
+	}
+	if horizon := retry.Horizon(); pos.IsValid() && r.Delivered > 0 && r.Delivered <= horizon {
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in %s does not exceed the longest retry horizon, %s", showDuration(r.Delivered), where, showDuration(horizon))
+	}
+	return r
+}
+
+// dedupeWindow reports a topic that deletes on ack what its dedupe key is looked up in.
+func (b *builder) dedupeWindow(s *spec.Topic, t *Topic) {
+	if !s.DedupeKey.Set() || t.Retention.Delivered > 0 {
+		return
+	}
+	pos, from := s.Policy.Retention.Delivered.Pos, ""
+	if !pos.IsValid() {
+		pos, from = s.DedupeKey.Pos, ", from defaults,"
+	}
+	b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s deletes topic %s on ack, which has a dedupe_key to remember", from, showTopic(t))
+}
+
+func firstSet(values ...spec.Value[time.Duration]) diag.Pos {
+	for _, v := range values {
+		if v.Set() {
+			return v.Pos
+		}
+	}
+	return diag.Pos{}
+}
+
+// showDuration returns d without the zero units that time.Duration writes: 168h, not 168h0m0s.
+func showDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,97 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// maxTemplate is the longest template in bytes: no key is longer.
+const maxTemplate = 512
+
+// pattern is a template before its fields are looked up: the segments between the slashes.
+type pattern []patternSegment
+
+// patternSegment alternates literals and fields: literals[0] {fields[0]} literals[1] ...
+type patternSegment struct {
+	literals []string // one more than fields
+	fields   []string
+}
+
+// parseTemplate reads a key template such as "{tenant_id}/turn-{turn_id}". Segments are separated by "/"
+// and made of printable ASCII and {field}. A "/" never stands in what a field renders to, since strings
+// are percent-encoded, so the segments of a key can be told apart; and a segment with one placeholder
+// gives its value back once prefix and suffix are taken off. Hence two tuples of fields never render
+// alike as long as injective returns nil.
+func parseTemplate(text string) (pattern, error) {
+	if text == "" {
+		return nil, errors.New("the template is empty")
+	}
+	if len(text) > maxTemplate {
+		return nil, fmt.Errorf("the template is longer than %d bytes", maxTemplate)
+	}
+	var parsed pattern
+	for part := range strings.SplitSeq(text, "/") {
+		segment, err := parseSegment(part)
+		if err != nil {
+			return nil, err
+		}
+		parsed = append(parsed, segment)
+	}
+	return parsed, nil
+}
+
+func parseSegment(part string) (patternSegment, error) {
+	var segment patternSegment
+	if part == "" {
+		return segment, errors.New("a segment between slashes is empty")
+	}
+	for {
+		at := strings.IndexAny(part, "{}")
+		literal := part
+		if at >= 0 {
+			literal = part[:at]
+		}
+		for _, r := range literal {
+			if r < ' ' || r > '~' {
+				return segment, fmt.Errorf("the character %q is not printable ASCII", r)
+			}
+		}
+		segment.literals = append(segment.literals, literal)
+		if at < 0 {
+			return segment, nil
+		}
+		if part[at] == '}' {
+			return segment, errors.New(`a "}" has no "{" before it`)
+		}
+		field, rest, closed := strings.Cut(part[at+1:], "}")
+		switch {
+		case !closed || strings.Contains(field, "{"):
+			return segment, errors.New(`a "{" has no "}" after it`)
+		case field == "":
+			return segment, errors.New(`"{}" names no field`)
+		}
+		segment.fields = append(segment.fields, field)
+		part = rest
+	}
+}
+
+// injective returns why two tuples of fields may render alike, or nil when they never do.
+func (p pattern) injective() error {
+	some := false
+	for _, segment := range p {
+		if len(segment.fields) > 1 {
+			return fmt.Errorf(`%q and %q must be separated by "/", or two events may get one key`, "{"+segment.fields[0]+"}", "{"+segment.fields[1]+"}")
+		}
+		some = some || len(segment.fields) == 1
+	}
+	if !some {
+		return errors.New("no {field} in the template: all events would get one key")
+	}
+	return nil
+}
+
+// startsWith reports whether p starts with "{field}/".
+func (p pattern) startsWith(field string) bool {
+	return len(p) > 1 && len(p[0].fields) == 1 && p[0].fields[0] == field && p[0].literals[0] == "" && p[0].literals[1] == ""
+}

@@ -1,0 +1,142 @@
+package model
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+// scalars are the built-in types, in the order of the documentation.
+var scalars = []Kind{String, Bool, Int32, Int64, Float64, UUID, Timestamp, Date, Duration, Bytes, JSON}
+
+// synonyms are names that other systems have for the built-in types.
+var synonyms = map[string]Kind{
+	"int": Int64, "integer": Int64, "long": Int64, "bigint": Int64, "uint64": Int64, "int16": Int32, "uint32": Int64,
+	"float": Float64, "float32": Float64, "double": Float64, "number": Float64, "decimal": String,
+	"text": String, "varchar": String, "str": String, "boolean": Bool, "guid": UUID,
+	"datetime": Timestamp, "time": Timestamp, "timestamptz": Timestamp, "interval": Duration,
+	"blob": Bytes, "bytea": Bytes, "binary": Bytes, "jsonb": JSON, "object": JSON, "any": JSON,
+}
+
+// typeWord is what is looked up as the name of a type; anything else is a slip in the grammar.
+var typeWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+
+// maxNesting is how many [] and map[string] a type may have.
+const maxNesting = 4
+
+// typeRef parses the type of a field. The Kind of what it returns is empty after a finding.
+func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, optional bool) {
+	name, optional := strings.CutSuffix(text.V, "?")
+	var nesting []Kind
+	for {
+		if rest, ok := strings.CutPrefix(name, "[]"); ok {
+			name, nesting = rest, append(nesting, List)
+		} else if rest, ok := strings.CutPrefix(name, "map[string]"); ok {
+			name, nesting = rest, append(nesting, Map)
+		} else {
+			break
+		}
+	}
+	switch {
+	case !typeWord.MatchString(name):
+		b.Errorf(text.Pos, diag.BadType, "type: %q of %s is no type: want a name, []T or map[string]T, and a ? at the end when it is optional", text.V, where)
+		return TypeRef{}, optional
+	case len(nesting) > maxNesting:
+		b.Errorf(text.Pos, diag.BadType, "type: %q of %s nests deeper than %d: name the inner type under types", text.V, where, maxNesting)
+		return TypeRef{}, optional
+	case slices.Contains(scalars, Kind(name)):
+		ref = TypeRef{Kind: Kind(name)}
+	default:
+		t, known := b.types[name]
+		if !known {
+			b.Errorf(text.Pos, diag.UnknownType, "type: unknown type %q of %s%s", name, where, b.suggestType(name))
+			return TypeRef{}, optional
+		}
+		ref = TypeRef{Kind: Named, Type: t}
+	}
+	for _, kind := range slices.Backward(nesting) {
+		elem := ref
+		ref = TypeRef{Kind: kind, Elem: &elem}
+	}
+	return ref, optional
+}
+
+func (b *builder) suggestType(name string) string {
+	if kind, ok := synonyms[strings.ToLower(name)]; ok {
+		return " (did you mean \"" + string(kind) + "\"?)"
+	}
+	return b.DidYouMean(name, b.typeNames)
+}
+
+// named returns the shared type that r is made of, or nil.
+func (r TypeRef) named() *Type {
+	for r.Elem != nil {
+		r = *r.Elem
+	}
+	return r.Type
+}
+
+// String returns r as the YAML writes it.
+func (r TypeRef) String() string {
+	switch r.Kind {
+	case List:
+		return "[]" + r.Elem.String()
+	case Map:
+		return "map[string]" + r.Elem.String()
+	case Named:
+		return r.Type.Name
+	}
+	return string(r.Kind)
+}
+
+// checkRecursion reports each shared type that contains itself, at the field that closes the circle. A
+// list or map in between does not help: a payload has a bounded depth.
+func (b *builder) checkRecursion(types []*spec.Type) {
+	const (
+		open = iota + 1
+		done
+	)
+	fields := make(map[*Type][]*spec.Field, len(types))
+	for _, t := range types {
+		if declared := b.types[t.Name.V]; declared != nil {
+			fields[declared] = t.Fields.Items
+		}
+	}
+	state := make(map[*Type]int, len(types))
+	var path []string
+	var visit func(t *Type)
+	visit = func(t *Type) {
+		state[t] = open
+		path = append(path, t.Name)
+		for i, f := range t.Fields {
+			inner := f.Type.named()
+			switch {
+			case inner == nil || state[inner] == done:
+			case state[inner] == open:
+				circle := path[slices.Index(path, inner.Name):]
+				b.Errorf(fields[t][i].Type.Pos, diag.RecursiveType, "type: %s contains itself: %s", inner.Name, showCircle(circle))
+			default:
+				visit(inner)
+			}
+		}
+		path = path[:len(path)-1]
+		state[t] = done
+	}
+	for _, t := range b.model.Types {
+		if state[t] == 0 {
+			visit(t)
+		}
+	}
+}
+
+// showCircle returns "a -> b -> a", with the middle left out when it is long.
+func showCircle(names []string) string {
+	first := names[0]
+	if len(names) > 6 {
+		names = append(slices.Clone(names[:5]), "...")
+	}
+	return strings.Join(names, " -> ") + " -> " + first
+}

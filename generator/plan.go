@@ -1,0 +1,193 @@
+package generator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/outboxgen/outboxgen/generator/emit"
+)
+
+// Kind is what Write does to a file.
+type Kind string
+
+// The kinds of change.
+const (
+	Create    Kind = "create"
+	Update    Kind = "update"
+	Remove    Kind = "remove"    // a generated file of a topic or namespace that is gone
+	Unchanged Kind = "unchanged" // the bytes are equal: Write does not touch it
+)
+
+// Change is what happens to one file.
+type Change struct {
+	Name string // relative to the folder
+	Kind Kind
+	Old  []byte // nil for Create
+	New  []byte // nil for Remove
+
+	mode fs.FileMode
+}
+
+// Changes are what it takes to bring a folder to the state that Generate wants, sorted by name.
+type Changes struct {
+	Dir   string
+	Files []Change
+}
+
+// ConflictError says that files stand where generated ones belong and that outboxgen did not write them.
+// Nothing has been written.
+type ConflictError struct {
+	Paths []string
+}
+
+// Error names each file in a line of its own.
+func (e *ConflictError) Error() string {
+	lines := make([]string, len(e.Paths))
+	for i, path := range e.Paths {
+		lines[i] = path + ": a file that outboxgen did not generate is in the way: move it, or choose another output folder"
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Plan compares files with the folder dir. Stubs that somebody has written already are left out. A
+// generated file that no topic needs any more is removed if it carries our header and comes from the same
+// YAML. The error is a *ConflictError, or says that dir cannot be read; dir itself is not created.
+func Plan(dir string, files []File) (*Changes, error) {
+	root, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("read output folder %s: %w", dir, cause(err))
+	}
+	if files, err = withoutWrittenStubs(root, entries, files); err != nil {
+		return nil, err
+	}
+	c := &Changes{Dir: dir}
+	var conflict ConflictError
+	for _, f := range files {
+		change, ok, err := compare(root, f)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, f.Name), cause(err))
+		}
+		if !ok {
+			conflict.Paths = append(conflict.Paths, filepath.Join(dir, f.Name))
+			continue
+		}
+		c.Files = append(c.Files, change)
+	}
+	if len(conflict.Paths) > 0 {
+		return nil, &conflict
+	}
+	if err := c.addStale(root, entries, files); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(c.Files, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	return c, nil
+}
+
+// openFolder opens dir so that no name and no symbolic link in it leads out of it.
+func openFolder(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open output folder %s: %w", dir, cause(err))
+	}
+	return root, nil
+}
+
+// cause strips the operation and path that a message names already.
+func cause(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
+		return link.Err
+	}
+	return err
+}
+
+// compare returns the change that f needs; ok is false when what stands there is not ours.
+func compare(root *os.Root, f File) (change Change, ok bool, err error) {
+	info, err := root.Lstat(f.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Change{Name: f.Name, Kind: Create, New: f.Content, mode: 0o644}, true, nil
+	}
+	if err != nil || !info.Mode().IsRegular() {
+		return Change{}, false, err
+	}
+	old, err := root.ReadFile(f.Name)
+	if err != nil || !emit.IsGenerated(old) {
+		return Change{}, false, err
+	}
+	change = Change{Name: f.Name, Kind: Update, Old: old, New: f.Content, mode: info.Mode().Perm()}
+	if bytes.Equal(old, f.Content) {
+		change.Kind = Unchanged
+	}
+	return change, true, nil
+}
+
+// addStale adds the removal of generated files that are not among files.
+func (c *Changes) addStale(root *os.Root, entries []fs.DirEntry, files []File) error {
+	wanted := make(map[string]bool, len(files))
+	source := ""
+	for _, f := range files {
+		wanted[f.Name] = true
+		if f.Stub == nil {
+			source = emit.SourceOf(f.Content)
+		}
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if wanted[name] || !strings.HasSuffix(name, emit.Suffix) || !entry.Type().IsRegular() {
+			continue
+		}
+		content, err := root.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", filepath.Join(c.Dir, name), cause(err))
+		}
+		from := emit.SourceOf(content)
+		if !emit.IsGenerated(content) || from != "" && from != source {
+			continue
+		}
+		c.Files = append(c.Files, Change{Name: name, Kind: Remove, Old: content, mode: 0o644})
+	}
+	return nil
+}
+
+// Pending returns the changes that Write would make, sorted by name; none when the folder is up to date.
+func (c *Changes) Pending() []Change {
+	var pending []Change
+	for _, change := range c.Files {
+		if change.Kind != Unchanged {
+			pending = append(pending, change)
+		}
+	}
+	return pending
+}
+
+// Diff renders the pending changes as a unified diff, "" when there are none.
+func (c *Changes) Diff() string {
+	var b strings.Builder
+	for _, change := range c.Pending() {
+		old, current := filepath.ToSlash(filepath.Join(c.Dir, change.Name)), ""
+		current = old
+		switch change.Kind {
+		case Create:
+			old = os.DevNull
+		case Remove:
+			current = os.DevNull
+		}
+		b.Write(diff.Diff(old, change.Old, current, change.New))
+	}
+	return b.String()
+}

@@ -1,0 +1,141 @@
+package generator_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+)
+
+// randomSource draws an outbox.yaml that is valid by construction: names carry their number, so that
+// they never collide.
+func randomSource(t *rapid.T) string {
+	s := &sourceWriter{t: t}
+	s.line(0, `version: "1"`)
+	s.line(0, "package: %s", rapid.SampledFrom([]string{"events", "outbox", "main", "context"}).Draw(t, "package"))
+	if rapid.Bool().Draw(t, "schema") {
+		s.line(0, "schema: my_outbox")
+	}
+	s.types()
+	s.line(0, "namespaces:")
+	for n := range rapid.IntRange(1, 3).Draw(t, "namespaces") {
+		s.line(2, "%s:", s.name("n", n))
+		s.doc(4)
+		s.line(4, "topics:")
+		for i := range rapid.IntRange(1, 4).Draw(t, "topics") {
+			s.topic(s.name("t", n*10+i))
+		}
+	}
+	return s.String()
+}
+
+type sourceWriter struct {
+	strings.Builder
+	t     *rapid.T
+	named []string // shared types that may be used
+}
+
+func (s *sourceWriter) line(indent int, format string, args ...any) {
+	s.WriteString(strings.Repeat(" ", indent))
+	fmt.Fprintf(s, format, args...)
+	s.WriteByte('\n')
+}
+
+// name draws words that are awkward in Go or in file names, made unique by a number.
+func (s *sourceWriter) name(prefix string, n int) string {
+	word := rapid.SampledFrom([]string{"turn", "id", "url", "func", "type", "linux", "test", "x_y", "http_api"}).Draw(s.t, "word")
+	if rapid.Bool().Draw(s.t, "ends in word") {
+		return fmt.Sprintf("%s%d_%s", prefix, n, word)
+	}
+	return fmt.Sprintf("%s_%s_%d", prefix, word, n)
+}
+
+// docRune draws what might break out of a comment, or break its layout.
+var docRune = rapid.SampledFrom([]rune("aeiou bcd . , : ; - # * / + \n\t`\"'()[]{}é世\u2028\u202e"))
+
+func (s *sourceWriter) doc(indent int) {
+	if rapid.Bool().Draw(s.t, "has doc") {
+		s.line(indent, "doc: %q", rapid.StringOfN(docRune, 1, 200, -1).Draw(s.t, "doc"))
+	}
+}
+
+func (s *sourceWriter) types() {
+	n := rapid.IntRange(0, 3).Draw(s.t, "types")
+	if n == 0 {
+		return
+	}
+	s.line(0, "types:")
+	for i := range n {
+		name := fmt.Sprintf("shared%d", i)
+		s.line(2, "%s:", name)
+		s.doc(4)
+		if rapid.Bool().Draw(s.t, "enum") {
+			s.line(4, "enum: [one, two-three, %s]", strings.Repeat("long_", i*3)+"4")
+		} else {
+			s.line(4, "fields:")
+			for j := range rapid.IntRange(1, 4).Draw(s.t, "fields") {
+				s.field(6, fmt.Sprintf("f%d", j))
+			}
+		}
+		s.named = append(s.named, name) // after its fields: no type contains itself
+	}
+}
+
+func (s *sourceWriter) topic(name string) {
+	s.line(6, "%s:", name)
+	s.doc(8)
+	if rapid.Bool().Draw(s.t, "tenant") {
+		s.line(8, "tenant: tenant_id")
+		s.line(8, `dedupe_key: "{tenant_id}/p-{text}-s/lit/{number}"`)
+	}
+	if rapid.Bool().Draw(s.t, "partition") {
+		s.line(8, `partition_key: "{day}"`)
+		s.line(8, `entity: {type: thing, id: "{small}", version: small}`)
+	}
+	if rapid.Bool().Draw(s.t, "silent") {
+		s.line(8, "wake: none")
+	}
+	s.line(8, "payload:")
+	for _, required := range []string{"tenant_id: uuid", "text: string", "number: int64", "small: int32", "day: date"} {
+		s.line(10, "%s", required)
+	}
+	for i := range rapid.IntRange(0, 6).Draw(s.t, "fields") {
+		s.field(10, s.name("f", i))
+	}
+}
+
+var scalars = []string{"string", "bool", "int32", "int64", "float64", "uuid", "timestamp", "date", "duration", "bytes", "json"}
+
+func (s *sourceWriter) field(indent int, name string) {
+	known := slices.Concat(scalars, s.named)
+	base := rapid.SampledFrom(known).Draw(s.t, "type")
+	shape := rapid.SampledFrom([]string{"", "", "", "[]", "map[string]", "[][]", "map[string][]", "[]map[string]"}).Draw(s.t, "shape")
+	attributes := []string{fmt.Sprintf("type: %q", shape+base)}
+	add := func(label, text string) {
+		if rapid.Bool().Draw(s.t, label) {
+			attributes = append(attributes, text)
+		}
+	}
+	add("optional", "optional: true")
+	add("sensitive", "sensitive: true")
+	add("field doc", `doc: "is a field"`)
+	switch {
+	case shape != "" || base == "string" || base == "bytes":
+		add("min_len", "min_len: 1")
+		add("max_len", "max_len: 9")
+		if shape == "" && base == "string" {
+			add("pattern", `pattern: "^[a-z]+$"`)
+		}
+	case base == "int32" || base == "int64":
+		add("min", "min: -3")
+		add("max", "max: 2147483647")
+	case base == "float64":
+		add("min", "min: -0.25")
+		add("max", "max: 1e21")
+	case base == "duration":
+		add("min", "min: 1ms")
+		add("max", "max: 36h")
+	}
+	s.line(indent, "%s: {%s}", name, strings.Join(attributes, ", "))
+}

@@ -1,0 +1,120 @@
+package spec_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("testdata/full.yaml")
+	require.NoError(t, err)
+	s, findings := spec.Decode(source, "dir/full.yaml")
+	require.Empty(t, findings)
+
+	pos := func(line, column int) diag.Pos {
+		return diag.Pos{File: "dir/full.yaml", Line: line, Column: column}
+	}
+	require.Equal(t, "dir/full.yaml", s.File)
+	require.Equal(t, spec.Value[string]{V: "events", Pos: pos(3, 10)}, s.Package)
+	require.Equal(t, spec.Value[time.Duration]{V: 5 * time.Minute, Pos: pos(6, 55)}, s.Defaults.Retry.MaxDelay)
+	require.Equal(t, spec.Value[int64]{V: 5, Pos: pos(6, 25)}, s.Defaults.Retry.MaxAttempts)
+
+	require.Len(t, s.Types.Items, 2)
+	usage, outcome := s.Types.Items[0], s.Types.Items[1]
+	require.Equal(t, spec.Value[string]{V: "usage", Pos: pos(11, 3)}, usage.Name)
+	require.Equal(t, spec.Bound{Text: "1_000_000", Number: true}, usage.Fields.Items[0].Max.V)
+	require.Equal(t, spec.Bound{Text: "1ms"}, usage.Fields.Items[1].Min.V)
+	require.False(t, usage.Enum.Set())
+	require.Equal(t, spec.Value[string]{V: "failed", Pos: pos(18, 23)}, outcome.Enum.Items[1])
+
+	topic := s.Namespaces.Items[0].Topics.Items[0]
+	require.Equal(t, int64(2), topic.Version.V)
+	require.Equal(t, "{tenant_id}/{turn_id}", topic.DedupeKey.V)
+	require.Equal(t, "none", topic.Policy.Wake.V)
+	require.Equal(t, "turn_version", topic.Entity.Version.V)
+	var names []string
+	for _, f := range topic.Payload.Items {
+		names = append(names, f.Name.V)
+	}
+	require.Equal(t, "tenant_id turn_id turn_version outcome usage model note score tags limits", strings.Join(names, " "))
+	require.Equal(t, "uuid", topic.Payload.Items[0].Type.V)
+	require.True(t, topic.Payload.Items[6].Sensitive.V)
+
+	started := s.Namespaces.Items[0].Topics.Items[1]
+	require.True(t, started.Payload.Set())
+	require.Empty(t, started.Payload.Items)
+	require.False(t, started.Entity.Pos.IsValid())
+	require.Equal(t, "mini_chat/turn_started", s.Listeners.Items[0].Topics.Items[0].V)
+}
+
+// The rest of a file is still read after a finding, so that the model can report on it.
+func TestDecodeGoesOnAfterFindings(t *testing.T) {
+	t.Parallel()
+	s, findings := spec.Decode([]byte(`version: "1"
+package: [events]
+namespaces:
+  mini_chat:
+    topics:
+      turn_finalized:
+        lease: soon
+        tenant: tenant_id
+        payload: {tenant_id: 5, turn_id: uuid}
+`), "outbox.yaml")
+	require.Len(t, findings, 3)
+	topic := s.Namespaces.Items[0].Topics.Items[0]
+	require.False(t, topic.Policy.Lease.Set())
+	require.Equal(t, "tenant_id", topic.Tenant.V)
+	require.Len(t, topic.Payload.Items, 2, "a field with a bad type still exists")
+	require.False(t, topic.Payload.Items[0].Type.Set())
+}
+
+func TestDecodeCountsColumnsInCodePointsAndTakesAnyLineEnd(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"\n", "\r\n"} {
+		source := "\uFEFF" + strings.ReplaceAll("version: \"1\"\npackage: events\nnamespaces: {}\ndefaults: {wake: \"dé\u4e16\", lease: 5}\n", "\n", end)
+		_, findings := spec.Decode([]byte(source), "outbox.yaml")
+		require.EqualError(t, findings, `outbox.yaml:3:13: namespaces: want at least one entry at the top level [empty-section]
+outbox.yaml:4:18: wake: unknown value "dé世": want bell or none [unknown-value]
+outbox.yaml:4:32: lease: want a duration such as 30s, 5m or 168h, got the number 5 [wrong-type]`)
+	}
+}
+
+func TestDecodeReadsNumbersAsYAMLWritesThem(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{
+		"0": 0, "-1": -1, "+5": 5, "1_000": 1000, "0x1F": 31, "0o17": 15, "0b101": 5,
+		"9223372036854775807": 1<<63 - 1, "-9223372036854775808": -1 << 63,
+	} {
+		got, err := spec.ParseInt(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	_, err := spec.ParseInt("9223372036854775808")
+	require.Error(t, err)
+	for _, text := range []string{".inf", "-.inf", ".nan", "1e999", "x", ""} {
+		_, err := spec.ParseFloat(text)
+		require.Error(t, err, text)
+	}
+	for text, want := range map[string]float64{"1.5": 1.5, "-1e3": -1000, "1_0.5": 10.5, "7": 7} {
+		got, err := spec.ParseFloat(text)
+		require.NoError(t, err, text)
+		require.InDelta(t, want, got, 0)
+	}
+}
+
+func TestShowQuotesWhatIsNoPlainWord(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "turn_id", spec.Show("turn_id"))
+	require.Equal(t, `""`, spec.Show(""))
+	require.Equal(t, `"a b"`, spec.Show("a b"))
+	require.Equal(t, `"\x1b"`, spec.Show("\x1b"))
+	require.Equal(t, `"`+strings.Repeat("a", 60)+`..."`, spec.Show(strings.Repeat("a", 100)))
+}

@@ -1,0 +1,42 @@
+package spec
+
+import "github.com/outboxgen/outboxgen/generator/diag"
+
+// maxDepth is how deep mappings and lists may nest. A full outbox.yaml needs eight.
+const maxDepth = 32
+
+// guard reports every feature of YAML that an outbox.yaml does without, wherever it stands: anchors,
+// aliases, merge keys and tags let a small file mean a big one, or a value other than what it shows.
+func (d *decoder) guard(root *node) { d.guardAt(root, 1) }
+
+func (d *decoder) guardAt(n *node, depth int) {
+	if n.Anchor != "" {
+		d.Errorf(d.at(n), diag.YAMLAnchor, "the anchor &%s is refused: repeat the value, or move it into types or defaults", Show(n.Anchor))
+	}
+	switch {
+	case n.Kind == aliasNode:
+		d.Errorf(d.at(n), diag.YAMLAlias, "the alias *%s is refused: repeat the value, or move it into types or defaults", Show(n.Value))
+		return
+	case n.Style&taggedStyle != 0:
+		d.Errorf(d.at(n), diag.YAMLTag, "the tag %s is refused: put the value in quotes to make it text", quoteShort(n.Tag))
+	}
+	if n.Kind != mappingNode && n.Kind != sequenceNode {
+		return
+	}
+	if depth > maxDepth {
+		d.Errorf(d.at(n), diag.YAMLTooDeep, "mappings and lists nest deeper than %d", maxDepth)
+		return
+	}
+	for i, child := range n.Content {
+		if n.Kind == mappingNode && i%2 == 0 && isMerge(child) {
+			d.Errorf(d.at(child), diag.YAMLMergeKey, "the merge key << is refused: repeat the keys, or move them into types or defaults")
+			continue
+		}
+		d.guardAt(child, depth+1)
+	}
+}
+
+// refused reports whether the guard has a finding about n itself that makes its value meaningless.
+func refused(n *node) bool { return n.Kind == aliasNode || n.Style&taggedStyle != 0 }
+
+func isMerge(key *node) bool { return key.Kind == scalarNode && key.Tag == mergeTag && !refused(key) }

@@ -1,0 +1,252 @@
+package spec
+
+import (
+	"strings"
+	"time"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+)
+
+// The key tables: every key of an outbox.yaml, where it may stand, what its value looks like, and what it
+// means. The decoder, its suggestions and the JSON Schema read them; a new key is a line here, a member
+// of the spec, and its rule in the model.
+
+var (
+	nameText     shape[Value[string]]        = &text{pattern: namePattern}
+	goName       shape[Value[string]]        = &text{pattern: goNamePattern, example: "TurnFinalized"}
+	freeText     shape[Value[string]]        = &text{}
+	templateText shape[Value[string]]        = &text{example: `"{tenant_id}/{turn_id}"`}
+	typeText     shape[Value[string]]        = &text{pattern: typePattern, example: "uuid"}
+	enumText     shape[Value[string]]        = &text{pattern: enumPattern}
+	topicText    shape[Value[string]]        = &text{pattern: topicPattern, example: "threads/message_created"}
+	flag         shape[Value[bool]]          = boolean{}
+	span         shape[Value[time.Duration]] = duration{}
+	limit        shape[Value[Bound]]         = bound{}
+	length                                   = whole(0, 1<<31-1)
+)
+
+func oneOf(values ...string) shape[Value[string]] { return &option{values} }
+
+func whole(least, most int64) shape[Value[int64]] { return &integer{least, most} }
+
+var file = &record[Spec]{
+	name: "outbox",
+	doc:  "The events of a Go module, from which outboxgen generates a typed transactional outbox.",
+	keys: []key[Spec]{
+		required("version", oneOf(formatVersion), func(s *Spec) *Value[string] { return &s.Version },
+			`Version of this file's format. Quote it: "1".`),
+		required("package", nameText, func(s *Spec) *Value[string] { return &s.Package },
+			"Go package of the generated code."),
+		optional("schema", nameText, func(s *Spec) *Value[string] { return &s.Schema },
+			"PostgreSQL schema of the outbox tables. Default: outbox."),
+		optional("defaults", policy, func(s *Spec) *Policy { return &s.Defaults },
+			"Settings of every topic that does not override them."),
+		optional("types", types, func(s *Spec) *Section[*Type] { return &s.Types },
+			"Structs and enums that fields may use by name."),
+		required("namespaces", namespaces, func(s *Spec) *Section[*Namespace] { return &s.Namespaces },
+			"Owner modules and their topics."),
+		optional("listeners", listeners, func(s *Spec) *Section[*Listener] { return &s.Listeners },
+			"Named consumers of log topics, each with a cursor of its own."),
+	},
+}
+
+// policyKeys are the settings of defaults, which a topic may override.
+func policyKeys[T any](of func(*T) *Policy) []key[T] {
+	return []key[T]{
+		optional("retry", retry, func(t *T) *Retry { return &of(t).Retry },
+			"How often and how fast a failed event is tried again."),
+		optional("lease", span, func(t *T) *Value[time.Duration] { return &of(t).Lease },
+			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. Default: 30s."),
+		optional("retention", retention, func(t *T) *Retention { return &of(t).Retention },
+			"How long finished events are kept."),
+		optional("wake", oneOf("bell", "none"), func(t *T) *Value[string] { return &of(t).Wake },
+			"Whether enqueue wakes a sleeping dispatcher: bell (default), or none for producers that use PREPARE TRANSACTION."),
+	}
+}
+
+var policy = &record[Policy]{
+	name: "defaults",
+	doc:  "Settings of every topic that does not override them.",
+	keys: policyKeys(func(p *Policy) *Policy { return p }),
+}
+
+var retry = &record[Retry]{
+	name: "retry",
+	doc:  "Retries with equal jitter: the delay doubles from base_delay up to max_delay.",
+	keys: []key[Retry]{
+		optional("max_attempts", whole(1, 1000), func(r *Retry) *Value[int64] { return &r.MaxAttempts },
+			"Attempts before an event becomes a dead letter, the first one included. Default: 5."),
+		optional("base_delay", span, func(r *Retry) *Value[time.Duration] { return &r.BaseDelay },
+			"Delay after the first failure. Default: 1s."),
+		optional("max_delay", span, func(r *Retry) *Value[time.Duration] { return &r.MaxDelay },
+			"Longest delay between two attempts. Default: 5m."),
+	},
+}
+
+var retention = &record[Retention]{
+	name: "retention",
+	doc:  "How long finished events are kept.",
+	keys: []key[Retention]{
+		optional("delivered", span, func(r *Retention) *Value[time.Duration] { return &r.Delivered },
+			"How long delivered events are kept, which is also the dedupe window. It exceeds the longest retry horizon; 0s deletes on ack and is refused with a dedupe_key. Default: 168h."),
+		optional("dead", span, func(r *Retention) *Value[time.Duration] { return &r.Dead },
+			"How long dead letters are kept, at least as long as delivered events. Default: 720h."),
+	},
+}
+
+var types = &dict[Type]{
+	item:  sharedType,
+	name:  func(t *Type) *Value[string] { return &t.Name },
+	label: func(_, name string) string { return "type " + name },
+}
+
+var sharedType = &record[Type]{
+	name:  "type",
+	doc:   "A struct, given by fields, or an enum.",
+	oneOf: []string{"fields", "enum"},
+	keys: []key[Type]{
+		optional("doc", freeText, func(t *Type) *Value[string] { return &t.Doc },
+			"Sentence for the Go doc comment."),
+		optional("go", goName, func(t *Type) *Value[string] { return &t.Go },
+			"Go name, when the one made from the YAML name does not suit."),
+		optional("fields", fieldsOf(true), func(t *Type) *Section[*Field] { return &t.Fields },
+			"Fields of the struct, in order."),
+		optional("enum", &list[Value[string]]{enumText, diag.EnumEmpty}, func(t *Type) *Section[Value[string]] { return &t.Enum },
+			"Values of the enum."),
+	},
+}
+
+var namespaces = &dict[Namespace]{
+	item:  namespace,
+	name:  func(n *Namespace) *Value[string] { return &n.Name },
+	label: func(_, name string) string { return "namespace " + name },
+	some:  true,
+}
+
+var namespace = &record[Namespace]{
+	name: "namespace",
+	doc:  "An owner module and its topics. Its queue topics share a handlers interface and a dispatcher.",
+	keys: []key[Namespace]{
+		optional("doc", freeText, func(n *Namespace) *Value[string] { return &n.Doc },
+			"Sentence for the Go doc comment."),
+		optional("go", goName, func(n *Namespace) *Value[string] { return &n.Go },
+			"Go name, when the one made from the YAML name does not suit."),
+		required("topics", topics, func(n *Namespace) *Section[*Topic] { return &n.Topics },
+			"Kinds of event of this namespace."),
+	},
+}
+
+var topics = &dict[Topic]{
+	item: topic,
+	name: func(t *Topic) *Value[string] { return &t.Name },
+	label: func(outer, name string) string {
+		return "topic " + strings.TrimPrefix(outer, "namespace ") + "/" + name
+	},
+	some: true,
+}
+
+var topic = &record[Topic]{
+	name: "topic",
+	doc:  "A kind of event.",
+	keys: append([]key[Topic]{
+		optional("doc", freeText, func(t *Topic) *Value[string] { return &t.Doc },
+			"Sentence for the Go doc comment; it continues the Go name, as in: is emitted once per chat turn."),
+		optional("go", goName, func(t *Topic) *Value[string] { return &t.Go },
+			"Go name, when the one made from the YAML name does not suit."),
+		optional("version", whole(1, 1<<31-1), func(t *Topic) *Value[int64] { return &t.Version },
+			"Payload version. Default: 1."),
+		optional("delivery", oneOf("queue", "log"), func(t *Topic) *Value[string] { return &t.Delivery },
+			"queue (default): one handler works each event off. log: any number of listeners read it."),
+		optional("tenant", nameText, func(t *Topic) *Value[string] { return &t.Tenant },
+			"Payload field, a required uuid, that owns the event."),
+		optional("dedupe_key", templateText, func(t *Topic) *Value[string] { return &t.DedupeKey },
+			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it starts with {<tenant field>}/."),
+		optional("partition_key", templateText, func(t *Topic) *Value[string] { return &t.PartitionKey },
+			"Template of the key whose events stay together when they are published."),
+		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
+			"The versioned thing that the event is about."),
+		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
+			"Fields of the payload, in order."),
+	}, policyKeys(func(t *Topic) *Policy { return &t.Policy })...),
+}
+
+var entity = &record[Entity]{
+	name:  "entity",
+	doc:   "The versioned thing that an event is about.",
+	start: func(e *Entity) *diag.Pos { return &e.Pos },
+	keys: []key[Entity]{
+		required("type", nameText, func(e *Entity) *Value[string] { return &e.Type },
+			"Kind of thing, such as turn."),
+		required("id", templateText, func(e *Entity) *Value[string] { return &e.ID },
+			"Template of its id, as for dedupe_key."),
+		optional("version", nameText, func(e *Entity) *Value[string] { return &e.Version },
+			"Payload field, a required int32 or int64, that holds its version."),
+	},
+}
+
+// fieldsOf is a mapping of fields. A payload may be empty, a shared type without fields is a slip.
+func fieldsOf(some bool) *dict[Field] {
+	return &dict[Field]{
+		item:  field,
+		name:  func(f *Field) *Value[string] { return &f.Name },
+		label: func(outer, name string) string { return "field " + name + " of " + outer },
+		some:  some,
+	}
+}
+
+// field is a type, or a mapping that has one.
+var field = &shorthand[Field, Value[string]]{
+	short:  typeText,
+	member: func(f *Field) *Value[string] { return &f.Type },
+	long: &record[Field]{
+		name: "field",
+		doc:  "A field with attributes.",
+		keys: []key[Field]{
+			required("type", typeText, func(f *Field) *Value[string] { return &f.Type },
+				"string bool int32 int64 float64 uuid timestamp date duration bytes json, a name from types, []T or map[string]T; a trailing ? makes the field optional."),
+			optional("doc", freeText, func(f *Field) *Value[string] { return &f.Doc },
+				"Sentence for the Go doc comment."),
+			optional("go", goName, func(f *Field) *Value[string] { return &f.Go },
+				"Go name, when the one made from the YAML name does not suit."),
+			optional("optional", flag, func(f *Field) *Value[bool] { return &f.Optional },
+				"Whether the field may be left out, like a trailing ? of its type."),
+			optional("sensitive", flag, func(f *Field) *Value[bool] { return &f.Sensitive },
+				"Whether the value is kept out of logs, errors, the CLI and keys."),
+			optional("min", limit, func(f *Field) *Value[Bound] { return &f.Min },
+				"Least value of an int32, int64, float64 or duration."),
+			optional("max", limit, func(f *Field) *Value[Bound] { return &f.Max },
+				"Greatest value of an int32, int64, float64 or duration."),
+			optional("min_len", length, func(f *Field) *Value[int64] { return &f.MinLen },
+				"Least length: characters of a string, bytes of bytes, items of a list, entries of a map."),
+			optional("max_len", length, func(f *Field) *Value[int64] { return &f.MaxLen },
+				"Greatest length: characters of a string, bytes of bytes, items of a list, entries of a map."),
+			optional("pattern", freeText, func(f *Field) *Value[string] { return &f.Pattern },
+				"Regular expression (RE2) that a string matches."),
+		},
+	},
+}
+
+var listeners = &dict[Listener]{
+	item:  listener,
+	name:  func(l *Listener) *Value[string] { return &l.Name },
+	label: func(_, name string) string { return "listener " + name },
+}
+
+var listener = &record[Listener]{
+	name: "listener",
+	doc:  "A named consumer of log topics.",
+	keys: []key[Listener]{
+		optional("doc", freeText, func(l *Listener) *Value[string] { return &l.Doc },
+			"Sentence for the Go doc comment."),
+		optional("go", goName, func(l *Listener) *Value[string] { return &l.Go },
+			"Go name, when the one made from the YAML name does not suit."),
+		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] { return &l.Topics },
+			"Log topics that it reads, as namespace/topic."),
+		optional("mode", oneOf("leased", "transactional"), func(l *Listener) *Value[string] { return &l.Mode },
+			"leased (default): no transaction is open while the handler runs. transactional: the handler gets the transaction in which the cursor advances."),
+		optional("start", oneOf("earliest", "latest"), func(l *Listener) *Value[string] { return &l.Start },
+			"Where a new listener starts: earliest (default) or latest."),
+		optional("retry", retry, func(l *Listener) *Retry { return &l.Retry },
+			"How often and how fast a failed event is tried again."),
+	},
+}

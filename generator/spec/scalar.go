@@ -1,0 +1,165 @@
+package spec
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+)
+
+// Patterns that the decoder, the model and the schema share.
+const (
+	namePattern     = `^[a-z][a-z0-9_]{0,40}$`
+	goNamePattern   = `^[A-Z][A-Za-z0-9]{0,63}$`
+	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+	typePattern     = `^(\[\]|map\[string\])*[a-z][a-z0-9_]{0,40}\??$`
+	topicPattern    = `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`
+	enumPattern     = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`
+)
+
+var (
+	nameSyntax     = regexp.MustCompile(namePattern)
+	durationSyntax = regexp.MustCompile(durationPattern)
+)
+
+// text is any text, or text that the schema describes by a pattern and the model checks.
+type text struct {
+	pattern string
+	example string // quoted in the message about a value that is no text
+}
+
+func (t *text) decode(d *decoder, n *node, at place, into *Value[string]) {
+	if n.Kind != scalarNode || n.Tag != stringTag || refused(n) {
+		want := "text"
+		if t.example != "" {
+			want += " such as " + t.example
+		}
+		if n.Kind == scalarNode && n.Tag != nullTag {
+			want += " in quotes"
+		}
+		d.wrongType(n, at, want)
+		return
+	}
+	*into = Value[string]{V: n.Value, Pos: d.at(n)}
+}
+
+func (t *text) schema(*definitions) object {
+	s := object{{"type", "string"}}
+	if t.pattern != "" {
+		s = append(s, member{"pattern", t.pattern})
+	}
+	return s
+}
+
+// option is text out of a closed set.
+type option struct {
+	values []string
+}
+
+func (o *option) decode(d *decoder, n *node, at place, into *Value[string]) {
+	if n.Kind != scalarNode || n.Tag != stringTag || refused(n) {
+		want := strings.Join(o.values, " or ")
+		if n.Kind == scalarNode && slices.Contains(o.values, n.Value) {
+			want = strconv.Quote(n.Value) + " in quotes"
+		}
+		d.wrongType(n, at, want)
+		return
+	}
+	if !slices.Contains(o.values, n.Value) {
+		d.Errorf(d.at(n), diag.UnknownValue, "%sunknown value %s: want %s%s", at.prefix(), quoteShort(n.Value), strings.Join(o.values, " or "), d.DidYouMean(n.Value, o.values))
+		return
+	}
+	*into = Value[string]{V: n.Value, Pos: d.at(n)}
+}
+
+func (o *option) schema(*definitions) object { return object{{"enum", o.values}} }
+
+// integer is a whole number of 64 bits. The bounds are for editors: the model checks them.
+type integer struct {
+	least, most int64
+}
+
+func (i *integer) decode(d *decoder, n *node, at place, into *Value[int64]) {
+	if n.Kind != scalarNode || n.Tag != intTag || refused(n) {
+		d.wrongType(n, at, "a whole number")
+		return
+	}
+	v, err := ParseInt(n.Value)
+	if err != nil {
+		d.wrongType(n, at, "a whole number of at most 64 bits")
+		return
+	}
+	*into = Value[int64]{V: v, Pos: d.at(n)}
+}
+
+func (i *integer) schema(*definitions) object {
+	return object{{"type", "integer"}, {"minimum", i.least}, {"maximum", i.most}}
+}
+
+// ParseInt reads a whole number as YAML writes it: decimal, 0x, 0o or 0b, with underscores.
+func ParseInt(text string) (int64, error) {
+	return strconv.ParseInt(strings.TrimPrefix(strings.ReplaceAll(text, "_", ""), "+"), 0, 64)
+}
+
+// ParseFloat reads a finite number as YAML writes it.
+func ParseFloat(text string) (float64, error) {
+	if v, err := ParseInt(text); err == nil {
+		return float64(v), nil
+	}
+	v, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+	if err == nil && (math.IsInf(v, 0) || math.IsNaN(v)) {
+		return 0, strconv.ErrRange
+	}
+	return v, err
+}
+
+// boolean is true or false.
+type boolean struct{}
+
+func (boolean) decode(d *decoder, n *node, at place, into *Value[bool]) {
+	if n.Kind != scalarNode || n.Tag != boolTag || refused(n) {
+		d.wrongType(n, at, "true or false")
+		return
+	}
+	*into = Value[bool]{V: strings.EqualFold(n.Value, "true"), Pos: d.at(n)}
+}
+
+func (boolean) schema(*definitions) object { return object{{"type", "boolean"}} }
+
+// duration is a length of time, in the syntax of Go's time.ParseDuration without a sign.
+type duration struct{}
+
+func (duration) decode(d *decoder, n *node, at place, into *Value[time.Duration]) {
+	const want = "a duration such as 30s, 5m or 168h"
+	if n.Kind != scalarNode || n.Tag != stringTag || refused(n) || !durationSyntax.MatchString(n.Value) {
+		d.wrongType(n, at, want)
+		return
+	}
+	v, err := time.ParseDuration(n.Value)
+	if err != nil {
+		d.wrongType(n, at, want+" of at most 292 years")
+		return
+	}
+	*into = Value[time.Duration]{V: v, Pos: d.at(n)}
+}
+
+func (duration) schema(*definitions) object {
+	return object{{"type", "string"}, {"pattern", durationPattern}}
+}
+
+// bound is a number or, for fields of type duration, a text.
+type bound struct{}
+
+func (bound) decode(d *decoder, n *node, at place, into *Value[Bound]) {
+	if n.Kind != scalarNode || refused(n) || (n.Tag != intTag && n.Tag != floatTag && n.Tag != stringTag) {
+		d.wrongType(n, at, "a number, or a duration such as 30s")
+		return
+	}
+	*into = Value[Bound]{V: Bound{Text: n.Value, Number: n.Tag != stringTag}, Pos: d.at(n)}
+}
+
+func (bound) schema(*definitions) object { return object{{"type", []string{"number", "string"}}} }

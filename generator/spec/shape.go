@@ -1,0 +1,233 @@
+package spec
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+)
+
+// shape is the form of a value in the file: it decodes a node into a T, with a finding for whatever does
+// not fit, and describes itself in JSON Schema.
+type shape[T any] interface {
+	decode(d *decoder, n *node, at place, into *T)
+	schema(defs *definitions) object
+}
+
+// record is a mapping with a fixed set of keys.
+type record[T any] struct {
+	name  string // of its definition in the schema
+	doc   string
+	keys  []key[T]
+	start func(*T) *diag.Pos // optional: takes the position of the mapping
+	oneOf []string           // keys of which exactly one must be there
+}
+
+// key is one key of a record.
+type key[T any] struct {
+	name     string
+	doc      string
+	required bool
+	decode   func(d *decoder, n *node, at place, into *T)
+	schema   func(defs *definitions) object
+}
+
+// required returns a key that must be there, and whose value has shape s.
+func required[T, V any](name string, s shape[V], member func(*T) *V, doc string) key[T] {
+	k := optional(name, s, member, doc)
+	k.required = true
+	return k
+}
+
+// optional returns a key that may be left out.
+func optional[T, V any](name string, s shape[V], member func(*T) *V, doc string) key[T] {
+	return key[T]{
+		name: name,
+		doc:  doc,
+		decode: func(d *decoder, n *node, at place, into *T) {
+			s.decode(d, n, at, member(into))
+		},
+		schema: s.schema,
+	}
+}
+
+func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
+	if n.Kind != mappingNode {
+		d.wrongType(n, at, "a mapping")
+		return
+	}
+	if r.start != nil {
+		*r.start(into) = d.at(n)
+	}
+	if at.key != "" {
+		at.in = inner(at)
+	}
+	first := make([]diag.Pos, len(r.keys))
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		if isMerge(name) || refused(name) {
+			continue
+		}
+		if name.Kind != scalarNode {
+			d.Errorf(d.at(name), diag.WrongType, "want a key%s, got %s", at.inside(), describe(name))
+			continue
+		}
+		known := slices.IndexFunc(r.keys, func(k key[T]) bool { return k.name == name.Value })
+		switch {
+		case known < 0:
+			d.Errorf(d.at(name), diag.UnknownKey, "unknown key %s%s%s", quoteShort(name.Value), at.inside(), d.DidYouMean(name.Value, r.names()))
+		case first[known].IsValid():
+			d.duplicate(name, first[known], at)
+		default:
+			first[known] = d.at(name)
+			r.keys[known].decode(d, value, at.under(name.Value), into)
+		}
+	}
+	for i, k := range r.keys {
+		if k.required && !first[i].IsValid() {
+			d.Errorf(d.at(n), diag.MissingKey, "missing key %q%s", k.name, at.inside())
+		}
+	}
+	r.checkOneOf(d, n, at, first)
+}
+
+// checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key.
+func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos) {
+	if r.oneOf == nil {
+		return
+	}
+	var found []diag.Pos
+	for i, k := range r.keys {
+		if present[i].IsValid() && slices.Contains(r.oneOf, k.name) {
+			found = append(found, present[i])
+		}
+	}
+	choice := strings.Join(r.oneOf, " or ")
+	switch {
+	case len(found) == 0:
+		d.Errorf(d.at(n), diag.MissingKey, "missing key%s: want %s", at.inside(), choice)
+	case len(found) > 1:
+		last := diag.List{{Pos: found[0]}, {Pos: found[1]}}
+		last.Sort()
+		d.Errorf(last[1].Pos, diag.AttributeConflict, "want %s%s, got both", choice, at.inside())
+	}
+}
+
+// inner returns what messages call the mapping under at.key: "retry of topic mini_chat/turn_finalized".
+func inner(at place) string {
+	if at.in == "" {
+		return at.key
+	}
+	return at.key + " of " + at.in
+}
+
+func (r *record[T]) names() []string {
+	names := make([]string, len(r.keys))
+	for i, k := range r.keys {
+		names[i] = k.name
+	}
+	return names
+}
+
+func (d *decoder) duplicate(name *node, first diag.Pos, at place) {
+	d.Errorf(d.at(name), diag.DuplicateKey, "key %s%s stands at line %d already", quoteShort(name.Value), at.inside(), first.Line)
+}
+
+// dict is a mapping from names that the user chooses to items. It keeps their order.
+type dict[T any] struct {
+	item  shape[T]
+	name  func(*T) *Value[string]
+	label func(outer, name string) string // what messages call an item
+	some  bool                            // whether there must be an item
+}
+
+func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
+	if n.Kind != mappingNode {
+		d.wrongType(n, at, "a mapping of names")
+		return
+	}
+	into.Pos = d.at(n)
+	if m.some && len(n.Content) == 0 {
+		d.Errorf(d.at(n), diag.EmptySection, "%swant at least one entry%s", at.prefix(), at.inside())
+	}
+	first := make(map[string]diag.Pos, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		if isMerge(name) || refused(name) {
+			continue
+		}
+		if name.Kind != scalarNode {
+			d.Errorf(d.at(name), diag.WrongType, "%swant a name, got %s", at.prefix(), describe(name))
+			continue
+		}
+		if pos, twice := first[name.Value]; twice {
+			d.duplicate(name, pos, place{in: inner(at)})
+			continue
+		}
+		first[name.Value] = d.at(name)
+		if name.Tag != stringTag && nameSyntax.MatchString(name.Value) {
+			d.Errorf(d.at(name), diag.WrongType, "%swant a name, and %s is none without quotes", at.prefix(), quoteShort(name.Value))
+		}
+		item := new(T)
+		*m.name(item) = Value[string]{V: name.Value, Pos: d.at(name)}
+		m.item.decode(d, value, place{in: m.label(at.in, Show(name.Value))}, item)
+		into.Items = append(into.Items, item)
+	}
+}
+
+func (m *dict[T]) schema(defs *definitions) object {
+	s := object{
+		{"type", "object"},
+		{"propertyNames", object{{"pattern", namePattern}}},
+		{"additionalProperties", m.item.schema(defs)},
+	}
+	if m.some {
+		s = append(s, member{"minProperties", 1})
+	}
+	return s
+}
+
+// list is a list of values of one shape, at least one.
+type list[T any] struct {
+	item  shape[T]
+	empty diag.Rule // that an empty list breaks
+}
+
+func (l *list[T]) decode(d *decoder, n *node, at place, into *Section[T]) {
+	if n.Kind != sequenceNode {
+		d.wrongType(n, at, "a list")
+		return
+	}
+	into.Pos = d.at(n)
+	if len(n.Content) == 0 {
+		d.Errorf(d.at(n), l.empty, "%swant at least one entry%s", at.prefix(), at.inside())
+	}
+	for _, child := range n.Content {
+		var item T
+		l.item.decode(d, child, at, &item)
+		into.Items = append(into.Items, item)
+	}
+}
+
+func (l *list[T]) schema(defs *definitions) object {
+	return object{{"type", "array"}, {"items", l.item.schema(defs)}, {"minItems", 1}}
+}
+
+// shorthand is a mapping that may be written as the value of one of its keys alone.
+type shorthand[T, V any] struct {
+	short  shape[V]
+	member func(*T) *V
+	long   shape[T]
+}
+
+func (s *shorthand[T, V]) decode(d *decoder, n *node, at place, into *T) {
+	if n.Kind == mappingNode {
+		s.long.decode(d, n, at, into)
+		return
+	}
+	s.short.decode(d, n, at, s.member(into))
+}
+
+func (s *shorthand[T, V]) schema(defs *definitions) object {
+	return object{{"oneOf", []object{s.short.schema(defs), s.long.schema(defs)}}}
+}

@@ -1,0 +1,127 @@
+package spec_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+func decode(source string) (*spec.Spec, diag.List) { return spec.Decode([]byte(source), "outbox.yaml") }
+
+func TestDecodeRefusesLargeFiles(t *testing.T) {
+	t.Parallel()
+	head := "version: \"1\"\npackage: events\nnamespaces: {}\n#"
+	_, findings := decode(head + strings.Repeat("x", 1<<20-len(head)))
+	require.EqualError(t, findings, "outbox.yaml:3:13: namespaces: want at least one entry at the top level [empty-section]")
+	s, findings := decode(head + strings.Repeat("x", 1<<20-len(head)+1))
+	require.Nil(t, s)
+	require.EqualError(t, findings, "outbox.yaml:1:1: the file has 1048577 bytes: at most 1048576 are read [yaml-too-large]")
+}
+
+func TestDecodePlacesBadCharacters(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"a: b\nc: \xff":        "2:4: the byte 0xff is not UTF-8",
+		"é: \x00":              "1:4: the file holds a NUL byte",
+		"a\r\nb\rc\x01":        "3:2: the character U+0001 is not allowed in YAML",
+		"a\u0085b\u2028c\x7f":  "3:2: the character U+007F is not allowed in YAML",
+		"a: \uFEFF":            "1:4: the character U+FEFF is not allowed in YAML",
+		"\xff\xfea\x00:\x00":   "1:1: the byte 0xff is not UTF-8",
+		"a: \u009b31m":         "1:4: the character U+009B is not allowed in YAML",
+		"a: \xed\xa0\x80":      "1:4: the byte 0xed is not UTF-8",
+		"a: b\n\nc: d\n\x1b[m": "4:1: the character U+001B is not allowed in YAML",
+	} {
+		s, findings := decode(source)
+		require.Nil(t, s)
+		require.EqualError(t, findings, "outbox.yaml:"+want+" [yaml-encoding]", "%q", source)
+	}
+}
+
+func TestDecodePlacesSyntaxErrors(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"a: [b\nc: d\n":                  "2:1",
+		"a:\n  b: c\n d: e\n":            "3:2",
+		"a: b\n  c: d\n":                 "2:3",
+		"a: 'b\nc: d\n":                  "1:1",
+		"a: b\n\tc: d\n":                 "2:2",
+		"- a\nb: c\n":                    "2:1",
+		"a: {b: c\n":                     "1:1",
+		"a: b\n---\nc: [\n":              "3:1",
+		"a: b\nc: @d\n":                  "2:1",
+		"%YAML 3.0\n---\na: b\n":         "1:1",
+		"a: b\n\n\n# c\n\n  ]\n":         "6:3",
+		"a: |2x\n b\n":                   "1:1",
+		"? a\n? [b\n":                    "2:1",
+		"a: b\nc: d: e\n":                "2:1",
+		"x: 1\ny: {a: b}c\nz: 1\n":       "2:1",
+		"x: 1\ny: [a, b\nz: 1\nw: 2\n":   "3:1",
+		"version: \"1\"\nb:\n  c: \"d\n": "3:3",
+	} {
+		s, findings := decode(source)
+		require.Nil(t, s, "%q", source)
+		require.Len(t, findings, 1, "%q", source)
+		require.Equal(t, diag.YAMLSyntax, findings[0].Rule)
+		if "outbox.yaml:"+want!= findings[0].Pos.String() { t.Errorf( "%q: %s", source, findings[0])}
+	}
+}
+
+func TestDecodeTakesAnEmptyFileAsAnEmptyMapping(t *testing.T) {
+	t.Parallel()
+	for _, source := range []string{"", "\n", "# a comment\n", "{}"} {
+		_, findings := decode(source)
+		require.Len(t, findings, 3, "%q", source)
+		require.Equal(t, diag.MissingKey, findings[0].Rule)
+	}
+	_, findings := decode("---\n")
+	require.EqualError(t, findings, "outbox.yaml:2:1: want a mapping, got nothing [wrong-type]")
+}
+
+// A file of the largest size that is built to be slow still answers soon: the parser, the guard and the
+// suggestions are all linear, or bounded.
+func TestDecodeIsBoundedOnHostileFiles(t *testing.T) {
+	t.Parallel()
+	fill := func(unit string) string { return strings.Repeat(unit, (1<<20-100)/len(unit)) }
+	many := func(format func(i int) string) string {
+		var out strings.Builder
+		for i := 0; out.Len() < 1<<20-200; i++ {
+			out.WriteString(format(i))
+		}
+		return out.String()
+	}
+	number := func(i int) string { return strings.Map(func(r rune) rune { return 'a' + (r - '0') }, padded(i)) }
+	for name, source := range map[string]string{
+		"lists":      fill("["),
+		"mappings":   fill("{a: "),
+		"dashes":     fill("- "),
+		"questions":  fill("? "),
+		"comments":   fill("#\n"),
+		"newlines":   fill("\n"),
+		"anchors":    "[" + fill("&a a,") + "]",
+		"aliases":    "a: &a b\nc: [" + fill("*a,") + "]",
+		"tags":       "[" + fill("!a a,") + "]",
+		"documents":  fill("---\n"),
+		"quotes":     fill("'"),
+		"keys":       many(func(i int) string { return number(i) + ": x\n" }),
+		"same keys":  fill("a: b\n"),
+		"types":      "version: \"1\"\ntypes:\n" + many(func(i int) string { return "  " + number(i) + ": {fields: {a: x" + number(i) + "}}\n" }),
+		"long plain": "a: " + fill("x "),
+		"fold":       "a: >\n" + fill(" x\n"),
+		"dedent":     many(func(i int) string { return strings.Repeat(" ", i%60) + "a:\n" }),
+	} {
+		start := time.Now()
+		_, findings := decode(source)
+		require.NotEmpty(t, findings, name)
+		require.Less(t, time.Since(start), 20*time.Second, name)
+		t.Log(name, time.Since(start), len(findings))
+	}
+}
+
+func padded(i int) string {
+	return string([]byte{'0' + byte(i/10000%10), '0' + byte(i/1000%10), '0' + byte(i/100%10), '0' + byte(i/10%10), '0' + byte(i%10), '0' + byte(i/100000%10)})
+}

@@ -1,0 +1,135 @@
+// Package spec reads an outbox.yaml into a Spec: what is written where, without its meaning. One set of
+// key tables drives the decoder, its suggestions and the JSON Schema of the file.
+package spec
+
+import (
+	"time"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+)
+
+// Value is a scalar of the file with its position. The zero Value stands for a key that is absent, or
+// whose value was refused and reported.
+type Value[T any] struct {
+	V   T
+	Pos diag.Pos
+}
+
+// Set reports whether the file holds a usable value.
+func (v Value[T]) Set() bool { return v.Pos.IsValid() }
+
+// Section is a list or a mapping of the file, in its order. The zero Section stands for a key that is
+// absent or was refused.
+type Section[T any] struct {
+	Items []T
+	Pos   diag.Pos
+}
+
+// Set reports whether the file holds the section, be it empty.
+func (s Section[T]) Set() bool { return s.Pos.IsValid() }
+
+// Spec is one outbox.yaml.
+type Spec struct {
+	File       string
+	Pos        diag.Pos
+	Version    Value[string]
+	Package    Value[string]
+	Schema     Value[string]
+	Defaults   Policy
+	Types      Section[*Type]
+	Namespaces Section[*Namespace]
+	Listeners  Section[*Listener]
+}
+
+// Policy holds the settings that defaults gives and a topic may override.
+type Policy struct {
+	Retry     Retry
+	Lease     Value[time.Duration]
+	Retention Retention
+	Wake      Value[string] // bell or none
+}
+
+// Retry is a retry mapping.
+type Retry struct {
+	MaxAttempts Value[int64]
+	BaseDelay   Value[time.Duration]
+	MaxDelay    Value[time.Duration]
+}
+
+// Retention is a retention mapping.
+type Retention struct {
+	Delivered Value[time.Duration]
+	Dead      Value[time.Duration]
+}
+
+// Type is a shared type. A valid one has either Fields or Enum.
+type Type struct {
+	Name   Value[string]
+	Doc    Value[string]
+	Go     Value[string]
+	Fields Section[*Field]
+	Enum   Section[Value[string]]
+}
+
+// Namespace is a namespace with its topics.
+type Namespace struct {
+	Name   Value[string]
+	Doc    Value[string]
+	Go     Value[string]
+	Topics Section[*Topic]
+}
+
+// Topic is a topic. Delivery is queue or log when it is set.
+type Topic struct {
+	Name         Value[string]
+	Doc          Value[string]
+	Go           Value[string]
+	Version      Value[int64]
+	Delivery     Value[string]
+	Tenant       Value[string]
+	DedupeKey    Value[string]
+	PartitionKey Value[string]
+	Entity       Entity
+	Policy       Policy
+	Payload      Section[*Field]
+}
+
+// Entity is the entity of a topic. Its zero value stands for an absent one.
+type Entity struct {
+	Pos     diag.Pos
+	Type    Value[string]
+	ID      Value[string]
+	Version Value[string]
+}
+
+// Field is a field of a payload or of a shared type, given by its type alone or by a mapping. A field
+// whose type was refused has no Type: it exists, but nothing is known of it.
+type Field struct {
+	Name      Value[string]
+	Type      Value[string]
+	Doc       Value[string]
+	Go        Value[string]
+	Optional  Value[bool]
+	Sensitive Value[bool]
+	Min, Max  Value[Bound]
+	MinLen    Value[int64]
+	MaxLen    Value[int64]
+	Pattern   Value[string]
+}
+
+// Bound is a min or max as it is written: its meaning depends on the type of the field.
+type Bound struct {
+	Text   string
+	Number bool // a YAML number, else text such as 30s
+}
+
+// Listener is a listener. Mode is leased or transactional, Start earliest or latest, when they are set.
+type Listener struct {
+	Name   Value[string]
+	Doc    Value[string]
+	Go     Value[string]
+	Topics Section[Value[string]]
+	Mode   Value[string]
+	Start  Value[string]
+	Retry  Retry
+}

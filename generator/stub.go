@@ -1,0 +1,141 @@
+package generator
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/outboxgen/outboxgen/generator/emit"
+)
+
+// withoutWrittenStubs drops the stubs that nobody needs: those whose file is there, and those whose type
+// or method somebody has declared in another file of the folder.
+func withoutWrittenStubs(root *os.Root, entries []fs.DirEntry, files []File) ([]File, error) {
+	written, err := readDeclarations(root, entries)
+	if err != nil {
+		return nil, err
+	}
+	exists := make(map[string]bool, len(entries))
+	for _, entry := range entries {
+		exists[entry.Name()] = true
+	}
+	available := make(map[string]bool) // handler types that are declared, or will be
+	for _, f := range files {
+		if f.Stub == nil || f.Stub.Method != "" {
+			continue
+		}
+		available[f.Stub.Receiver] = written.types[f.Stub.Receiver] || !exists[f.Name]
+	}
+	for _, f := range files {
+		// Somebody handles the namespace with a type of their own: the compiler tells them what is missing.
+		if f.Stub != nil && !written.types[f.Stub.Receiver] && written.methods[f.Stub.Method] {
+			available[f.Stub.Receiver] = false
+		}
+	}
+	var kept []File
+	for _, f := range files {
+		if f.Stub == nil || available[f.Stub.Receiver] && !exists[f.Name] && !written.has(f.Stub) {
+			kept = append(kept, f)
+		}
+	}
+	return kept, nil
+}
+
+// declarations are the types and methods in the hand-written Go files of a folder.
+type declarations struct {
+	types     map[string]bool
+	methods   map[string]bool // "HandleTurnFinalized", whatever the receiver
+	qualified map[string]bool // "MiniChatHandler.HandleTurnFinalized"
+	embeds    map[string]bool // "MiniChatHandler.UnimplementedMiniChatHandlers"
+}
+
+// has reports whether s is declared already, or its type opts out of methods.
+func (d *declarations) has(s *emit.Stub) bool {
+	if s.Method == "" {
+		return d.types[s.Receiver]
+	}
+	return d.qualified[s.Receiver+"."+s.Method] || d.embeds[s.Receiver+"."+s.OptOut]
+}
+
+// readDeclarations parses the Go files that carry no header of ours, tests excepted. Of a file that does
+// not parse it uses what can be read.
+func readDeclarations(root *os.Root, entries []fs.DirEntry) (*declarations, error) {
+	d := &declarations{
+		types: make(map[string]bool), methods: make(map[string]bool),
+		qualified: make(map[string]bool), embeds: make(map[string]bool),
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		regular := entry.Type().IsRegular()
+		if !regular && entry.Type() != fs.ModeSymlink || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		src, err := root.ReadFile(name)
+		if err != nil && regular {
+			return nil, fmt.Errorf("read %s: %w", filepath.Join(root.Name(), name), cause(err))
+		}
+		if err != nil || emit.IsGenerated(src) {
+			continue
+		}
+		file, _ := parser.ParseFile(token.NewFileSet(), name, src, parser.SkipObjectResolution)
+		if file == nil {
+			continue
+		}
+		for _, decl := range file.Decls {
+			d.add(decl)
+		}
+	}
+	return d, nil
+}
+
+func (d *declarations) add(decl ast.Decl) {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		if decl.Recv == nil || len(decl.Recv.List) != 1 {
+			return
+		}
+		d.methods[decl.Name.Name] = true
+		d.qualified[typeName(decl.Recv.List[0].Type)+"."+decl.Name.Name] = true
+	case *ast.GenDecl:
+		for _, spec := range decl.Specs {
+			if spec, ok := spec.(*ast.TypeSpec); ok {
+				d.addType(spec)
+			}
+		}
+	}
+}
+
+func (d *declarations) addType(spec *ast.TypeSpec) {
+	d.types[spec.Name.Name] = true
+	structure, ok := spec.Type.(*ast.StructType)
+	if !ok {
+		return
+	}
+	for _, field := range structure.Fields.List {
+		if len(field.Names) == 0 {
+			d.embeds[spec.Name.Name+"."+typeName(field.Type)] = true
+		}
+	}
+}
+
+// typeName returns the name of a type, behind a pointer or not, without type arguments.
+func typeName(expr ast.Expr) string {
+	switch expr := expr.(type) {
+	case *ast.Ident:
+		return expr.Name
+	case *ast.StarExpr:
+		return typeName(expr.X)
+	case *ast.ParenExpr:
+		return typeName(expr.X)
+	case *ast.IndexExpr:
+		return typeName(expr.X)
+	case *ast.IndexListExpr:
+		return typeName(expr.X)
+	}
+	return ""
+}

@@ -1,0 +1,14 @@
+package alltypes
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleMapsInMaps handles one catalog/maps_in_maps event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *CatalogHandler) HandleMapsInMaps(ctx context.Context, d outbox.Delivery[MapsInMaps]) error {
+	return outbox.Unimplemented("catalog/maps_in_maps")
+}

@@ -1,0 +1,7 @@
+package outbox
+
+// DBTestHandler handles the events of namespace db_test.
+// Give it the fields that its methods need, such as a pool; they run concurrently and share them.
+type DBTestHandler struct{}
+
+var _ DBTestHandlers = (*DBTestHandler)(nil)

@@ -1,0 +1,14 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleAWindows handles one mini_linux/a_windows event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *MiniLinuxHandler) HandleAWindows(ctx context.Context, d outbox.Delivery[AWindows]) error {
+	return outbox.Unimplemented("mini_linux/a_windows")
+}

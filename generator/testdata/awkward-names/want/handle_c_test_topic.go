@@ -1,0 +1,14 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleCTest handles one db_test/c_test event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *DBTestHandler) HandleCTest(ctx context.Context, d outbox.Delivery[CTest]) error {
+	return outbox.Unimplemented("db_test/c_test")
+}

@@ -1,0 +1,7 @@
+package outbox
+
+// HandleInitHandler handles the events of namespace handle_init.
+// Give it the fields that its methods need, such as a pool; they run concurrently and share them.
+type HandleInitHandler struct{}
+
+var _ HandleInitHandlers = (*HandleInitHandler)(nil)

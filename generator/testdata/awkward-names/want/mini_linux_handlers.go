@@ -1,0 +1,7 @@
+package outbox
+
+// MiniLinuxHandler handles the events of namespace mini_linux.
+// Give it the fields that its methods need, such as a pool; they run concurrently and share them.
+type MiniLinuxHandler struct{}
+
+var _ MiniLinuxHandlers = (*MiniLinuxHandler)(nil)

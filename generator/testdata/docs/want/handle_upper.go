@@ -1,0 +1,14 @@
+package docs
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleUpper handles one nouns/upper event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *NounsHandler) HandleUpper(ctx context.Context, d outbox.Delivery[Upper]) error {
+	return outbox.Unimplemented("nouns/upper")
+}

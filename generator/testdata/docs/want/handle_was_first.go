@@ -1,0 +1,14 @@
+package docs
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleWasFirst handles one verbs/was_first event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *VerbsHandler) HandleWasFirst(ctx context.Context, d outbox.Delivery[WasFirst]) error {
+	return outbox.Unimplemented("verbs/was_first")
+}

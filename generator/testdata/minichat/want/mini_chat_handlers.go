@@ -1,0 +1,7 @@
+package events
+
+// MiniChatHandler handles the events of namespace mini_chat.
+// Give it the fields that its methods need, such as a pool; they run concurrently and share them.
+type MiniChatHandler struct{}
+
+var _ MiniChatHandlers = (*MiniChatHandler)(nil)

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/internal/pgname"
+)
+
+// connectTimeout holds when the connection string has no connect_timeout.
+const connectTimeout = 10 * time.Second
+
+// database says which database and schema a command works on.
+type database struct {
+	url    string
+	schema string
+	config string
+}
+
+func (d *database) flags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&d.url, "database-url", "",
+		"`URL` or key=value string of the database (default: DATABASE_URL, else the PG* variables)")
+	d.schemaFlags(c)
+}
+
+func (d *database) schemaFlags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&d.schema, "schema", "",
+		"`schema` of the tables (default: as in outbox.yaml if there is one, else outbox)")
+	c.PersistentFlags().StringVar(&d.config, "config", defaultConfig, "the YAML `file` that says the schema")
+	_ = c.MarkPersistentFlagFilename("config", "yaml", "yml") // fails only for a flag that is not there
+}
+
+// schemaName returns the schema of --schema, of --config, of an outbox.yaml that happens to be here,
+// or the default, in this order.
+func (d *database) schemaName(a *app, configGiven bool) (string, error) {
+	if d.schema != "" {
+		if err := pgname.Check(d.schema); err != nil {
+			return "", usage(fmt.Errorf("--schema: %w", err))
+		}
+		return d.schema, nil
+	}
+	src := source{path: d.config, format: "text"}
+	if !configGiven && !isFile(d.config) {
+		return "outbox", nil
+	}
+	m, err := src.model(a)
+	if err != nil {
+		return "", err
+	}
+	return m.Schema, nil
+}
+
+// connect opens the connection of a command, which closes it.
+func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
+	dsn, from := d.url, "--database-url"
+	if dsn == "" {
+		dsn, from = a.Getenv("DATABASE_URL"), "DATABASE_URL"
+	}
+	if dsn == "" {
+		from = "PG* variables"
+	}
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectTimeout
+	}
+	// A notice is for people.
+	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { a.notef("%s: %s", n.Severity, n.Message) }
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "outboxgen"
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, connectProblem(cfg, from, err)
+	}
+	return conn, nil
+}
+
+// connectProblem says where the connection should have gone. The text of pgx names the user and the
+// database; it never holds the password, but a server's or resolver's answer might repeat it.
+func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
+	text := err.Error()
+	var connectErr *pgconn.ConnectError
+	if errors.As(err, &connectErr) {
+		text = connectErr.Unwrap().Error()
+	}
+	text = oneLine(text)
+	if len(cfg.Password) > 0 {
+		text = strings.ReplaceAll(text, cfg.Password, "xxxxx")
+	}
+	return fmt.Errorf("connect to database %q as user %q (%s): %s", cfg.Database, cfg.User, from, text)
+}
+
+// parseProblem says what is wrong with a connection string. If it could not even be taken apart, the
+// cause is left out: it may quote any piece of the string, so the password too.
+func parseProblem(err error) string {
+	const hint = "want postgres://user:password@host:port/database or key=value pairs"
+	text := err.Error()
+	i := strings.LastIndex(text, "`: ") // "cannot parse `...`: what (cause)"
+	if i < 0 || strings.Contains(text[i:], "failed to parse as") {
+		return "not a connection string: " + hint
+	}
+	return "bad connection string: " + strings.TrimPrefix(oneLine(text[i+len("`: "):]), "failed to ")
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/generator/diag"
+)
+
+// generation is what generate and diff have in common.
+type generation struct {
+	source
+	out   string
+	stubs string
+}
+
+func (g *generation) flags(c *cobra.Command) {
+	g.source.flags(c)
+	c.Flags().StringVar(&g.out, "out", "", "`folder` of the generated files (default: the folder of the YAML)")
+	_ = c.MarkFlagDirname("out") // fails only for a flag that is not there
+	c.Flags().StringVar(&g.stubs, "stubs", string(generator.StubsMissing), "handler stubs to write: missing or none")
+	_ = c.RegisterFlagCompletionFunc("stubs", cobra.FixedCompletions(
+		words([]generator.StubMode{generator.StubsMissing, generator.StubsNone}), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// plan generates and compares with the output folder, which it makes first if create is set.
+func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
+	format, err := g.printer(a)
+	if err != nil {
+		return nil, err
+	}
+	mode := generator.StubMode(g.stubs)
+	if mode != generator.StubsMissing && mode != generator.StubsNone {
+		return nil, usage(fmt.Errorf("--stubs: unknown mode %q: want missing or none", g.stubs))
+	}
+	text, err := g.read()
+	if err != nil {
+		return nil, err
+	}
+	files, err := generator.Generate(text, generator.Options{Source: g.path, Stubs: mode})
+	var findings diag.List
+	if errors.As(err, &findings) {
+		return nil, a.findings(findings, format)
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir := g.out
+	if dir == "" {
+		dir = filepath.Dir(g.path)
+	}
+	if create {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	changes, err := generator.Plan(dir, files)
+	if err != nil && !errors.As(err, new(*generator.ConflictError)) {
+		return nil, usage(err)
+	}
+	return changes, err
+}
+
+// changeRow is a change as --json shows it.
+type changeRow struct {
+	File   string         `json:"file"`
+	Change generator.Kind `json:"change"`
+}
+
+// printChanges lists what is written, or would be.
+func (a *app) printChanges(c *generator.Changes) error {
+	rows := []changeRow{}
+	for _, change := range c.Pending() {
+		rows = append(rows, changeRow{File: filepath.ToSlash(filepath.Join(c.Dir, change.Name)), Change: change.Kind})
+	}
+	if a.json {
+		return a.printJSON(rows)
+	}
+	for _, row := range rows {
+		if err := a.printf("%s %s\n", row.Change, row.File); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) generateCommand() *cobra.Command {
+	var g generation
+	var check, dryRun bool
+	c := &cobra.Command{
+		Use:   "generate",
+		Short: "Generate Go from outbox.yaml",
+		Long: `generate checks outbox.yaml and writes the Go files that it describes beside it, each only if its bytes
+change, and all of them or none. It removes generated files of topics that are gone, and writes stubs of
+handlers that nobody has written yet; a stub belongs to you and is never touched again. A file that
+outboxgen did not write is never overwritten. The changes are listed on stdout.`,
+		Example: `  outboxgen generate
+  outboxgen generate --check          # in CI: exit 1 if a file is out of date
+  outboxgen generate --config events/outbox.yaml --out internal/events`,
+		Args: cobra.NoArgs,
+		RunE: run(func(context.Context, []string) error {
+			changes, err := g.plan(a, !check && !dryRun)
+			if err != nil {
+				return err
+			}
+			if !check && !dryRun {
+				if err := changes.Write(); err != nil {
+					return err
+				}
+			}
+			if err := a.printChanges(changes); err != nil {
+				return err
+			}
+			if n := len(changes.Pending()); check && n > 0 {
+				a.notef("%s: %s out of date: run outboxgen generate", g.path, count(n, "file"))
+				return errReported
+			}
+			return nil
+		}),
+	}
+	g.flags(c)
+	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 if a file would change")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "write nothing; list what would change")
+	c.MarkFlagsMutuallyExclusive("check", "dry-run")
+	return c
+}
+
+// diffReport is the diff as --json shows it.
+type diffReport struct {
+	Changes []changeRow `json:"changes"`
+	Diff    string      `json:"diff"`
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var g generation
+	c := &cobra.Command{
+		Use:   "diff",
+		Short: "Show what generate would change",
+		Long: `diff prints a unified diff from the files in the output folder to those that generate would write, and
+exits with 1 if there is a difference. It writes nothing.`,
+		Args: cobra.NoArgs,
+		RunE: run(func(context.Context, []string) error {
+			changes, err := g.plan(a, false)
+			if err != nil {
+				return err
+			}
+			report := diffReport{Changes: []changeRow{}, Diff: changes.Diff()}
+			for _, change := range changes.Pending() {
+				name := filepath.ToSlash(filepath.Join(changes.Dir, change.Name))
+				report.Changes = append(report.Changes, changeRow{File: name, Change: change.Kind})
+			}
+			if a.json {
+				err = a.printJSON(report)
+			} else {
+				err = a.printf("%s", report.Diff)
+			}
+			if err == nil && len(report.Changes) > 0 {
+				err = errReported
+			}
+			return err
+		}),
+	}
+	g.flags(c)
+	return c
+}

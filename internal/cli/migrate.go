@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/migrate"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	var db database
+	c := group("migrate", "Create, change and remove the tables in PostgreSQL",
+		`migrate applies the migrations of this version of outboxgen to a schema of a database, one transaction
+each; several that run at once wait for each other. migrate get prints them for another migration tool.`,
+		a.migrateUp(&db), a.migrateDown(&db), a.migrateStatus(&db), a.migrateValidate(&db), a.migrateGet(&db))
+	db.flags(c)
+	return c
+}
+
+// migrationRow is a migration as --json shows it.
+type migrationRow struct {
+	Version   int        `json:"version"`
+	Name      string     `json:"name"`
+	State     string     `json:"state,omitempty"` // applied, pending, drifted, unknown
+	AppliedAt *time.Time `json:"applied_at,omitempty"`
+}
+
+func migrationRows(all []migrate.Migration) []migrationRow {
+	rows := []migrationRow{}
+	for _, m := range all {
+		rows = append(rows, migrationRow{Version: m.Version, Name: m.Name})
+	}
+	return rows
+}
+
+func stateRow(s migrate.State) migrationRow {
+	row := migrationRow{Version: s.Version, Name: s.Name, State: "applied"}
+	if !s.AppliedAt.IsZero() {
+		at := s.AppliedAt.UTC()
+		row.AppliedAt = &at
+	}
+	switch {
+	case errors.Is(s.Err, migrate.ErrPending):
+		row.State = "pending"
+	case errors.Is(s.Err, migrate.ErrDrift):
+		row.State = "drifted"
+	case errors.Is(s.Err, migrate.ErrUnknown):
+		row.State = "unknown"
+	}
+	return row
+}
+
+// on runs fn with a connection and the name of the schema.
+func (a *app) on(db *database, fn func(ctx context.Context, conn *pgx.Conn, schema string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		return run(func(ctx context.Context, _ []string) error {
+			schema, err := db.schemaName(a, c.Flags().Changed("config"))
+			if err != nil {
+				return err
+			}
+			conn, err := db.connect(ctx, a)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // its transactions have ended
+			return fn(ctx, conn, schema)
+		})(c, args)
+	}
+}
+
+func (a *app) migrateUp(db *database) *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Apply what is not applied yet",
+		Args:  cobra.NoArgs,
+		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
+			applied, err := migrate.Up(ctx, conn, schema)
+			if len(applied) == 0 && err == nil {
+				a.notef("schema %s is up to date", schema)
+			}
+			return errors.Join(err, a.printMigrations("applied", schema, applied))
+		}),
+	}
+}
+
+func (a *app) migrateDown(db *database) *cobra.Command {
+	var to int
+	var yes bool
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Revert migrations, dropping tables and the events in them",
+		Long: `down reverts the newest migration, or with --to all above a version, newest first: --to 0 reverts
+everything. Tables are dropped with all events in them, delivered or not. Without --yes it only says what
+it would revert.`,
+		Args: cobra.NoArgs,
+	}
+	c.RunE = a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
+		states, err := migrate.Status(ctx, conn, schema)
+		if err != nil {
+			return err
+		}
+		var above []migrate.Migration
+		for i := len(states) - 1; i >= 0; i-- {
+			s := states[i]
+			if errors.Is(s.Err, migrate.ErrPending) {
+				continue
+			}
+			if !c.Flags().Changed("to") {
+				to = s.Version - 1
+				above = append(above, s.Migration)
+				break
+			}
+			if s.Version > to {
+				above = append(above, s.Migration)
+			}
+		}
+		switch {
+		case len(above) == 0:
+			a.notef("schema %s has nothing to revert", schema)
+			return a.printMigrations("reverted", schema, nil)
+		case !yes:
+			a.notef("nothing was done: --yes reverts what is listed and drops its events")
+			return a.printMigrations("would revert", schema, above)
+		}
+		reverted, err := migrate.Down(ctx, conn, schema, to)
+		return errors.Join(err, a.printMigrations("reverted", schema, reverted))
+	})
+	c.Flags().IntVar(&to, "to", 0, "`version` to keep; default is one below the newest that is applied")
+	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if to < 0 {
+			return fmt.Errorf("--to: version %d: must not be negative", to)
+		}
+		return nil
+	}
+	return c
+}
+
+func (a *app) migrateStatus(db *database) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "List migrations and whether they are applied",
+		Args:  cobra.NoArgs,
+		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
+			states, err := migrate.Status(ctx, conn, schema)
+			if err != nil {
+				return err
+			}
+			rows := []migrationRow{}
+			for _, s := range states {
+				rows = append(rows, stateRow(s))
+			}
+			if a.json {
+				return a.printJSON(rows)
+			}
+			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(w, "VERSION\tNAME\tSTATE\tAPPLIED AT") // Flush reports what went wrong
+			for _, row := range rows {
+				at := "-"
+				if row.AppliedAt != nil {
+					at = row.AppliedAt.Format(time.RFC3339)
+				}
+				_, _ = fmt.Fprintf(w, "%04d\t%s\t%s\t%s\n", row.Version, row.Name, row.State, at)
+			}
+			return w.Flush()
+		}),
+	}
+}
+
+func (a *app) migrateValidate(db *database) *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate",
+		Short: "Compare the applied migrations with those of this version",
+		Long: `validate exits with 1 when a migration is not applied, was applied with another text, or is not known
+to this version of outboxgen, and says which.`,
+		Args: cobra.NoArgs,
+		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
+			states, err := migrate.Status(ctx, conn, schema)
+			if err != nil {
+				return err
+			}
+			problems := []migrationRow{}
+			for _, s := range states {
+				if s.Err == nil {
+					continue
+				}
+				problems = append(problems, stateRow(s))
+				if a.json {
+					continue
+				}
+				a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, advise(s.Err))
+			}
+			if a.json {
+				if err := a.printJSON(problems); err != nil {
+					return err
+				}
+			}
+			if len(problems) > 0 {
+				return errReported
+			}
+			a.notef("schema %s: %s applied, none differs", schema, count(len(states), "migration"))
+			return nil
+		}),
+	}
+}
+
+// advise adds the command that helps.
+func advise(err error) error {
+	if errors.Is(err, migrate.ErrPending) {
+		return fmt.Errorf("%w: run outboxgen migrate up", err)
+	}
+	return err
+}
+
+// printMigrations lists what was done to the schema.
+func (a *app) printMigrations(verb, schema string, all []migrate.Migration) error {
+	if a.json {
+		return a.printJSON(migrationRows(all))
+	}
+	for _, m := range all {
+		if err := a.printf("%s %s %04d_%s\n", verb, schema, m.Version, m.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+func (a *app) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of outbox.yaml",
+		Long: `schema prints the JSON Schema (2020-12) of outbox.yaml. An editor with a YAML language server completes
+and checks the file by it, when the first line of the YAML says where it is:
+
+  # yaml-language-server: $schema=./outbox.schema.json`,
+		Example: "  outboxgen schema > outbox.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: run(func(context.Context, []string) error {
+			text, err := spec.JSONSchema()
+			if err != nil {
+				return err
+			}
+			_, err = a.Stdout.Write(text)
+			return err
+		}),
+	}
+}

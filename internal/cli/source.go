@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+const (
+	defaultConfig = "outbox.yaml"
+	// readLimit is above what the decoder accepts, so that it is the decoder that says so.
+	readLimit = 2 << 20
+)
+
+// source is the YAML that a command works on, and how its findings are printed.
+type source struct {
+	path   string
+	format string
+}
+
+func (s *source) flags(c *cobra.Command) {
+	c.Flags().StringVar(&s.path, "config", defaultConfig, "the YAML `file`")
+	_ = c.MarkFlagFilename("config", "yaml", "yml") // fails only for a flag that is not there
+	c.Flags().StringVar(&s.format, "format", string(diag.Text), "`format` of findings: "+formatList())
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// printer returns the format to print findings in; --json means json.
+func (s *source) printer(a *app) (diag.Format, error) {
+	if a.json {
+		return diag.JSON, nil
+	}
+	format, err := diag.ParseFormat(s.format)
+	if err != nil {
+		return "", usage(fmt.Errorf("--format: %w", err))
+	}
+	return format, nil
+}
+
+// read returns the text of the YAML.
+func (s *source) read() ([]byte, error) {
+	f, err := os.Open(s.path)
+	if err != nil {
+		return nil, usage(s.explain(err))
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, readLimit))
+	if err != nil {
+		return nil, usage(s.explain(err))
+	}
+	return text, nil
+}
+
+// explain says what could not be read and what to do when it is not there.
+func (s *source) explain(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w: outboxgen init starts one, --config names another", s.path, err)
+	}
+	return fmt.Errorf("read %s: %w", s.path, err)
+}
+
+// model reads and checks the YAML; its findings are printed, and errReported is returned if they are
+// errors.
+func (s *source) model(a *app) (*model.Model, error) {
+	format, err := s.printer(a)
+	if err != nil {
+		return nil, err
+	}
+	text, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	m, findings := model.Load(text, s.path)
+	if err := a.findings(findings, format); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func formatList() string { return strings.Join(words(diag.Formats()), ", ") }
+
+func words[T ~string](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return all
+}

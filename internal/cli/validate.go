@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) validateCommand() *cobra.Command {
+	var src source
+	c := &cobra.Command{
+		Use:   "validate",
+		Short: "Check outbox.yaml and print every finding",
+		Long: `validate checks outbox.yaml by every rule and prints all findings of one run, sorted by position:
+as text on stderr, or with --format json or github-actions as data on stdout. It exits with 1 when there
+is an error among them.`,
+		Args: cobra.NoArgs,
+		RunE: run(func(context.Context, []string) error {
+			m, err := src.model(a)
+			if err != nil {
+				return err
+			}
+			topics := 0
+			for _, n := range m.Namespaces {
+				topics += len(n.Topics)
+			}
+			a.notef("%s: valid: %s in %s", src.path, count(topics, "topic"), count(len(m.Namespaces), "namespace"))
+			return nil
+		}),
+	}
+	src.flags(c)
+	return c
+}

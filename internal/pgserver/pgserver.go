@@ -1,0 +1,392 @@
+// Package pgserver runs private PostgreSQL servers from the binaries of this machine: for tests, for
+// the demo and for the mains of the examples. A server lives in a folder of its own, listens on
+// loopback with a random password, and goes away with the process that started it, however that ends.
+package pgserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	superuser = "postgres"
+	// maxSocketPath is what the smallest sun_path (macOS, 104 bytes) leaves for the folder.
+	maxSocketPath = 104 - len("/.s.PGSQL.65535") - 1
+	startTimeout  = 60 * time.Second
+	stopTimeout   = 20 * time.Second
+	probeEvery    = 20 * time.Millisecond
+)
+
+// Options configure a server. The zero value is a server for tests.
+type Options struct {
+	// Durable keeps PostgreSQL's own settings of fsync and full_page_writes. Without it a crash of
+	// the machine may corrupt the data, which tests do not care for and a demo or benchmark does.
+	Durable bool
+	// Dir is the folder in which the server makes its own; empty is the folder for temporary files.
+	Dir string
+	// Bin is the folder of initdb and postgres; empty asks Find.
+	Bin string
+	// MaxConnections is the setting of that name; zero is 200.
+	MaxConnections int
+	// Settings are further lines of postgresql.conf and win over the package's own.
+	Settings map[string]string
+}
+
+// Server is a running PostgreSQL. Its methods may be called by any goroutine, one at a time.
+type Server struct {
+	bin      string
+	dir      string // holds data/, server.log, the socket and the lock
+	port     int
+	password string
+	owner    *account
+	guard    *guard
+	lock     *os.File
+
+	mu      sync.Mutex
+	process *process // nil while stopped
+	removed bool
+}
+
+// Start makes a new cluster and runs a server on it. The caller must Stop it; if the process dies
+// before, the server is shut down and its folder removed all the same.
+func Start(opts Options) (*Server, error) {
+	bin := opts.Bin
+	if bin == "" {
+		found, err := Find()
+		if err != nil {
+			return nil, err
+		}
+		bin = found
+	}
+	owner, err := serverAccount()
+	if err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	parent, err := parentDir(opts.Dir, owner)
+	if err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	sweep(parent)
+
+	s := &Server{bin: bin, owner: owner, password: randomHex(16)}
+	if err := s.create(parent, opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), s.remove())
+	}
+	if err := s.launch(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), s.remove())
+	}
+	return s, nil
+}
+
+// URL returns the connection URL of the maintenance database, over TCP, with its password.
+func (s *Server) URL() string { return s.URLOf("postgres") }
+
+// URLOf returns the connection URL of a database of the server.
+func (s *Server) URLOf(database string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, s.password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Port returns the TCP port on 127.0.0.1, which stays the same over Restart.
+func (s *Server) Port() int { return s.port }
+
+// Dir returns the folder of the server, which Stop removes.
+func (s *Server) Dir() string { return s.dir }
+
+// Log returns what the server has written to its log.
+func (s *Server) Log() string {
+	text, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// Pid returns the process id of the postmaster, 0 while the server is down.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return 0
+	}
+	return s.process.pid()
+}
+
+// Stop shuts the server down, disconnecting its clients, and removes its folder. A second Stop does
+// nothing.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.removed {
+		return nil
+	}
+	return errors.Join(s.halt(signalFast), s.remove())
+}
+
+// Kill ends the postmaster with SIGKILL, as a crash would; its backends notice and end within moments.
+// The data stays for Restart.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.halt(signalKill)
+}
+
+// Restart brings the server back on the same port and data. If it is still up it is shut down first
+// in the immediate mode of pg_ctl: no checkpoint, so that the start goes through recovery.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.removed {
+		return errors.New("restart PostgreSQL: server was stopped")
+	}
+	if err := s.halt(signalImmediate); err != nil {
+		return fmt.Errorf("restart PostgreSQL: %w", err)
+	}
+	if err := s.run(); err != nil {
+		return fmt.Errorf("restart PostgreSQL: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) dataDir() string { return filepath.Join(s.dir, "data") }
+func (s *Server) logFile() string { return filepath.Join(s.dir, "server.log") }
+
+// create makes the folder, the guard that removes it, and the cluster.
+func (s *Server) create(parent string, opts Options) error {
+	dir, err := os.MkdirTemp(parent, dirPrefix)
+	if err != nil {
+		return err
+	}
+	s.dir = dir
+	if s.lock, err = lockDir(dir); err != nil {
+		return err
+	}
+	if err := s.owner.give(dir); err != nil {
+		return err
+	}
+	// Others must get through to the socket; the data folder has a mode of its own.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	if s.guard, err = startGuard(dir, s.owner); err != nil {
+		return err
+	}
+	if err := s.initdb(); err != nil {
+		return err
+	}
+	conf := filepath.Join(s.dataDir(), "postgresql.conf")
+	f, err := os.OpenFile(conf, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(s.settings(opts))
+	return errors.Join(err, f.Close())
+}
+
+func (s *Server) initdb() error {
+	pwfile := filepath.Join(s.dir, "password")
+	if err := os.WriteFile(pwfile, []byte(s.password+"\n"), 0o600); err != nil {
+		return err
+	}
+	if err := s.owner.give(pwfile); err != nil {
+		return err
+	}
+	cmd := s.owner.command(s.dir, filepath.Join(s.bin, "initdb"+exeSuffix),
+		"--pgdata="+s.dataDir(), "--username="+superuser, "--pwfile="+pwfile, "--auth=password",
+		"--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, tail(string(out), 5))
+	}
+	return os.Remove(pwfile)
+}
+
+// settings renders the lines added to postgresql.conf.
+func (s *Server) settings(opts Options) string {
+	all := map[string]string{
+		"listen_addresses":          "127.0.0.1",
+		"max_connections":           "200",
+		"max_prepared_transactions": "20",
+		"unix_socket_directories":   "",
+		"lc_messages":               "C",
+		"timezone":                  "UTC",
+		"log_timezone":              "UTC",
+		"log_line_prefix":           "%m [%p] %d %a ",
+		"logging_collector":         "off",
+	}
+	if len(s.dir) <= maxSocketPath {
+		all["unix_socket_directories"] = s.dir
+	}
+	if opts.MaxConnections > 0 {
+		all["max_connections"] = strconv.Itoa(opts.MaxConnections)
+	}
+	if !opts.Durable {
+		all["fsync"] = "off"
+		all["full_page_writes"] = "off"
+	}
+	for name, value := range opts.Settings {
+		all[name] = value
+	}
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, "%s = '%s'\n", name, strings.ReplaceAll(all[name], "'", "''"))
+	}
+	return b.String()
+}
+
+// launch picks a free port and runs the server on it. Somebody else may take the port between the
+// look and the start, so it tries again with another.
+func (s *Server) launch() error {
+	var err error
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			return err
+		}
+		if err = s.run(); err == nil || !strings.Contains(err.Error(), "could not bind") {
+			return err
+		}
+	}
+	return err
+}
+
+// run starts the postmaster and waits until it answers. After a SIGKILL the orphaned backends hold
+// the shared memory for a moment, in which a start is refused and tried again.
+func (s *Server) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		err := s.attempt(ctx)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "shared memory block") {
+			return err
+		}
+		pause(ctx)
+	}
+}
+
+func (s *Server) attempt(ctx context.Context) error {
+	p, err := startProcess(s, filepath.Join(s.bin, "postgres"+exeSuffix),
+		"-D", s.dataDir(), "-p", strconv.Itoa(s.port))
+	if err != nil {
+		return err
+	}
+	for {
+		err := s.ping(ctx)
+		if err == nil {
+			s.process = p
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("server ended: %s", tail(p.output(), 5))
+		case <-ctx.Done():
+			p.stop(signalKill, stopTimeout)
+			return fmt.Errorf("server does not answer: %w", err)
+		default:
+			pause(ctx)
+		}
+	}
+}
+
+// ping opens and closes a connection.
+func (s *Server) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL())
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+// halt ends the postmaster, if there is one.
+func (s *Server) halt(sig stopSignal) error {
+	if s.process == nil {
+		return nil
+	}
+	p := s.process
+	s.process = nil
+	if !p.stop(sig, stopTimeout) && !p.stop(signalKill, stopTimeout) {
+		return fmt.Errorf("stop PostgreSQL: process %d does not end", p.pid())
+	}
+	return nil
+}
+
+// remove deletes the folder and lets the guard go.
+func (s *Server) remove() error {
+	s.removed = true
+	var err error
+	if s.dir != "" {
+		err = os.RemoveAll(s.dir)
+	}
+	if s.guard != nil {
+		s.guard.release()
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails since Go 1.24
+	return hex.EncodeToString(b)
+}
+
+// pause waits one probe interval or until ctx ends.
+func pause(ctx context.Context) {
+	t := time.NewTimer(probeEvery)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// tail returns the last n lines of text that say something, joined to one line.
+func tail(text string, n int) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) > n {
+		lines = lines[len(lines)-n:]
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,189 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/migrate"
+)
+
+const (
+	databasePrefix = "outboxgen_test_"
+	templatePrefix = "outboxgen_template_"
+	// The first half of our advisory locks: ownerLock is held by every process for its databases,
+	// templateLock while a template is made.
+	ownerLock    = 0x6f62_0001
+	templateLock = 0x6f62_0002
+)
+
+// cluster is a server and a session on its maintenance database.
+type cluster struct {
+	base  string // connection string with some database
+	token int32  // in the names of this process's databases, and locked while it lives
+	last  atomic.Int64
+
+	mu    sync.Mutex
+	admin *pgx.Conn
+	made  string // the template, once it is there
+}
+
+// connect opens the session, marks the databases of this process as in use, and drops those of
+// processes that were killed: a token that nobody has locked is theirs.
+func connect(ctx context.Context, dsn string) (*cluster, error) {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	var token [4]byte
+	_, _ = rand.Read(token[:]) // never fails
+	c := &cluster{base: dsn, token: int32(binary.BigEndian.Uint32(token[:]) >> 1), admin: conn}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1, $2)", ownerLock, c.token); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	if err := c.sweep(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return c, nil
+}
+
+var abandonedName = regexp.MustCompile(`^` + databasePrefix + `([0-9]{1,10})_[0-9]+$`)
+
+func (c *cluster) sweep(ctx context.Context) error {
+	rows, err := c.admin.Query(ctx, "SELECT datname FROM pg_database WHERE datname LIKE $1", databasePrefix+"%")
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		match := abandonedName.FindStringSubmatch(name)
+		if match == nil {
+			continue
+		}
+		token, err := strconv.ParseInt(match[1], 10, 32)
+		if err != nil || int32(token) == c.token {
+			continue
+		}
+		var free bool
+		err = c.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", ownerLock, int32(token)).Scan(&free)
+		if err != nil {
+			return err
+		}
+		if !free {
+			continue
+		}
+		// Somebody else may be sweeping too; what is left is for the next process.
+		_, _ = c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)")
+		if _, err := c.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, $2)", ownerLock, int32(token)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// template returns the name of the database that holds the migrated outbox, made by the first process
+// that needs these very migrations.
+func (c *cluster) template(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made != "" {
+		return c.made, nil
+	}
+	if _, err := c.admin.Exec(ctx, "SELECT pg_advisory_lock($1, 0)", templateLock); err != nil {
+		return "", err
+	}
+	name := templatePrefix + migrate.Hash()
+	err := c.makeTemplate(ctx, name)
+	_, unlockErr := c.admin.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, 0)", templateLock)
+	if err := errors.Join(err, unlockErr); err != nil {
+		return "", err
+	}
+	c.made = name
+	return name, nil
+}
+
+// makeTemplate fills a database and then gives it its name, so that a half-made one is never used.
+func (c *cluster) makeTemplate(ctx context.Context, name string) error {
+	var exists bool
+	err := c.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists)
+	if err != nil || exists {
+		return err
+	}
+	draft := name + "_draft"
+	for _, sql := range []string{
+		"DROP DATABASE IF EXISTS " + identifier(draft) + " WITH (FORCE)",
+		"CREATE DATABASE " + identifier(draft) + " TEMPLATE template0",
+	} {
+		if _, err := c.admin.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	dsn, err := withDatabase(c.base, draft)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	_, err = migrate.Up(ctx, conn, Schema)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+		return err
+	}
+	_, err = c.admin.Exec(ctx, "ALTER DATABASE "+identifier(draft)+" RENAME TO "+identifier(name))
+	return err
+}
+
+// database copies a template and returns the URL of the copy, which is dropped after the test.
+func (c *cluster) database(t testing.TB, template string) string {
+	t.Helper()
+	name := fmt.Sprintf("%s%d_%d", databasePrefix, c.token, c.last.Add(1))
+	dsn, err := withDatabase(c.base, name)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	c.mu.Lock()
+	_, err = c.admin.Exec(t.Context(), "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(template))
+	c.mu.Unlock()
+	if err != nil {
+		t.Fatalf("pgtest: create database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		defer cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, err := c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)"); err != nil {
+			t.Errorf("pgtest: drop database: %v", err)
+		}
+	})
+	return dsn
+}
+
+// withDatabase returns a connection string for another database of the same server.
+func withDatabase(dsn, name string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		// A key=value string: the last dbname wins.
+		return dsn + " dbname=" + name, nil
+	}
+	u.Path = "/" + name
+	query := u.Query()
+	query.Del("dbname")
+	query.Del("database")
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}

@@ -1,0 +1,35 @@
+package migrate
+
+import (
+	"context"
+	"io/fs"
+)
+
+// Custom is a history that is not ours.
+type Custom struct{ all migrations }
+
+// Load makes a history of files.
+func Load(files fs.FS) (Custom, error) {
+	all, err := load(files)
+	return Custom{all}, err
+}
+
+func (c Custom) Up(ctx context.Context, db DB, schema string) ([]Migration, error) {
+	return c.all.up(ctx, db, schema)
+}
+
+func (c Custom) Down(ctx context.Context, db DB, schema string, to int) ([]Migration, error) {
+	return c.all.down(ctx, db, schema, to)
+}
+
+func (c Custom) Status(ctx context.Context, db DB, schema string) ([]State, error) {
+	return c.all.status(ctx, db, schema)
+}
+
+func (c Custom) Validate(ctx context.Context, db DB, schema string) error {
+	return c.all.validate(ctx, db, schema)
+}
+
+func (c Custom) Export(schema string, format Format, first int64) ([]File, error) {
+	return c.all.export(schema, format, first)
+}

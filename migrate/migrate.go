@@ -1,0 +1,271 @@
+// Package migrate brings the tables of the outbox into a PostgreSQL schema and takes them out again.
+// The migrations are part of the module, so that a program needs no files beside it:
+//
+//	applied, err := migrate.Up(ctx, pool, "outbox")
+//
+// Each migration runs in a transaction of its own together with its entry in the table
+// schema_migrations of the schema. Processes that migrate at once wait for each other. For users of
+// another migration tool, Export writes the same migrations in its format.
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outboxgen/outboxgen/internal/pgname"
+)
+
+// DB is what migrations run on: a *pgx.Conn or a *pgxpool.Pool. A pool behind a proxy in transaction
+// mode will do, because nothing outlives a transaction.
+type DB interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// The conditions in which a database does not fit the migrations of this module. They come wrapped in
+// an *Error that says which migration.
+var (
+	// ErrDrift says that a migration was applied with another text than this module holds.
+	ErrDrift = errors.New("checksum differs from the applied migration")
+	// ErrUnknown says that the database has a migration that this module does not hold.
+	ErrUnknown = errors.New("applied migration is not known to this version of outboxgen")
+	// ErrPending says that a migration is not applied.
+	ErrPending = errors.New("migration is not applied")
+)
+
+// Error is a migration that could not be applied or reverted, or does not fit the database.
+type Error struct {
+	Schema  string
+	Version int
+	Name    string
+	Err     error
+}
+
+// Error returns "migrate schema outbox: 0001_events: " and the cause.
+func (e *Error) Error() string {
+	return fmt.Sprintf("migrate schema %s: %04d_%s: %v", e.Schema, e.Version, e.Name, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Up applies what is not applied yet, oldest first, and returns that; it creates the schema if there is
+// none. A second Up applies nothing. If a migration fails, it leaves nothing behind, those before it
+// stay, and both they and the error are returned. It refuses a database whose migrations have drifted,
+// but not one that a newer version of this module has migrated further: a release can be rolled back
+// without its migrations.
+func Up(ctx context.Context, db DB, schema string) ([]Migration, error) {
+	return released().up(ctx, db, schema)
+}
+
+// Down reverts the applied migrations with a version above to, newest first, and returns them. Their
+// tables are dropped with all events in them. Version 0 reverts everything, schema_migrations included,
+// and leaves the schema, which may hold more than the outbox.
+func Down(ctx context.Context, db DB, schema string, to int) ([]Migration, error) {
+	return released().down(ctx, db, schema, to)
+}
+
+// Status returns every migration of this module and of the database with its state, by version. A
+// database without the schema has all of them pending. Status changes nothing.
+func Status(ctx context.Context, db DB, schema string) ([]State, error) {
+	return released().status(ctx, db, schema)
+}
+
+// Validate returns nil when the database has exactly the migrations of this module, else an error that
+// joins one *Error for each difference.
+func Validate(ctx context.Context, db DB, schema string) error {
+	return released().validate(ctx, db, schema)
+}
+
+// State is one migration as a database has it.
+type State struct {
+	Migration
+	// AppliedAt is the database's time of the migration, zero when it is pending.
+	AppliedAt time.Time
+	// Err is nil for an applied migration, else ErrPending, ErrDrift or ErrUnknown.
+	Err error
+}
+
+func (m migrations) up(ctx context.Context, db DB, schema string) ([]Migration, error) {
+	var done []Migration
+	for {
+		next, err := m.step(ctx, db, schema)
+		if err != nil {
+			return done, err
+		}
+		if next == nil {
+			return done, nil
+		}
+		done = append(done, *next)
+	}
+}
+
+// step applies the first pending migration and returns it, nil when there is none.
+func (m migrations) step(ctx context.Context, db DB, schema string) (*Migration, error) {
+	var next *Migration
+	err := transact(ctx, db, schema, pgx.ReadWrite, func(tx pgx.Tx) error {
+		states, err := m.states(ctx, tx, schema)
+		if err != nil {
+			return err
+		}
+		for _, s := range states {
+			switch {
+			case errors.Is(s.Err, ErrDrift):
+				return s.problem(schema)
+			case errors.Is(s.Err, ErrPending) && next == nil:
+				next = &s.Migration
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		if err := next.apply(ctx, tx, schema); err != nil {
+			return &Error{Schema: schema, Version: next.Version, Name: next.Name, Err: explain(err)}
+		}
+		return nil
+	})
+	return next, err
+}
+
+func (m migrations) down(ctx context.Context, db DB, schema string, to int) ([]Migration, error) {
+	var done []Migration
+	if to < 0 {
+		return nil, fmt.Errorf("migrate schema %s: version %d: must not be negative", schema, to)
+	}
+	for {
+		last, err := m.stepBack(ctx, db, schema, to)
+		if err != nil {
+			return done, err
+		}
+		if last == nil {
+			return done, nil
+		}
+		done = append(done, *last)
+	}
+}
+
+// stepBack reverts the newest applied migration above to and returns it, nil when there is none.
+func (m migrations) stepBack(ctx context.Context, db DB, schema string, to int) (*Migration, error) {
+	var last *Migration
+	err := transact(ctx, db, schema, pgx.ReadWrite, func(tx pgx.Tx) error {
+		states, err := m.states(ctx, tx, schema)
+		if err != nil {
+			return err
+		}
+		remaining := 0
+		for _, s := range states {
+			if errors.Is(s.Err, ErrPending) {
+				continue
+			}
+			if s.Err != nil && s.Version > to {
+				return s.problem(schema)
+			}
+			remaining++
+			last = &s.Migration
+		}
+		if last == nil || last.Version <= to {
+			last = nil
+			return nil
+		}
+		if err := last.revert(ctx, tx, schema, remaining == 1); err != nil {
+			return &Error{Schema: schema, Version: last.Version, Name: last.Name, Err: explain(err)}
+		}
+		return nil
+	})
+	return last, err
+}
+
+func (m migrations) status(ctx context.Context, db DB, schema string) ([]State, error) {
+	var states []State
+	err := transact(ctx, db, schema, pgx.ReadOnly, func(tx pgx.Tx) error {
+		var err error
+		states, err = m.states(ctx, tx, schema)
+		return err
+	})
+	return states, err
+}
+
+func (m migrations) validate(ctx context.Context, db DB, schema string) error {
+	states, err := m.status(ctx, db, schema)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, s := range states {
+		if s.Err != nil {
+			problems = append(problems, s.problem(schema))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (s State) problem(schema string) *Error {
+	return &Error{Schema: schema, Version: s.Version, Name: s.Name, Err: s.Err}
+}
+
+// transact runs fn in a transaction that holds the migration lock of the schema. READ COMMITTED is
+// asked for so that fn sees what the previous holder of the lock has committed.
+func transact(ctx context.Context, db DB, schema string, mode pgx.TxAccessMode, fn func(pgx.Tx) error) error {
+	if err := pgname.Check(schema); err != nil {
+		return err
+	}
+	opts := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode}
+	err := pgx.BeginTxFunc(ctx, db, opts, func(tx pgx.Tx) error {
+		if err := prepare(ctx, tx, schema); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+	if err == nil || errors.As(err, new(*Error)) {
+		return err
+	}
+	return fmt.Errorf("migrate schema %s: %w", schema, err)
+}
+
+// oldestServer is the first server_version_num that the tables and queries are made for.
+const oldestServer = 140000
+
+// prepare takes the lock, refuses a server that is too old, and fixes the search path, so that nothing
+// in a migration can mean an object of the user.
+func prepare(ctx context.Context, tx pgx.Tx, schema string) error {
+	var number int
+	var version string
+	err := tx.QueryRow(ctx, `
+		SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+		       pg_catalog.set_config('search_path', 'pg_catalog', true)`).Scan(&number, &version, nil)
+	if err != nil {
+		return err
+	}
+	if number < oldestServer {
+		return fmt.Errorf("PostgreSQL %s is too old: 14 is the first that will do", version)
+	}
+	_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey(schema))
+	return err
+}
+
+// lockKey is the advisory lock of migrations of one schema.
+func lockKey(schema string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("outboxgen/migrate/" + schema)) // a hash never fails
+	return int64(h.Sum64())
+}
+
+// explain adds what to do about an error of PostgreSQL that a user can do something about.
+func explain(err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return err
+	}
+	switch pgErr.Code {
+	case "42P07": // duplicate_table
+		return fmt.Errorf("%w: was the schema migrated by another tool?", err)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w: the role needs CREATE on the schema, or on the database if there is no schema yet", err)
+	}
+	return err
+}

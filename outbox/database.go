@@ -1,0 +1,143 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgname"
+)
+
+// schemaMarker stands in every query for the schema of the tables.
+const schemaMarker = "outbox_schema"
+
+// database is what a schema name stands for: the queries with the marker replaced, once.
+type database struct {
+	schema string
+	quoted string
+	sql    sync.Map // query as sqlc has it -> query in this schema
+}
+
+// databases caches one database a schema name, since Enqueue gets the name alone. Names come from
+// configuration, never from requests, so it does not grow.
+var databases sync.Map
+
+// openDatabase checks a schema name and returns its queries. The empty name means "outbox".
+func openDatabase(schema string) (*database, error) {
+	if schema == "" {
+		schema = "outbox"
+	}
+	if known, ok := databases.Load(schema); ok {
+		return known.(*database), nil
+	}
+	if err := pgname.Check(schema); err != nil {
+		return nil, fmt.Errorf("open schema: %w", err)
+	}
+	fresh := &database{schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
+	known, _ := databases.LoadOrStore(schema, fresh)
+	return known.(*database), nil
+}
+
+// text returns query with the schema in place.
+func (d *database) text(query string) string {
+	if text, ok := d.sql.Load(query); ok {
+		return text.(string)
+	}
+	text := strings.ReplaceAll(query, schemaMarker, d.quoted)
+	d.sql.Store(query, text)
+	return text
+}
+
+// on returns the queries of d, run by db: a pool, a connection or the caller's transaction.
+func (d *database) on(db dbsqlc.DBTX) *dbsqlc.Queries {
+	return dbsqlc.New(inSchema{db: db, database: d})
+}
+
+type inSchema struct {
+	db       dbsqlc.DBTX
+	database *database
+}
+
+func (s inSchema) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	return s.db.Exec(ctx, s.database.text(query), args...)
+}
+
+func (s inSchema) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	return s.db.Query(ctx, s.database.text(query), args...)
+}
+
+func (s inSchema) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	return s.db.QueryRow(ctx, s.database.text(query), args...)
+}
+
+// record runs call against a database that only notes the statement, and returns it: the way to put a
+// query that sqlc has compiled, its arguments in the right order, into a batch.
+func (d *database) record(call func(*dbsqlc.Queries)) (query string, args []any) {
+	r := &recorder{}
+	call(dbsqlc.New(r))
+	return d.text(r.query), r.args
+}
+
+var errRecorded = errors.New("recorded, not run")
+
+type recorder struct {
+	query string
+	args  []any
+}
+
+func (r *recorder) Exec(_ context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	r.query, r.args = query, args
+	return pgconn.CommandTag{}, errRecorded
+}
+
+func (r *recorder) Query(_ context.Context, query string, args ...any) (pgx.Rows, error) {
+	r.query, r.args = query, args
+	return nil, errRecorded
+}
+
+func (r *recorder) QueryRow(_ context.Context, query string, args ...any) pgx.Row {
+	r.query, r.args = query, args
+	return recordedRow{}
+}
+
+type recordedRow struct{}
+
+func (recordedRow) Scan(...any) error { return errRecorded }
+
+// bell is the doorbell of a namespace: the advisory lock that a sleeping dispatcher holds, and the
+// channel on which an enqueuing transaction rings when it finds the lock held.
+type bell struct {
+	key     int64
+	channel string
+}
+
+func (d *database) bell(namespace string) bell {
+	h := fnv.New64a()
+	h.Write([]byte("outboxgen:" + d.schema + "/" + namespace))
+	sum := h.Sum64()
+	return bell{key: int64(sum), channel: fmt.Sprintf("outboxgen_%016x", sum)}
+}
+
+// wrap is the one place where an error of PostgreSQL becomes one of ours; what says what was done.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case "40001":
+			return fmt.Errorf("%s: %w: %w", what, ErrSerialization, err)
+		case "42P01", "3F000":
+			return fmt.Errorf("%s: %w (run `outboxgen migrate up`): %w", what, ErrNotMigrated, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

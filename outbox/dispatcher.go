@@ -1,0 +1,225 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Wake says how an idle dispatcher learns of new events.
+type Wake string
+
+const (
+	// WakeDoorbell listens for the NOTIFY of an enqueue, which is sent only while somebody sleeps.
+	WakeDoorbell Wake = "doorbell"
+	// WakePoll does without LISTEN, for pools behind a transaction pooler: PollInterval is the latency.
+	WakePoll Wake = "poll"
+)
+
+// DispatcherConfig tunes a dispatcher. The zero value is a good start.
+type DispatcherConfig struct {
+	// WorkerID marks the claims of this dispatcher; the zero UUID means a new one.
+	WorkerID uuid.UUID
+	// BatchSize is the most events claimed at once and held, running ones included; 0 means 100. At least
+	// Concurrency are held.
+	BatchSize int
+	// Concurrency is how many handlers run at once; 0 means 10.
+	Concurrency int
+	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
+	// third while a handler runs. 0 means the longest lease of the topics.
+	LeaseDuration time.Duration
+	// PollInterval is how often an idle dispatcher looks for itself, whatever wakes it otherwise: for events
+	// that fall due and wake-ups that got lost. At most a third of the lease; 0 means 1 s, or that third if
+	// it is shorter.
+	PollInterval time.Duration
+	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
+	// their contexts are cancelled.
+	ShutdownTimeout time.Duration
+	// PruneInterval is how often events past their retention are deleted; 0 means 10 min, negative never.
+	PruneInterval time.Duration
+	// MaxAttempts, if positive, stands in for the limit of every event.
+	MaxAttempts int
+	// Topics, if any, are the only ones delivered, by name without the namespace.
+	Topics []string
+	// TenantIDs, if any, are the only tenants whose events are delivered: one shard of a drain.
+	TenantIDs []uuid.UUID
+	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
+	Wake Wake
+	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
+	// nil means the main pool. The connection is taken out of the pool and not counted by it.
+	ListenPool *pgxpool.Pool
+	// Logger gets events that failed, died or were lost, and trouble with the database; nil means
+	// slog.Default(). No payload is ever logged.
+	Logger *slog.Logger
+}
+
+func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConfig {
+	if cfg.BatchSize == 0 {
+		cfg.BatchSize = defaultBatchSize
+	}
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = 10
+	}
+	if cfg.LeaseDuration == 0 {
+		for _, h := range handlers {
+			cfg.LeaseDuration = max(cfg.LeaseDuration, h.lease)
+		}
+	}
+	if cfg.LeaseDuration == 0 {
+		cfg.LeaseDuration = defaultLease
+	}
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
+	}
+	if cfg.ShutdownTimeout == 0 {
+		cfg.ShutdownTimeout = 20 * time.Second
+	}
+	if cfg.PruneInterval == 0 {
+		cfg.PruneInterval = 10 * time.Minute
+	}
+	if cfg.Wake == "" {
+		cfg.Wake = WakeDoorbell
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	cfg.Topics, cfg.TenantIDs = slices.Clone(cfg.Topics), slices.Clone(cfg.TenantIDs)
+	return cfg
+}
+
+func (cfg DispatcherConfig) validate() error {
+	switch {
+	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
+		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
+	case cfg.Concurrency < 1 || cfg.Concurrency > maxBatchSize:
+		return fmt.Errorf("Concurrency %d is not between 1 and %d", cfg.Concurrency, maxBatchSize)
+	case cfg.LeaseDuration < 10*minLease:
+		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
+	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
+		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
+	case cfg.ShutdownTimeout < 0:
+		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
+	case cfg.MaxAttempts < 0 || cfg.MaxAttempts > 1<<31-1:
+		return fmt.Errorf("MaxAttempts %d is not between 0 and 2147483647", cfg.MaxAttempts)
+	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
+		return fmt.Errorf("Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
+	}
+	return nil
+}
+
+// Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
+// that returns nil acks its event, an error or a panic nacks it. Events of topics without a handler in this
+// dispatcher are left to processes that have one.
+type Dispatcher struct {
+	cfg      DispatcherConfig
+	store    *Store
+	pool     *pgxpool.Pool
+	handlers map[string]TopicHandler
+	topics   []string // what is claimed
+	log      *slog.Logger
+	busy     atomic.Bool // Run or Drain is under way
+	signals  signals
+}
+
+// NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
+// caller's. Generated constructors call it.
+func NewDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers ...TopicHandler) (*Dispatcher, error) {
+	d, err := newDispatcher(pool, cfg, handlers)
+	if err != nil {
+		return nil, fmt.Errorf("new dispatcher: %w", err)
+	}
+	return d, nil
+}
+
+func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHandler) (*Dispatcher, error) {
+	if pool == nil {
+		return nil, errors.New("no pool")
+	}
+	if len(handlers) == 0 {
+		return nil, errors.New("no handlers")
+	}
+	cfg = cfg.withDefaults(handlers)
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	store, err := NewStore(pool, StoreConfig{Schema: handlers[0].schema, Namespace: handlers[0].namespace, WorkerID: cfg.WorkerID})
+	if err != nil {
+		return nil, err
+	}
+	store.policies = make(map[string]policy, len(handlers))
+	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d.log = cfg.Logger.With("namespace", store.namespace, "worker_id", store.worker)
+	for _, h := range handlers {
+		switch {
+		case h.run == nil:
+			return nil, fmt.Errorf("topic %s/%s: no handlers given (nil)", h.namespace, h.topic)
+		case h.schema != handlers[0].schema || h.namespace != store.namespace:
+			return nil, fmt.Errorf("topic %s/%s of schema %q: a dispatcher serves one namespace, here %s of schema %q",
+				h.namespace, h.topic, h.schema, store.namespace, handlers[0].schema)
+		}
+		if _, twice := d.handlers[h.topic]; twice {
+			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
+		}
+		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
+		if len(cfg.Topics) == 0 {
+			d.topics = append(d.topics, h.topic)
+		}
+	}
+	for _, topic := range cfg.Topics {
+		if _, ok := d.handlers[topic]; !ok {
+			return nil, fmt.Errorf("Topics: %s has no topic %q with a handler", store.namespace, topic)
+		}
+		d.topics = append(d.topics, topic)
+	}
+	return d, nil
+}
+
+// request returns a claim of up to size events, with suspects or without.
+func (d *Dispatcher) request(size int, suspects bool) *claim {
+	c := &claim{
+		size: size, maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration,
+		topics: d.topics, tenants: d.cfg.TenantIDs,
+	}
+	if suspects {
+		c.suspects = suspectsPerClaim
+	}
+	return c
+}
+
+var errBusy = errors.New("the dispatcher is running already")
+
+// Run delivers until ctx ends and blocks until then. Trouble with the database is logged and waited out;
+// only at the start does it return an error for it, ErrNotMigrated among them.
+//
+// When ctx ends Run stops claiming, hands back what was not started with its attempt uncounted, lets
+// handlers finish for ShutdownTimeout, cancels the contexts of the rest, acks what was done, and returns
+// nil, or an error that names the handlers that are still running.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	if !d.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("run dispatcher: %w", errBusy)
+	}
+	defer d.busy.Store(false)
+	if err := d.probe(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run dispatcher: %w", err)
+	}
+	return newLoop(ctx, d).run()
+}
+
+// probe fails when the tables are not there.
+func (d *Dispatcher) probe(ctx context.Context) error {
+	_, err := d.store.db.on(d.pool).EventFinalTopics(ctx, d.store.namespace)
+	return wrap("probe schema "+d.store.db.schema, err)
+}
+
+// jitter spreads d over 0.8 to 1.2 of itself, so that replicas do not act at once.
+func jitter(d time.Duration) time.Duration { return d - d/5 + randomUpTo(2*(d/5)) }

@@ -1,0 +1,344 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgname"
+)
+
+// manyRows is how many events one statement of EnqueueMany carries.
+const manyRows = 1000
+
+// Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits. If
+// an event with its dedupe key is already in the topic, nothing is written and the receipt says so; when
+// that event's transaction is still open, Enqueue waits for its end. Whatever can be found wrong with m is
+// found before anything is sent and leaves tx usable; ErrSerialization and errors of PostgreSQL do not.
+func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt, error) {
+	return enqueue(ctx, tx, schema, m, true)
+}
+
+func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool) (Receipt, error) {
+	db, headers, id, err := prepare(schema, &m)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
+	}
+	bell := db.bell(m.Namespace)
+	q := db.on(tx)
+	_, err = q.EventInsert(ctx, dbsqlc.EventInsertParams{
+		Ring: ring, Bell: bell.key, Channel: bell.channel,
+		ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+		TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
+		Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
+	})
+	if err == nil {
+		return Receipt{ID: id}, nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return Receipt{}, wrap("enqueue "+m.Namespace+"/"+m.Topic, err)
+	}
+	rivals, err := holders(ctx, q, m.Namespace, m.Topic, []string{m.DedupeKey})
+	if err != nil {
+		return Receipt{}, err
+	}
+	return Receipt{ID: rivals[m.DedupeKey], Duplicate: true}, nil
+}
+
+// EnqueueMany writes ms, all of one namespace, topic and version, as Enqueue does, in one statement a
+// thousand, and returns a receipt for each in the order of ms. Of two equal dedupe keys in ms one is the
+// duplicate of the other. When one message is wrong nothing is sent.
+func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([]Receipt, error) {
+	return enqueueMany(ctx, tx, schema, ms, true)
+}
+
+func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ring bool) ([]Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	receipts := make([]Receipt, len(ms))
+	headers := make([][]byte, len(ms))
+	order := make([]int, len(ms))
+	ms = slices.Clone(ms)
+	var db *database
+	for i := range ms {
+		m := &ms[i]
+		var err error
+		if db, headers[i], receipts[i].ID, err = prepare(schema, m); err != nil {
+			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d: %w", m.Namespace, m.Topic, i+1, len(ms), err)
+		}
+		if m.Namespace != ms[0].Namespace || m.Topic != ms[0].Topic || m.Version != ms[0].Version {
+			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d is of %s/%s version %d: one call takes one topic and version",
+				ms[0].Namespace, ms[0].Topic, i+1, len(ms), m.Namespace, m.Topic, m.Version)
+		}
+		order[i] = i
+	}
+	// Across statements as within one, keys go in by order, so that rivals cannot deadlock.
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
+	q := db.on(tx)
+	for part := range slices.Chunk(order, manyRows) {
+		if err := insertPart(ctx, q, db, ms, headers, receipts, part, ring); err != nil {
+			return nil, err
+		}
+	}
+	return receipts, nil
+}
+
+// insertPart writes the messages whose indexes are in part, and marks the duplicates among their receipts.
+func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Message, headers [][]byte,
+	receipts []Receipt, part []int, ring bool,
+) error {
+	first := ms[part[0]]
+	bell := db.bell(first.Namespace)
+	p := dbsqlc.EventInsertManyParams{
+		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
+		Ring: ring, Bell: bell.key, Channel: bell.channel,
+	}
+	for _, i := range part {
+		m := &ms[i]
+		p.Ids = append(p.Ids, pgUUID(receipts[i].ID))
+		p.TenantIds = append(p.TenantIds, pgNullUUID(m.TenantID))
+		p.DedupeKeys = append(p.DedupeKeys, m.DedupeKey)
+		p.PartitionKeys = append(p.PartitionKeys, m.PartitionKey)
+		p.EntityTypes = append(p.EntityTypes, m.Entity.Type)
+		p.EntityIds = append(p.EntityIds, m.Entity.ID)
+		p.EntityVersions = append(p.EntityVersions, m.Entity.Version)
+		p.Headers = append(p.Headers, headers[i])
+		p.Payloads = append(p.Payloads, m.Payload)
+		p.MaxAttempts = append(p.MaxAttempts, int32(m.MaxAttempts))
+		p.NotBefore = append(p.NotBefore, pgTime(m.NotBefore))
+	}
+	what := "enqueue " + first.Namespace + "/" + first.Topic
+	written, err := q.EventInsertMany(ctx, p)
+	if err != nil {
+		return wrap(what, err)
+	}
+	if len(written) == len(part) {
+		return nil
+	}
+	isNew := make(map[uuid.UUID]bool, len(written))
+	for _, id := range written {
+		isNew[id.Bytes] = true
+	}
+	var taken []string
+	for _, i := range part {
+		if !isNew[receipts[i].ID] {
+			taken = append(taken, ms[i].DedupeKey)
+		}
+	}
+	rivals, err := holders(ctx, q, first.Namespace, first.Topic, taken)
+	if err != nil {
+		return err
+	}
+	for _, i := range part {
+		if !isNew[receipts[i].ID] {
+			receipts[i] = Receipt{ID: rivals[ms[i].DedupeKey], Duplicate: true}
+		}
+	}
+	return nil
+}
+
+// holders returns the ids of the events that hold keys.
+func holders(ctx context.Context, q *dbsqlc.Queries, namespace, topic string, keys []string) (map[string]uuid.UUID, error) {
+	rows, err := q.EventIDByKey(ctx, dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: namespace, Topic: topic})
+	if err != nil {
+		return nil, wrap("enqueue "+namespace+"/"+topic+": read duplicate", err)
+	}
+	ids := make(map[string]uuid.UUID, len(rows))
+	for _, row := range rows {
+		ids[row.DedupeKey] = row.ID.Bytes
+	}
+	return ids, nil
+}
+
+// QueuedReceipt is the receipt of an event that rides in the caller's batch. It is filled in when the
+// batch's results are read, at the latest when they are closed. Not for concurrent use.
+type QueuedReceipt struct {
+	schema, namespace, topic, key string
+
+	id       uuid.UUID
+	done     bool
+	receipt  Receipt
+	err      error
+	resolved bool
+}
+
+// Receipt returns what became of the event: an error until the batch's results have been read, or when
+// its statement failed. On a duplicate whose rival committed while the batch waited for it, ID is zero and
+// Resolve reads it.
+func (r *QueuedReceipt) Receipt() (Receipt, error) {
+	switch {
+	case r.err != nil:
+		return Receipt{}, r.err
+	case !r.done:
+		return Receipt{}, fmt.Errorf("queue %s/%s: the results of the batch have not been read", r.namespace, r.topic)
+	}
+	return r.receipt, nil
+}
+
+// Resolve is Receipt with the id of a duplicate always there: it costs a statement with tx if the batch
+// could not see it, and none otherwise.
+func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
+	receipt, err := r.Receipt()
+	if err != nil || r.resolved {
+		return receipt, err
+	}
+	db, err := openDatabase(r.schema)
+	if err != nil {
+		return Receipt{}, err
+	}
+	rivals, err := holders(ctx, db.on(tx), r.namespace, r.topic, []string{r.key})
+	if err != nil {
+		return Receipt{}, err
+	}
+	r.receipt.ID, r.resolved = rivals[r.key], true
+	return r.receipt, nil
+}
+
+// Queue adds m to b, the caller's own batch, as Enqueue would write it: no round trip of its own. The
+// batch must be sent in a transaction. An error means that b is unchanged.
+func Queue(b *pgx.Batch, schema string, m Message) (*QueuedReceipt, error) {
+	return queue(b, schema, m, true)
+}
+
+func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, error) {
+	db, headers, id, err := prepare(schema, &m)
+	if err != nil {
+		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, err)
+	}
+	bell := db.bell(m.Namespace)
+	text, args := db.record(func(q *dbsqlc.Queries) {
+		_, _ = q.EventQueue(context.Background(), dbsqlc.EventQueueParams{
+			Ring: ring, Bell: bell.key, Channel: bell.channel,
+			ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+			TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+			EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
+			Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
+		})
+	})
+	r := &QueuedReceipt{schema: schema, namespace: m.Namespace, topic: m.Topic, key: m.DedupeKey, id: id}
+	b.Queue(text, args...).QueryRow(r.read)
+	return r, nil
+}
+
+func (r *QueuedReceipt) read(row pgx.Row) error {
+	var written bool
+	var rival pgtype.UUID
+	if err := row.Scan(&written, &rival); err != nil {
+		r.err = wrap("queue "+r.namespace+"/"+r.topic, err)
+		return r.err
+	}
+	r.done, r.resolved = true, written || rival.Valid
+	r.receipt = Receipt{ID: r.id}
+	if !written {
+		r.receipt = Receipt{ID: rival.Bytes, Duplicate: true}
+	}
+	return nil
+}
+
+// prepare fills in the defaults of m, checks it and makes its id.
+func prepare(schema string, m *Message) (db *database, headers []byte, id uuid.UUID, err error) {
+	if m.Version == 0 {
+		m.Version = 1
+	}
+	if m.MaxAttempts == 0 {
+		m.MaxAttempts = defaultMaxAttempts
+	}
+	if db, err = openDatabase(schema); err != nil {
+		return nil, nil, id, err
+	}
+	if err = m.check(); err != nil {
+		return nil, nil, id, err
+	}
+	if headers, err = encodeHeaders(m.Headers); err != nil {
+		return nil, nil, id, err
+	}
+	id, err = uuid.NewV7()
+	return db, headers, id, err
+}
+
+// check finds everything that PostgreSQL would refuse, and the rules of tenant and key, in Go, because an
+// error of PostgreSQL would abort the caller's transaction.
+func (m *Message) check() error {
+	switch {
+	case !pgname.IsName(m.Namespace):
+		return fmt.Errorf("namespace %q is not a name like mini_chat", m.Namespace)
+	case !pgname.IsName(m.Topic):
+		return fmt.Errorf("topic %q is not a name like turn_finalized", m.Topic)
+	case m.Version < 1 || m.Version > 1<<31-1:
+		return fmt.Errorf("version %d is not between 1 and 2147483647", m.Version)
+	case m.MaxAttempts < 1 || m.MaxAttempts > 1<<31-1:
+		return fmt.Errorf("max attempts %d is not between 1 and 2147483647", m.MaxAttempts)
+	}
+	if y := m.NotBefore.UTC().Year(); !m.NotBefore.IsZero() && (y < 1 || y > 9999) {
+		return fmt.Errorf("not before: year %d is not between 1 and 9999", y)
+	}
+	for _, key := range [...]struct{ name, text string }{
+		{"dedupe key", m.DedupeKey}, {"partition key", m.PartitionKey},
+		{"entity type", m.Entity.Type}, {"entity id", m.Entity.ID},
+	} {
+		if len(key.text) > MaxKeyBytes {
+			return fmt.Errorf("%s has %d bytes of at most %d: %w", key.name, len(key.text), MaxKeyBytes, ErrKeyTooLong)
+		}
+		if !isText(key.text) {
+			return fmt.Errorf("%s holds a NUL or is not UTF-8: %w", key.name, ErrPayloadInvalid)
+		}
+	}
+	if m.Entity.Type == "" && m.Entity != (Entity{}) {
+		return fmt.Errorf("entity has an id or version but no type: %w", ErrPayloadInvalid)
+	}
+	if m.TenantID.Valid {
+		if m.TenantID.UUID == uuid.Nil {
+			return fmt.Errorf("tenant is the zero UUID: %w", ErrEmptyKeyPart)
+		}
+		if m.DedupeKey != "" {
+			prefix := m.TenantID.UUID.String() + "/"
+			if !strings.HasPrefix(m.DedupeKey, prefix) {
+				return fmt.Errorf("dedupe key does not start with tenant %s and a slash: %w", m.TenantID.UUID, ErrTenantMismatch)
+			}
+			if len(m.DedupeKey) == len(prefix) {
+				return fmt.Errorf("dedupe key has nothing after its tenant: %w", ErrEmptyKeyPart)
+			}
+		}
+	}
+	if len(m.Payload) > MaxPayloadBytes {
+		return fmt.Errorf("payload has %d bytes of at most %d: %w", len(m.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
+	}
+	if err := checkJSON(m.Payload); err != nil {
+		return fmt.Errorf("payload %w", err)
+	}
+	return nil
+}
+
+// encodeHeaders returns headers as JSON, nil when there are none.
+func encodeHeaders(headers map[string]string) ([]byte, error) {
+	if len(headers) == 0 {
+		return nil, nil
+	}
+	for name, value := range headers {
+		if !isText(name) || !isText(value) {
+			return nil, fmt.Errorf("header %q holds a NUL or is not UTF-8: %w", name, ErrPayloadInvalid)
+		}
+	}
+	encoded, err := json.Marshal(headers)
+	if err == nil && len(encoded) > MaxPayloadBytes {
+		err = fmt.Errorf("headers have %d bytes of at most %d: %w", len(encoded), MaxPayloadBytes, ErrPayloadTooLarge)
+	}
+	return encoded, err
+}
+
+// isText reports whether PostgreSQL takes s as text.
+func isText(s string) bool {
+	return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
+}

@@ -1,0 +1,32 @@
+package outbox
+
+import "errors"
+
+// Conditions that callers branch on with errors.Is. The facts of one occurrence are in the text of the
+// error that wraps them, or in a typed error such as ValidationError. None of them ever carries a
+// payload value.
+var (
+	// ErrTenantMismatch: the dedupe key of an event does not start with its tenant, or the event is not
+	// the tenant's that WithTenant demands. Found before anything is sent.
+	ErrTenantMismatch = errors.New("tenant mismatch")
+	// ErrEmptyKeyPart: a field that a key is made of is an empty string or a zero UUID. Found before
+	// anything is sent.
+	ErrEmptyKeyPart = errors.New("empty key part")
+	// ErrKeyTooLong: a key is longer than MaxKeyBytes. Found before anything is sent.
+	ErrKeyTooLong = errors.New("key too long")
+	// ErrPayloadInvalid: a payload breaks a rule of its YAML, or holds what jsonb cannot. Found before
+	// anything is sent.
+	ErrPayloadInvalid = errors.New("invalid payload")
+	// ErrPayloadTooLarge: an encoded payload exceeds MaxPayloadBytes. Found before anything is sent.
+	ErrPayloadTooLarge = errors.New("payload too large")
+	// ErrLeaseLost: the event is no longer held by who claimed it. It is the cause of a handler's
+	// cancelled context, and never a reason to nack.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs
+	// at REPEATABLE READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.
+	ErrSerialization = errors.New("serialization failure")
+	// ErrNotMigrated: the schema, or a table in it, does not exist.
+	ErrNotMigrated = errors.New("database is not migrated")
+	// ErrUnimplemented: no handler has been written for a topic.
+	ErrUnimplemented = errors.New("handler is not implemented")
+)

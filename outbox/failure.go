@@ -1,0 +1,88 @@
+package outbox
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxErrorBytes is how much of an error an event keeps.
+const maxErrorBytes = 2048
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks err, returned by a handler, as one that no retry will mend: the event becomes a dead
+// letter at once. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err: err}
+}
+
+type retryAfterError struct {
+	err   error
+	delay time.Duration
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter marks err, returned by a handler, with the delay of the next attempt, in place of the topic's
+// back-off; a negative delay counts as zero. It still uses up an attempt. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{err: err, delay: max(d, 0)}
+}
+
+func isPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// retryDelay returns how long after a failed attempt, counted from 1, the next is due.
+func retryDelay(err error, r Retry, attempt int) time.Duration {
+	var after *retryAfterError
+	if errors.As(err, &after) {
+		return after.delay
+	}
+	return backoff(r.BaseDelay, r.MaxDelay, attempt)
+}
+
+// backoff is exponential with equal jitter: min(base*2^(attempt-1), limit), then uniform in its upper half
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+func backoff(base, limit time.Duration, attempt int) time.Duration {
+	delay := limit
+	if shift := max(attempt, 1) - 1; shift < 62 && base <= limit>>shift {
+		delay = base << shift
+	}
+	return delay/2 + rand.N(delay-delay/2+1)
+}
+
+// errorText returns what last_error keeps of err: UTF-8 without NUL, cut at maxErrorBytes.
+func errorText(err error) string {
+	if err == nil {
+		return "no error given"
+	}
+	text := err.Error()
+	if len(text) > maxErrorBytes {
+		text = text[:maxErrorBytes]
+		for len(text) > 0 { // not in the middle of a rune
+			if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size > 1 {
+				break
+			} else if len(text) < maxErrorBytes-utf8.UTFMax {
+				break
+			}
+			text = text[:len(text)-1]
+		}
+	}
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+	return text
+}

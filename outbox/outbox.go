@@ -1,0 +1,119 @@
+// Package outbox is the runtime behind code that outboxgen generates: it enqueues events in the caller's
+// transaction, claims them under leases, runs typed handlers and settles the outcome.
+//
+// Generated functions such as EnqueueTurnFinalized and NewMiniChatDispatcher are the usual way in; Enqueue
+// and Store are what stands behind them, for callers without generated code. An event is delivered at
+// least once if and only if the transaction that enqueued it commits: a handler must tolerate repeats.
+package outbox
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// IsAtLeastVersion0_1_0 is referred to by generated code, so that code from a newer generator does not
+// compile against an older runtime.
+const IsAtLeastVersion0_1_0 = true
+
+// Limits of an event, checked before anything is sent.
+const (
+	MaxKeyBytes     = 512     // of a dedupe key, partition key or entity id
+	MaxPayloadBytes = 1 << 20 // of an encoded payload, and of the encoded headers
+)
+
+// Message is an event to enqueue, before it has an id. Generated code fills it from a payload.
+type Message struct {
+	// Namespace and Topic match ^[a-z][a-z0-9_]{0,40}$.
+	Namespace, Topic string
+	// Version is the schema number of Payload; 0 means 1.
+	Version int
+	// TenantID is the owner, if the topic has one.
+	TenantID uuid.NullUUID
+	// DedupeKey is unique within the topic for as long as the event is kept; "" means none. With a tenant
+	// it starts with TenantID and a slash.
+	DedupeKey string
+	// PartitionKey groups events that belong in one order; "" means none.
+	PartitionKey string
+	// Entity names what the event is about; the zero Entity means nothing.
+	Entity Entity
+	// Headers travel beside the payload, for example a traceparent.
+	Headers map[string]string
+	// Payload is one JSON value that jsonb can hold.
+	Payload json.RawMessage
+	// NotBefore is the earliest time of the first attempt; zero means at once.
+	NotBefore time.Time
+	// MaxAttempts ends the retries; 0 means 5.
+	MaxAttempts int
+}
+
+// Entity is a versioned thing of the producer that an event is about.
+type Entity struct {
+	Type    string
+	ID      string
+	Version int64
+}
+
+// Receipt tells what became of an enqueue.
+type Receipt struct {
+	// ID is the event's id, or on a duplicate the id of the event already there.
+	ID uuid.UUID
+	// Duplicate is set when the dedupe key was taken and nothing was written.
+	Duplicate bool
+}
+
+// Event is what a handler learns of an event beside its payload.
+type Event struct {
+	ID               uuid.UUID
+	Namespace, Topic string
+	Version          int
+	TenantID         uuid.NullUUID
+	DedupeKey        string
+	PartitionKey     string
+	Entity           Entity
+	Headers          map[string]string
+	// Attempt counts from 1; MaxAttempts is the last one.
+	Attempt, MaxAttempts int
+	CreatedAt            time.Time
+}
+
+// Delivery is one attempt to hand an event to its handler.
+type Delivery[P any] struct {
+	Event
+	Payload P
+}
+
+// Retry bounds the attempts of a topic. The zero value means 5 attempts, 1 s doubling up to 5 min.
+type Retry struct {
+	MaxAttempts         int
+	BaseDelay, MaxDelay time.Duration
+}
+
+func (r Retry) withDefaults() Retry {
+	if r.MaxAttempts <= 0 {
+		r.MaxAttempts = defaultMaxAttempts
+	}
+	if r.BaseDelay <= 0 {
+		r.BaseDelay = time.Second
+	}
+	if r.MaxDelay <= 0 {
+		r.MaxDelay = 5 * time.Minute
+	}
+	return r
+}
+
+// Retention says how long final events are kept. The zero value means 168 h and 720 h; a zero Delivered
+// beside a positive Dead deletes an event when it is acked.
+type Retention struct {
+	Delivered, Dead time.Duration
+}
+
+func (r Retention) withDefaults() Retention {
+	if r == (Retention{}) {
+		return Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}
+	}
+	return r
+}
+
+const defaultMaxAttempts = 5

@@ -1,0 +1,199 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Topic describes one kind of event with payload P. outboxgen generates one variable a topic; a Topic is
+// not changed after that and may be used from any number of goroutines.
+type Topic[P any] struct {
+	// Schema, Namespace and Name say where the events are. Schema "" means "outbox".
+	Schema, Namespace, Name string
+	// Version is the payload's schema number.
+	Version int
+	// Silent enqueues without the doorbell, for producers that use PREPARE TRANSACTION, which refuses
+	// NOTIFY. A dispatcher then notices by polling.
+	Silent bool
+	Retry  Retry
+	// Lease is how long a crashed worker keeps an event from the others; 0 means 30 s.
+	Lease     time.Duration
+	Retention Retention
+	// Keys derives the columns of an event from its payload; nil means it has none.
+	Keys func(P) Keys
+	// Validate checks a payload before it is enqueued; nil means any will do.
+	Validate func(P) error
+}
+
+// Keys are the columns of an event that come from its payload.
+type Keys struct {
+	TenantID          uuid.NullUUID
+	Dedupe, Partition Key
+	EntityType        string
+	EntityID          Key
+	EntityVersion     int64
+}
+
+// Tenant returns id as the tenant of an event.
+func Tenant(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: true} }
+
+// String returns "namespace/name".
+func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
+
+// EnqueueOption changes how one event is enqueued.
+type EnqueueOption func(*enqueueOptions)
+
+type enqueueOptions struct {
+	headers   map[string]string
+	notBefore time.Time
+	tenant    uuid.NullUUID
+}
+
+// WithHeaders sends headers beside the payload, for example a traceparent.
+func WithHeaders(headers map[string]string) EnqueueOption {
+	return func(o *enqueueOptions) { o.headers = headers }
+}
+
+// WithNotBefore puts the first attempt off until the database's clock shows t.
+func WithNotBefore(t time.Time) EnqueueOption {
+	return func(o *enqueueOptions) { o.notBefore = t }
+}
+
+// WithTenant demands that the event is tenant's, and refuses it with ErrTenantMismatch if its payload says
+// otherwise: pass the tenant that the request was authenticated for.
+func WithTenant(tenant uuid.UUID) EnqueueOption {
+	return func(o *enqueueOptions) { o.tenant = Tenant(tenant) }
+}
+
+// Enqueue writes one event with tx, as the function Enqueue does.
+func (t Topic[P]) Enqueue(ctx context.Context, tx pgx.Tx, p P, opts ...EnqueueOption) (Receipt, error) {
+	m, err := t.message(p, opts)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("enqueue %s: %w", t, err)
+	}
+	return enqueue(ctx, tx, t.Schema, m, !t.Silent)
+}
+
+// EnqueueMany writes one event a payload with tx, as the function EnqueueMany does.
+func (t Topic[P]) EnqueueMany(ctx context.Context, tx pgx.Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
+	ms := make([]Message, len(ps))
+	for i, p := range ps {
+		var err error
+		if ms[i], err = t.message(p, opts); err != nil {
+			return nil, fmt.Errorf("enqueue %s: event %d of %d: %w", t, i+1, len(ps), err)
+		}
+	}
+	return enqueueMany(ctx, tx, t.Schema, ms, !t.Silent)
+}
+
+// Queue adds one event to b, as the function Queue does.
+func (t Topic[P]) Queue(b *pgx.Batch, p P, opts ...EnqueueOption) (*QueuedReceipt, error) {
+	m, err := t.message(p, opts)
+	if err != nil {
+		return nil, fmt.Errorf("queue %s: %w", t, err)
+	}
+	return queue(b, t.Schema, m, !t.Silent)
+}
+
+// message validates p and turns it into a Message.
+func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
+	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.Version, MaxAttempts: t.Retry.MaxAttempts}
+	if t.Validate != nil {
+		if err := t.Validate(p); err != nil {
+			return m, err
+		}
+	}
+	if t.Keys != nil {
+		k := t.Keys(p)
+		if err := errors.Join(keyError("dedupe key", k.Dedupe), keyError("partition key", k.Partition), keyError("entity id", k.EntityID)); err != nil {
+			return m, err
+		}
+		m.TenantID, m.DedupeKey, m.PartitionKey = k.TenantID, k.Dedupe.String(), k.Partition.String()
+		m.Entity = Entity{Type: k.EntityType, ID: k.EntityID.String(), Version: k.EntityVersion}
+	}
+	if len(opts) > 0 {
+		var o enqueueOptions
+		for _, opt := range opts {
+			opt(&o)
+		}
+		if o.tenant.Valid && o.tenant != m.TenantID {
+			return m, fmt.Errorf("the payload is not tenant %s's: %w", o.tenant.UUID, ErrTenantMismatch)
+		}
+		m.Headers, m.NotBefore = o.headers, o.notBefore
+	}
+	payload, err := json.Marshal(p)
+	if err != nil {
+		return m, fmt.Errorf("encode payload: %w: %w", ErrPayloadInvalid, err)
+	}
+	m.Payload = payload
+	return m, nil
+}
+
+func keyError(name string, k Key) error {
+	if err := k.Err(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// TopicHandler ties a topic to the user's code for it. Handle makes one.
+type TopicHandler struct {
+	schema, namespace, topic string
+	lease                    time.Duration
+	policy                   policy
+	run                      func(context.Context, Event, json.RawMessage) error // nil without a handler
+}
+
+// policy is what the YAML says of a topic and SQL is not told by its rows.
+type policy struct {
+	retry     Retry
+	retention Retention
+}
+
+// Handle ties t to fn, a method of h: generated code passes the method of the handlers' interface. The
+// payload is decoded before fn is called; one that does not decode, which no later attempt will, is a
+// permanent failure, and one of a newer version than t's an ordinary one, so that a newer process gets it.
+func Handle[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) error) TopicHandler {
+	th := TopicHandler{
+		schema: t.Schema, namespace: t.Namespace, topic: t.Name, lease: t.Lease,
+		policy: policy{retry: t.Retry.withDefaults(), retention: t.Retention.withDefaults()},
+	}
+	if any(h) == nil || fn == nil {
+		return th
+	}
+	th.run = func(ctx context.Context, e Event, payload json.RawMessage) error {
+		d := Delivery[P]{Event: e}
+		if e.Version > t.Version {
+			return fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
+		}
+		if err := json.Unmarshal(payload, &d.Payload); err != nil {
+			return Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
+		}
+		return fn(h, ctx, d)
+	}
+	return th
+}
+
+// decodeError keeps the place of a decoding error and drops the value, which may be sensitive.
+func decodeError(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("field %q does not fit %s", kind.Field, kind.Type)
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("invalid JSON at byte %d", syntax.Offset)
+	}
+	return errors.New("a field does not fit its type")
+}
+
+// Unimplemented returns the error of a topic whose handler is not written yet.
+func Unimplemented(topic string) error {
+	return fmt.Errorf("%s: %w", topic, ErrUnimplemented)
+}

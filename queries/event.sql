@@ -1,0 +1,405 @@
+-- name: EventInsert :one
+-- Writes one event unless its dedupe key is taken: no row then, and never an error that would abort the
+-- caller's transaction. An insert that meets an uncommitted rival waits for its end.
+-- rang: whether the doorbell was rung. The shared lock is only refused while a dispatcher sleeps with the
+-- exclusive one, so NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
+WITH inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, max_attempts, next_attempt_at)
+    VALUES (
+        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
+        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
+        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @max_attempts,
+        coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp()))
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING events.id
+)
+SELECT
+    (CASE
+        WHEN NOT @ring::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted;
+
+-- name: EventInsertMany :many
+-- EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
+-- wait for each other in one order and cannot deadlock. The doorbell is tried once.
+-- Returns the ids that were written; the others are duplicates.
+WITH wanted AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@tenant_ids::uuid[]) AS tenant_id,
+        unnest(@dedupe_keys::text[]) AS dedupe_key,
+        unnest(@partition_keys::text[]) AS partition_key,
+        unnest(@entity_types::text[]) AS entity_type,
+        unnest(@entity_ids::text[]) AS entity_id,
+        unnest(@entity_versions::bigint[]) AS entity_version,
+        unnest(@headers::jsonb[]) AS headers,
+        unnest(@payloads::jsonb[]) AS payload,
+        unnest(@max_attempts::integer[]) AS max_attempts,
+        unnest(@not_before::timestamptz[]) AS not_before
+),
+inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, max_attempts, next_attempt_at)
+    SELECT
+        w.id, @namespace, @topic, @version, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        nullif(w.entity_type, ''), nullif(w.entity_id, ''),
+        CASE WHEN w.entity_type <> '' THEN w.entity_version END,
+        w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
+    FROM wanted AS w
+    ORDER BY w.dedupe_key
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING events.id
+),
+bell AS MATERIALIZED (
+    SELECT
+        CASE
+            WHEN NOT @ring::boolean THEN false
+            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+            ELSE pg_notify(@channel::text, '') IS NOT NULL
+        END AS rang
+    FROM (SELECT FROM inserted LIMIT 1) AS one
+)
+SELECT inserted.id
+FROM inserted, bell
+WHERE bell.rang IS NOT NULL;
+
+-- name: EventQueue :one
+-- EventInsert as a single statement of the caller's own batch, where no second one can follow to ask who was
+-- first: on a duplicate it returns the id that its snapshot sees. It sees none (null) if the rival committed
+-- while this statement waited for it.
+WITH inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, max_attempts, next_attempt_at)
+    VALUES (
+        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
+        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
+        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @max_attempts,
+        coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp()))
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING
+        CASE
+            WHEN NOT @ring::boolean THEN false
+            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+            ELSE pg_notify(@channel::text, '') IS NOT NULL
+        END AS rang
+)
+SELECT
+    n.written,
+    (CASE WHEN NOT n.written THEN (
+        SELECT e.id
+        FROM outbox_schema.events AS e
+        WHERE e.namespace = @namespace
+          AND e.topic = @topic
+          AND e.dedupe_key = @dedupe_key::text
+    ) END)::uuid AS rival
+FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n;
+
+-- name: EventIDByKey :many
+-- Reads who holds the dedupe keys that EventInsert and EventInsertMany found taken. A statement of its own,
+-- because only a new snapshot sees the rival that the insert waited for.
+SELECT e.id, e.dedupe_key::text AS dedupe_key
+FROM (SELECT unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
+CROSS JOIN LATERAL (
+    SELECT o.id, o.dedupe_key
+    FROM outbox_schema.events AS o
+    WHERE o.namespace = @namespace
+      AND o.topic = @topic
+      AND o.dedupe_key = w.dedupe_key
+) AS e;
+
+-- name: EventClaim :many
+-- Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
+-- at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
+-- a time, none younger than the youngest of fresh, and one that is on its last attempt alone, so that it
+-- cannot spend the attempts of its neighbours. MATERIALIZED and the join keep LIMIT from being executed more than once.
+-- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
+WITH fresh AS MATERIALIZED (
+    SELECT e.id, e.next_attempt_at
+    FROM outbox_schema.events AS e
+    WHERE e.finalized_at IS NULL
+      AND e.namespace = @namespace
+      AND e.next_attempt_at <= statement_timestamp()
+      AND e.locked_until IS NULL
+      AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
+      AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
+      AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
+    ORDER BY e.next_attempt_at, e.id
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+),
+suspect AS MATERIALIZED (
+    SELECT
+        e.id,
+        e.next_attempt_at,
+        e.attempts + 1 >= coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts) AS last
+    FROM outbox_schema.events AS e
+    WHERE e.finalized_at IS NULL
+      AND e.namespace = @namespace
+      AND e.next_attempt_at <= (
+          SELECT CASE WHEN count(*) < @batch_size::integer THEN statement_timestamp() ELSE max(f.next_attempt_at) END
+          FROM fresh AS f)
+      AND e.locked_until < statement_timestamp()
+      AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
+      AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
+      AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
+    ORDER BY e.next_attempt_at, e.id
+    LIMIT @suspects::integer
+    FOR UPDATE SKIP LOCKED
+),
+picked AS MATERIALIZED (
+    (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
+    UNION ALL
+    (SELECT u.id
+     FROM (SELECT s.id, s.next_attempt_at FROM suspect AS s
+           UNION ALL
+           SELECT f.id, f.next_attempt_at FROM fresh AS f) AS u
+     WHERE NOT EXISTS (SELECT FROM suspect AS s WHERE s.last)
+     ORDER BY u.next_attempt_at, u.id
+     LIMIT @batch_size::integer)
+),
+claimed AS (
+    UPDATE outbox_schema.events AS e
+    SET status = 'processing',
+        attempts = e.attempts + 1,
+        max_attempts = coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts),
+        claim_no = e.claim_no + 1,
+        locked_by = @worker_id,
+        locked_until = clock_timestamp() + @lease::interval,
+        updated_at = clock_timestamp()
+    FROM picked AS p
+    WHERE e.id = p.id
+    RETURNING e.id, e.topic, e.version, e.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
+        e.entity_version, e.headers, e.payload, e.attempts, e.max_attempts, e.claim_no, e.created_at,
+        e.next_attempt_at
+)
+SELECT c.id, c.topic, c.version, c.tenant_id,
+    coalesce(c.dedupe_key, '') AS dedupe_key,
+    coalesce(c.partition_key, '') AS partition_key,
+    coalesce(c.entity_type, '') AS entity_type,
+    coalesce(c.entity_id, '') AS entity_id,
+    coalesce(c.entity_version, 0) AS entity_version,
+    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at,
+    EXISTS (SELECT FROM suspect AS s WHERE s.id = c.id)::boolean AS suspect
+FROM claimed AS c
+ORDER BY c.next_attempt_at, c.id;
+
+-- name: EventAck :many
+-- Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
+-- event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the ids
+-- it changed; EventStates tells what became of the others.
+WITH want AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@claim_nos::bigint[]) AS claim_no
+),
+own AS MATERIALIZED (
+    SELECT e.id
+    FROM want AS w
+    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
+    WHERE e.status = 'processing'
+      AND e.locked_by = @worker_id
+    ORDER BY e.id
+    FOR UPDATE OF e
+)
+UPDATE outbox_schema.events AS e
+SET status = 'delivered',
+    finalized_at = statement_timestamp(),
+    updated_at = statement_timestamp(),
+    locked_until = NULL,
+    last_error = NULL
+FROM own AS o
+WHERE e.id = o.id
+RETURNING e.id;
+
+-- name: EventAckDelete :many
+-- EventAck for topics that keep no history.
+WITH want AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@claim_nos::bigint[]) AS claim_no
+),
+own AS MATERIALIZED (
+    SELECT e.id
+    FROM want AS w
+    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
+    WHERE e.status = 'processing'
+      AND e.locked_by = @worker_id
+    ORDER BY e.id
+    FOR UPDATE OF e
+)
+DELETE FROM outbox_schema.events AS e
+USING own AS o
+WHERE e.id = o.id
+RETURNING e.id;
+
+-- name: EventNack :many
+-- Failed: back to pending, due after its delay or at its retry_at, or dead when it was the last attempt or
+-- the failure is permanent. Guard and lock order as in EventAck.
+WITH want AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@claim_nos::bigint[]) AS claim_no,
+        unnest(@delays_us::bigint[]) AS delay_us,
+        unnest(@retry_ats::timestamptz[]) AS retry_at,
+        unnest(@permanents::boolean[]) AS permanent,
+        unnest(@errors::text[]) AS error
+),
+own AS MATERIALIZED (
+    SELECT
+        e.id,
+        w.permanent OR e.attempts >= e.max_attempts AS dies,
+        coalesce(w.retry_at, clock_timestamp() + w.delay_us * interval '1 microsecond') AS due,
+        w.error
+    FROM want AS w
+    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
+    WHERE e.status = 'processing'
+      AND e.locked_by = @worker_id
+    ORDER BY e.id
+    FOR UPDATE OF e
+)
+UPDATE outbox_schema.events AS e
+SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
+    finalized_at = CASE WHEN o.dies THEN statement_timestamp() END,
+    next_attempt_at = CASE WHEN o.dies THEN e.next_attempt_at ELSE o.due END,
+    updated_at = statement_timestamp(),
+    locked_until = NULL,
+    last_error = o.error
+FROM own AS o
+WHERE e.id = o.id
+RETURNING e.id, o.dies::boolean AS died;
+
+-- name: EventRelease :many
+-- Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+-- Guard and lock order as in EventAck.
+WITH want AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@claim_nos::bigint[]) AS claim_no
+),
+own AS MATERIALIZED (
+    SELECT e.id
+    FROM want AS w
+    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
+    WHERE e.status = 'processing'
+      AND e.locked_by = @worker_id
+    ORDER BY e.id
+    FOR UPDATE OF e
+)
+UPDATE outbox_schema.events AS e
+SET status = 'pending',
+    attempts = e.attempts - 1,
+    updated_at = statement_timestamp(),
+    locked_until = NULL
+FROM own AS o
+WHERE e.id = o.id
+RETURNING e.id;
+
+-- name: EventExtend :many
+-- Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
+-- Guard and lock order as in EventAck.
+WITH want AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@claim_nos::bigint[]) AS claim_no
+),
+own AS MATERIALIZED (
+    SELECT e.id
+    FROM want AS w
+    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
+    WHERE e.status = 'processing'
+      AND e.locked_by = @worker_id
+    ORDER BY e.id
+    FOR UPDATE OF e
+)
+UPDATE outbox_schema.events AS e
+SET locked_until = clock_timestamp() + @lease::interval,
+    updated_at = statement_timestamp()
+FROM own AS o
+WHERE e.id = o.id
+RETURNING e.id;
+
+-- name: EventStates :many
+-- Reads where events stand, to tell a repeated finalisation from a lost lease.
+SELECT e.id, e.status, e.claim_no, e.locked_by
+FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
+JOIN outbox_schema.events AS e ON e.id = w.id;
+
+-- name: EventSweepDead :execrows
+-- Buries what no claim will take again: events whose lease ran out on their last attempt, and pending ones
+-- whose attempts exceed a limit that was lowered since. Walks the due part of events_due; SKIP LOCKED, so
+-- that it never waits for a late ack.
+WITH spent AS MATERIALIZED (
+    SELECT e.id
+    FROM outbox_schema.events AS e
+    WHERE e.finalized_at IS NULL
+      AND e.namespace = @namespace
+      AND e.next_attempt_at <= statement_timestamp()
+      AND e.attempts >= coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
+      AND (e.locked_until IS NULL OR e.locked_until < statement_timestamp())
+      AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
+      AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
+    ORDER BY e.next_attempt_at, e.id
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE outbox_schema.events AS e
+SET status = 'dead',
+    finalized_at = statement_timestamp(),
+    updated_at = statement_timestamp(),
+    locked_until = NULL,
+    last_error = CASE
+        WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
+        ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
+             || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
+        END
+FROM spent AS s
+WHERE e.id = s.id;
+
+-- name: EventPrune :execrows
+-- Deletes one chunk of final events past their retention, oldest first, by events_final.
+WITH old AS MATERIALIZED (
+    SELECT e.id
+    FROM outbox_schema.events AS e
+    WHERE e.namespace = @namespace
+      AND e.topic = @topic
+      AND e.status = @status
+      AND e.finalized_at IS NOT NULL
+      AND e.finalized_at < statement_timestamp() - @retention::interval
+    ORDER BY e.finalized_at
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM outbox_schema.events AS e
+USING old AS o
+WHERE e.id = o.id;
+
+-- name: EventFinalTopics :many
+-- Lists the topics of a namespace that have final events, one index probe a topic.
+WITH RECURSIVE step AS (
+    (SELECT e.topic
+     FROM outbox_schema.events AS e
+     WHERE e.namespace = @namespace
+       AND e.finalized_at IS NOT NULL
+     ORDER BY e.topic
+     LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT e.topic
+        FROM outbox_schema.events AS e
+        WHERE e.namespace = @namespace
+          AND e.finalized_at IS NOT NULL
+          AND e.topic > s.topic
+        ORDER BY e.topic
+        LIMIT 1)
+    FROM step AS s
+    WHERE s.topic IS NOT NULL
+)
+SELECT s.topic::text AS topic
+FROM step AS s
+WHERE s.topic IS NOT NULL;

@@ -1,0 +1,38 @@
+-- name: SessionGuard :exec
+-- Settings of a transaction that claims or finalises, for its rest only. A claim must be on disk before
+-- anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
+-- of producers that commit asynchronously. The planner is held to the index walks the statements are
+-- written for, because statistics taken while the table was empty make a scan of the backlog look free.
+SELECT
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
+    set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true),
+    set_config('jit', 'off', true);
+
+-- name: BellTryHold :one
+-- Takes the doorbell for a sleeper. Refused while another sleeps with it, or while a transaction that has
+-- enqueued is open.
+SELECT pg_try_advisory_lock(@bell::bigint)::boolean AS held;
+
+-- name: BellLetGo :one
+SELECT pg_advisory_unlock(@bell::bigint)::boolean AS held;
+
+-- name: BellHeld :one
+-- Tells whether some session sleeps with the doorbell: what refused BellTryHold then was a sleeper.
+SELECT EXISTS (
+    SELECT
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype = 'advisory'
+      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+      AND l.classid = (@bell::bigint >> 32 & 4294967295)::oid
+      AND l.objid = (@bell::bigint & 4294967295)::oid
+      AND l.objsubid = 1
+      AND l.mode = 'ExclusiveLock'
+      AND l.granted
+)::boolean AS held;
+
+-- name: BellRing :exec
+-- Wakes every sleeper of the channel.
+SELECT pg_notify(@channel::text, '');

@@ -1,0 +1,59 @@
+// Package templates holds the text that a person owns once it is written: handler stubs, and the files
+// that `outboxgen init` starts a project with. Templates render what they are given and decide nothing.
+package templates
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"text/template"
+)
+
+//go:embed *.tmpl
+var files embed.FS
+
+var parsed = template.Must(template.New("").Option("missingkey=error").ParseFS(files, "*.tmpl"))
+
+// Handlers is what the stub of a namespace's handler type needs.
+type Handlers struct {
+	Package   string
+	Namespace string
+	Interface string // MiniChatHandlers
+	Type      string // MiniChatHandler
+}
+
+// HandlersStub renders the stub of a namespace's handler type.
+func HandlersStub(data Handlers) ([]byte, error) { return render("handlers.go.tmpl", data) }
+
+// Handle is what the stub of a handler method needs.
+type Handle struct {
+	Package string
+	Topic   string // mini_chat/turn_finalized
+	Payload string // TurnFinalized
+	Type    string // MiniChatHandler
+	Method  string // HandleTurnFinalized
+}
+
+// HandleStub renders the stub of a handler method.
+func HandleStub(data Handle) ([]byte, error) { return render("handle.go.tmpl", data) }
+
+// Starter is what a first outbox.yaml and the Go file beside it need.
+type Starter struct {
+	Package string // Go package of the folder
+	Source  string // name of the YAML, outbox.yaml
+	Args    string // arguments of outboxgen generate, "" for none
+}
+
+// StarterYAML renders a first outbox.yaml: small, and one that generates.
+func StarterYAML(data Starter) ([]byte, error) { return render("outbox.yaml.tmpl", data) }
+
+// StarterGo renders the Go file with the go:generate line.
+func StarterGo(data Starter) ([]byte, error) { return render("generate.go.tmpl", data) }
+
+func render(name string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := parsed.ExecuteTemplate(&b, name, data); err != nil {
+		return nil, fmt.Errorf("render template: %w", err)
+	}
+	return b.Bytes(), nil
+}
