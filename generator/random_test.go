@@ -71,7 +71,7 @@ func (s *sourceWriter) types() {
 		s.line(2, "%s:", name)
 		s.doc(4)
 		if rapid.Bool().Draw(s.t, "enum") {
-			s.line(4, "enum: [one, two-three, %s]", strings.Repeat("long_", i*3)+"4")
+			s.line(4, "enum: [one, two-three, %sv4]", strings.Repeat("long_", i*3))
 		} else {
 			s.line(4, "fields:")
 			for j := range rapid.IntRange(1, 4).Draw(s.t, "fields") {

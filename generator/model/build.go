@@ -47,6 +47,7 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 		b.namespace(n)
 	}
 	b.listeners(s.Listeners.Items)
+	b.checkMethods()
 	b.unsupported(s)
 	findings := b.Findings()
 	if findings.HasErrors() {
@@ -66,6 +67,7 @@ type builder struct {
 	topics     map[string]*Topic
 	topicNames []string
 	goNames    *symbols // of the package
+	structs    []structure
 }
 
 // isEnum reports whether t is declared as an enum, whose values may have been refused.

@@ -11,7 +11,7 @@ import (
 )
 
 // fields returns a Field for each of specs, in their order, a refused one included: it exists, and has
-// no Kind. Methods are the Go methods that the struct will have.
+// no Kind. Methods are the Go methods that the struct will have whatever its fields are.
 func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) []*Field {
 	members := b.newSymbols()
 	fields := make([]*Field, 0, len(specs))
@@ -21,9 +21,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 		fields = append(fields, f)
 		if b.checkName(s.Name, "a field") {
 			f.GoName = b.goName(s.Name, s.Go)
-			self := &decl{where, nameOrGo(s.Name, s.Go)}
-			members.declare(self, f.GoName)
-			members.checkMethod(self, f.GoName, methods)
+			members.declare(&decl{where, nameOrGo(s.Name, s.Go)}, f.GoName)
 		}
 		if !s.Type.Set() {
 			continue
@@ -40,7 +38,52 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 			b.pattern(s, f, where)
 		}
 	}
+	b.structs = append(b.structs, structure{owner, specs, fields, methods})
 	return fields
+}
+
+// structure is a Go struct to be.
+type structure struct {
+	owner   string
+	specs   []*spec.Field
+	fields  []*Field
+	methods []string
+}
+
+// maskingMethods are what a struct with sensitive values gets, so that fmt and slog do not show them.
+var maskingMethods = []string{"Format", "LogValue"}
+
+// checkMethods reports fields whose Go name is a method of their struct. It runs last: whether a struct
+// masks sensitive values depends on the types of its fields.
+func (b *builder) checkMethods() {
+	known := make(map[*Type]bool)
+	for _, s := range b.structs {
+		methods := s.methods
+		if holdsSensitive(s.fields, known) {
+			methods = append(slices.Clone(methods), maskingMethods...)
+		}
+		for i, f := range s.fields {
+			if slices.Contains(methods, f.GoName) {
+				b.Errorf(nameOrGo(s.specs[i].Name, s.specs[i].Go), diag.NameCollision, "field %s of %s: the Go name %s is a method of its struct: rename the field, or set its go: name", spec.Show(f.Name), s.owner, f.GoName)
+			}
+		}
+	}
+}
+
+// holdsSensitive reports whether a field is sensitive at any depth. Known has the answer for the types
+// that were looked at, and false for one that is being looked at, which is how recursion ends.
+func holdsSensitive(fields []*Field, known map[*Type]bool) bool {
+	return slices.ContainsFunc(fields, func(f *Field) bool {
+		inner := f.Type.named()
+		if f.Sensitive || inner == nil {
+			return f.Sensitive
+		}
+		if _, seen := known[inner]; !seen {
+			known[inner] = false
+			known[inner] = holdsSensitive(inner.Fields, known)
+		}
+		return known[inner]
+	})
 }
 
 // nameOrGo returns where to point for a finding about a Go name.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
@@ -49,12 +48,5 @@ func (s *symbols) declare(owner *decl, names ...string) {
 			taken = "differs in case only from " + other.name + " of"
 		}
 		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): rename one, or set its go: name", owner.what, name, taken, other.owner.what, other.owner.pos.Line)
-	}
-}
-
-// checkMethod reports a field whose Go name is one of methods.
-func (s *symbols) checkMethod(field *decl, name string, methods []string) {
-	if slices.Contains(methods, name) {
-		s.Errorf(field.pos, diag.NameCollision, "%s: the Go name %s is a method of its struct: rename the field, or set its go: name", field.what, name)
 	}
 }

@@ -46,7 +46,9 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	files, err := generator.Generate(text, generator.Options{Source: g.path, Stubs: mode})
 	var findings diag.List
 	if errors.As(err, &findings) {
-		return nil, a.findings(findings, format)
+		if err := a.findings(findings, format); err != nil {
+			return nil, err
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -57,7 +59,7 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	}
 	if create {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("make output folder %s: %w", dir, pathCause(err))
 		}
 	}
 	changes, err := generator.Plan(dir, files)

@@ -61,17 +61,17 @@ func (a *app) start(dir, name string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make folder %s: %w", dir, pathCause(err))
 	}
-	found, directive, err := look(dir)
+	found, err := look(dir)
 	if err != nil {
 		return err
 	}
 	switch {
 	case name == "":
-		name = found
+		name = found.name
 	case !isPackageName(name):
 		return usage(fmt.Errorf("--package: %q is no name for a package: want lower-case letters, digits and _", name))
-	case directive != "" && found != name, found != name && holdsGo(dir):
-		return usage(fmt.Errorf("--package: folder %s holds package %s", dir, found))
+	case found.code && found.name != name:
+		return usage(fmt.Errorf("--package: folder %s holds package %s", dir, found.name))
 	}
 	files, err := starters(name)
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *app) start(dir, name string) error {
 	report := initReport{Package: name, Files: []string{}, Next: nextSteps(dir)}
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
-		if f.name == goFile && directive != "" {
+		if f.name == goFile && found.directive {
 			continue
 		}
 		err := createFile(path, f.content)
@@ -131,51 +131,54 @@ func starters(name string) ([]starterFile, error) {
 	return []starterFile{{defaultConfig, yaml}, {schemaFile, schema}, {goFile, code}}, nil
 }
 
-// look returns the package of the Go files in dir, else a name made of the folder's, and the name of
-// the file that runs outboxgen already, if there is one.
-func look(dir string) (name, directive string, err error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+// folder is what init finds.
+type folder struct {
+	name      string // of its Go package, or one made of its own name
+	code      bool   // it holds Go already
+	directive bool   // which runs outboxgen already
+}
+
+// look reads the Go files in dir, tests excepted.
+func look(dir string) (folder, error) {
+	var found folder
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		paths = nil // dir has characters of a pattern
+		return found, usage(fmt.Errorf("read folder %s: %w", dir, pathCause(err)))
 	}
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return "", "", usage(fmt.Errorf("read %s: %w", path, pathCause(err)))
+			return found, usage(fmt.Errorf("read %s: %w", path, pathCause(err)))
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.PackageClauseOnly)
-		if err == nil && name == "" {
-			name = file.Name.Name
+		if err == nil && !found.code {
+			found.name, found.code = file.Name.Name, true
 		}
-		if directive == "" && bytes.Contains(text, []byte("//go:generate")) && bytes.Contains(text, []byte("outboxgen generate")) {
-			directive = path
+		if bytes.Contains(text, []byte("\n//go:generate ")) && bytes.Contains(text, []byte("outboxgen generate")) {
+			found.directive = true
 		}
 	}
-	if name != "" {
-		return name, directive, nil
+	if found.code {
+		return found, nil
 	}
 	full, err := filepath.Abs(dir)
 	if err != nil {
-		return "", "", err
+		return found, err
 	}
-	if base := filepath.Base(full); isPackageName(base) {
-		return base, directive, nil
+	if found.name = filepath.Base(full); !isPackageName(found.name) {
+		found.name = packageName
 	}
-	return packageName, directive, nil
+	return found, nil
 }
 
 var packagePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
 
 func isPackageName(name string) bool {
 	return packagePattern.MatchString(name) && !token.IsKeyword(name) && !strings.HasSuffix(name, "_test")
-}
-
-func holdsGo(dir string) bool {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	return err == nil && len(paths) > 0
 }
 
 // nextSteps says what is left to do: a module with the tool line, then generate.

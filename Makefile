@@ -1,0 +1,69 @@
+# outboxgen: `make help` lists the targets.
+
+MODULES  := . $(sort $(dir $(wildcard examples/*/go.mod)))
+EXAMPLES := $(dir $(wildcard examples/*/*/outbox.yaml))
+GO       ?= go
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.PHONY: test
+test: postgres ## all tests of all modules with the race detector, PostgreSQL included
+	@for m in $(MODULES); do \
+		echo "== go test -race ./... in $$m" && (cd $$m && $(GO) test -race -timeout 12m ./...) || exit 1; \
+	done
+
+.PHONY: verify
+verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something
+	@echo "== gofmt" && test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go') | tee /dev/stderr)"
+	@echo "== sqlc" && bin/sqlc diff
+	@echo "== JSON Schema" && $(GO) run ./cmd/outboxgen schema | diff -u docs/outbox.schema.json -
+	@for d in $(EXAMPLES); do \
+		echo "== outboxgen generate --check in $$d" && (cd $$d && $(GO) tool outboxgen generate --check) || exit 1; \
+	done
+	@for m in $(MODULES); do \
+		echo "== vet, staticcheck, tidy in $$m" && \
+		(cd $$m && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(GO) mod tidy -diff) || exit 1; \
+	done
+	@echo "== vet, staticcheck of the golden packages" && \
+		p="$$(ls -d ./generator/testdata/*/want | while read d; do ls $$d/*.go >/dev/null 2>&1 && echo $$d; done)" && \
+		$(GO) vet $$p && bin/staticcheck $$p
+
+.PHONY: generate
+generate: bin/sqlc ## write everything that is generated: queries, JSON Schema, examples, goldens
+	bin/sqlc generate
+	$(GO) run ./cmd/outboxgen schema > docs/outbox.schema.json
+	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
+
+.PHONY: demo
+demo: postgres ## minichat with four producers, two dispatchers and a kill -9, and the account of every event
+	@cd examples/minichat && $(GO) run ./cmd/demo
+
+.PHONY: bench
+bench: postgres ## enqueue and drain on a durable PostgreSQL of its own, beside hand-written SQL
+	$(GO) test ./outbox -run '^$$' -bench . -benchtime 1x -count 5
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for 30 s
+	@grep -rlE '^func Fuzz' --include='*_test.go' generator outbox | xargs -n1 dirname | sort -u | while read d; do \
+		for f in $$(grep -hoE '^func Fuzz\w+' $$d/*_test.go | cut -d' ' -f2); do \
+			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s || exit 1; \
+		done; \
+	done
+
+.PHONY: postgres
+postgres: ## make sure that there is a PostgreSQL to start (14 to 18); installs Debian's when there is none
+	@if [ -n "$$OUTBOXGEN_TEST_DATABASE_URL$$DATABASE_URL$$OUTBOXGEN_PG_BIN" ] || \
+		command -v initdb pg_config >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		ls /opt/homebrew/opt/postgresql*/bin/initdb >/dev/null 2>&1; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null 2>&1; then \
+		echo "no PostgreSQL found: install one, or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2; exit 1; fi; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	echo "no PostgreSQL found: installing Debian's with apt-get" >&2; \
+	$$sudo apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq postgresql >&2
+
+bin/%: tools/go.mod tools/go.sum
+	@echo "building $* (some minutes the first time)" >&2
+	@cd tools && $(GO) build -o ../bin/$* $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
+	@touch $@

@@ -1,0 +1,110 @@
+// Package order takes orders. An order and its event are written in one transaction, so that either
+// both exist or neither does.
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/examples/orders/events"
+)
+
+// ErrKeyReused says that a client key was used before, for an order with other contents.
+var ErrKeyReused = errors.New("client key belongs to another order")
+
+// Request is what a client asks for. Sent again with the same ClientKey, it is the same order.
+type Request struct {
+	ShopID    uuid.UUID
+	ClientKey string
+	Lines     []Line
+	ShipTo    string
+}
+
+// Line is one article of an order.
+type Line struct {
+	SKU        string
+	Quantity   int32
+	PriceCents int64
+}
+
+// Order is a Request that was taken.
+type Order struct {
+	Request
+	ID         uuid.UUID
+	TotalCents int64
+	CreatedAt  time.Time
+}
+
+// Create writes an order and its event with tx, and reports true. If there is an order with the client
+// key of r already, it writes nothing and returns that one and false, or ErrKeyReused when the contents
+// differ. If a transaction that is still open has used the key, Create waits for its end. After an error
+// tx has to be rolled back.
+func Create(ctx context.Context, tx pgx.Tx, r Request) (Order, bool, error) {
+	o := Order{Request: r, ID: uuid.New()}
+	for _, l := range r.Lines {
+		o.TotalCents += int64(l.Quantity) * l.PriceCents
+	}
+	err := tx.QueryRow(ctx, `
+		INSERT INTO shop.orders (id, shop_id, client_key, lines, total_cents, ship_to)
+		VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (shop_id, client_key) DO NOTHING
+		RETURNING created_at`,
+		o.ID, o.ShopID, o.ClientKey, o.Lines, o.TotalCents, o.ShipTo).Scan(&o.CreatedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		o, err = repeated(ctx, tx, r)
+		return o, false, err
+	}
+	if err != nil {
+		return Order{}, false, fmt.Errorf("insert order: %w", err)
+	}
+
+	receipt, err := events.EnqueueOrderCreated(ctx, tx, created(o))
+	if err != nil {
+		return Order{}, false, err
+	}
+	if receipt.Duplicate {
+		// Orders outlive their events, so this is an order that somebody deleted by hand.
+		return Order{}, false, fmt.Errorf("create order: event %s is there without its order", receipt.ID)
+	}
+	return o, true, nil
+}
+
+// repeated returns the order that r has led to before.
+func repeated(ctx context.Context, tx pgx.Tx, r Request) (Order, error) {
+	o := Order{Request: Request{ShopID: r.ShopID, ClientKey: r.ClientKey}}
+	err := tx.QueryRow(ctx, `
+		SELECT id, lines, total_cents, ship_to, created_at
+		FROM shop.orders
+		WHERE shop_id = $1 AND client_key = $2`,
+		r.ShopID, r.ClientKey).Scan(&o.ID, &o.Lines, &o.TotalCents, &o.ShipTo, &o.CreatedAt)
+	if err != nil {
+		return Order{}, fmt.Errorf("read order: %w", err)
+	}
+	if !slices.Equal(o.Lines, r.Lines) || o.ShipTo != r.ShipTo {
+		return Order{}, fmt.Errorf("create order: %w", ErrKeyReused)
+	}
+	return o, nil
+}
+
+// created returns the event of o. Payload types are written out, rather than shared with the domain,
+// so that a change of one is a decision about the other.
+func created(o Order) events.OrderCreated {
+	p := events.OrderCreated{
+		ShopID:     o.ShopID,
+		OrderID:    o.ID,
+		ClientKey:  o.ClientKey,
+		TotalCents: o.TotalCents,
+		ShipTo:     o.ShipTo,
+		CreatedAt:  o.CreatedAt,
+	}
+	for _, l := range o.Lines {
+		p.Lines = append(p.Lines, events.Line(l))
+	}
+	return p
+}

@@ -1,0 +1,101 @@
+// Package archtest fails when an arrow of docs/architecture.md is drawn backwards, or when the documents
+// name what is not there.
+package archtest
+
+import (
+	"encoding/json"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/outboxgen/outboxgen/"
+
+// pkg is what `go list -json` tells of a package.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) map[string]pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	all := make(map[string]pkg)
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return all
+		} else {
+			require.NoError(t, err)
+		}
+		all[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}
+
+// TestArrows holds each layer to what it may import of this module.
+func TestArrows(t *testing.T) {
+	t.Parallel()
+	may := map[string][]string{
+		"outbox":            {"internal/dbsqlc", "internal/pgname", "internal/inline"},
+		"outboxtest":        {"outbox", "internal/pgtest", "internal/inline"},
+		"migrate":           {"schema", "internal/pgname"},
+		"schema":            {},
+		"templates":         {},
+		"internal/pgname":   {},
+		"internal/dbsqlc":   {},
+		"generator/diag":    {},
+		"generator/spec":    {"generator/diag", "internal/pgname"},
+		"generator/model":   {"generator/spec", "generator/diag", "internal/pgname"},
+		"generator/emit":    {"generator/model", "templates"},
+		"generator":         {"generator/emit", "generator/model", "generator/spec", "generator/diag", "templates"},
+		"internal/pgtest":   {"internal/pgserver", "migrate", "schema"},
+		"cmd/outboxgen":     {"internal/cli"},
+		"internal/archtest": {},
+	}
+	all := packages(t)
+	for name, allowed := range may {
+		p, there := all[name]
+		require.True(t, there, "package %s is gone: mend this table", name)
+		for _, imported := range p.Imports {
+			if inner, ours := strings.CutPrefix(imported, module); ours {
+				require.Contains(t, allowed, inner, "%s must not import %s", name, inner)
+			}
+		}
+	}
+}
+
+// TestRuntimeDependencies keeps the runtime, which users compile into their services, to the standard
+// library, pgx and uuid.
+func TestRuntimeDependencies(t *testing.T) {
+	t.Parallel()
+	for name, p := range packages(t) {
+		if name != "outbox" && name != "internal/dbsqlc" && name != "internal/pgname" && name != "internal/inline" && name != "migrate" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			external := strings.Contains(strings.Split(imported, "/")[0], ".")
+			ok := !external || strings.HasPrefix(imported, module) ||
+				strings.HasPrefix(imported, "github.com/jackc/pgx/v5") || imported == "github.com/google/uuid"
+			require.True(t, ok, "%s imports %s", name, imported)
+		}
+	}
+}
+
+// TestOneHome: each library of the generator is imported by one package alone.
+func TestOneHome(t *testing.T) {
+	t.Parallel()
+	homes := map[string]string{"gopkg.in/yaml.v3": "generator/spec", "github.com/dave/jennifer/jen": "generator/emit"}
+	for name, p := range packages(t) {
+		for _, imported := range p.Imports {
+			if home, tied := homes[imported]; tied {
+				require.Equal(t, home, name, "%s is imported outside its home", imported)
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	testName = regexp.MustCompile("`([a-z_/]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+	goldens  = regexp.MustCompile("`generator/testdata/([a-z0-9_-]+)`")
+	link     = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+)
+
+// TestConformanceNamesTests: docs/conformance.md lists rules with the tests that show them, and each of those
+// tests exists.
+func TestConformanceNamesTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/conformance.md")
+	require.NoError(t, err)
+	named := testName.FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(named), 100, "the table has lost its tests")
+	for _, m := range named {
+		require.Contains(t, testsOf(t, m[1]), m[2], "docs/conformance.md names a test that %s does not have", m[1])
+	}
+	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
+		require.DirExists(t, filepath.Join("../../generator/testdata", m[1]))
+	}
+	// A rule without a test is not shown.
+	for n, line := range strings.Split(string(text), "\n") {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
+			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/conformance.md:%d names no test", n+1)
+		}
+	}
+}
+
+func testsOf(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+	require.NoError(t, err)
+	found := make(map[string]bool)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range testFunc.FindAllStringSubmatch(string(source), -1) {
+			found[m[1]] = true
+		}
+	}
+	return found
+}
+
+// TestLinks: every relative link of the documents leads to a file.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	var docs []string
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../examples/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		docs = append(docs, found...)
+	}
+	require.NotEmpty(t, docs)
+	for _, doc := range docs {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			_, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1]))
+			require.NoError(t, err, "%s links to %s", doc, m[1])
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package pgtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// The databases of a process that was killed go when the next one starts; those of one that lives stay.
+func TestDatabasesOfKilledProcessesAreSwept(t *testing.T) {
+	t.Parallel()
+	dsn := Empty(t)
+	dead, err := connect(t.Context(), dsn)
+	require.NoError(t, err)
+	alive, err := connect(t.Context(), dsn)
+	require.NoError(t, err)
+	names := make(map[*cluster]string)
+	for _, c := range []*cluster{dead, alive} {
+		cfg, err := pgx.ParseConfig(c.database(t, "template0"))
+		require.NoError(t, err)
+		names[c] = cfg.Database
+	}
+	exists := func(name string) bool {
+		var found bool
+		require.NoError(t, alive.admin.QueryRow(t.Context(),
+			"SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&found))
+		return found
+	}
+
+	// The locks of dead's session go with it. It is replaced for the sake of its cleanup only.
+	require.NoError(t, dead.admin.Close(t.Context()))
+	dead.admin, err = pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, dead.admin.Close(context.Background()))
+		require.NoError(t, alive.admin.Close(context.Background()))
+	})
+	require.Eventually(t, func() bool {
+		next, err := connect(t.Context(), dsn)
+		require.NoError(t, err)
+		require.NoError(t, next.admin.Close(t.Context()))
+		return !exists(names[dead])
+	}, cleanupTimeout, 20*time.Millisecond)
+	require.True(t, exists(names[alive]))
+}
+
+func TestWithDatabase(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"postgres://u:p@h:1/a?sslmode=disable":             "postgres://u:p@h:1/b?sslmode=disable",
+		"postgresql:///a?host=/run/pg&dbname=c&database=d": "postgresql:///b?host=%2Frun%2Fpg",
+		"host=h dbname=a": "host=h dbname=a dbname=b",
+	} {
+		got, err := withDatabase(dsn, "b")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		cfg, err := pgx.ParseConfig(got)
+		require.NoError(t, err)
+		require.Equal(t, "b", cfg.Database)
+	}
+}
