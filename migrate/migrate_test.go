@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -49,11 +50,10 @@ func dump(t *testing.T, db *pgxpool.Pool) string {
 	if bin, err := pgserver.Find(); err == nil {
 		program = filepath.Join(bin, program)
 	}
-	if _, err := exec.LookPath(program); err != nil {
-		return catalog(t, db) // a server without its client programs
-	}
 	out, err := exec.CommandContext(t.Context(), program, "--schema-only", pgtest.URL(t, db)).Output()
-	require.NoError(t, err)
+	if err != nil {
+		return catalog(t, db) // there is no pg_dump, or one that is too old for the server
+	}
 	var kept bytes.Buffer
 	for line := range bytes.Lines(out) {
 		if !bytes.HasPrefix(line, []byte(`\`)) { // \restrict and its random key
@@ -282,8 +282,8 @@ func TestRoleWithoutCreateOnDatabase(t *testing.T) {
 	_, err := db.Exec(t.Context(), fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD 'secret'", role))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_, err := db.Exec(t.Context(), fmt.Sprintf("DROP OWNED BY %[1]s CASCADE; DROP ROLE %[1]s", role))
-		_ = err // the role goes with the server at the latest
+		_, err := db.Exec(context.Background(), fmt.Sprintf("DROP OWNED BY %[1]s CASCADE; DROP ROLE %[1]s", role))
+		require.NoError(t, err)
 	})
 	cfg := db.Config().ConnConfig.Copy()
 	cfg.User, cfg.Password = role, "secret"

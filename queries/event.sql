@@ -133,6 +133,13 @@ WITH fresh AS MATERIALIZED (
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
 ),
+edge AS MATERIALIZED (
+    SELECT f.next_attempt_at, f.id
+    FROM fresh AS f
+    ORDER BY f.next_attempt_at, f.id
+    LIMIT 1
+    OFFSET (@batch_size::integer - 1)
+),
 suspect AS MATERIALIZED (
     SELECT
         e.id,
@@ -141,9 +148,9 @@ suspect AS MATERIALIZED (
     FROM outbox_schema.events AS e
     WHERE e.finalized_at IS NULL
       AND e.namespace = @namespace
-      AND e.next_attempt_at <= (
-          SELECT CASE WHEN count(*) < @batch_size::integer THEN statement_timestamp() ELSE max(f.next_attempt_at) END
-          FROM fresh AS f)
+      AND (e.next_attempt_at, e.id) <= (
+          coalesce((SELECT g.next_attempt_at FROM edge AS g), statement_timestamp()),
+          coalesce((SELECT g.id FROM edge AS g), 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
       AND e.locked_until < statement_timestamp()
       AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
       AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))

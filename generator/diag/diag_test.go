@@ -1,7 +1,10 @@
 package diag_test
 
 import (
+	"cmp"
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +25,15 @@ func TestSortIsByPositionAndStable(t *testing.T) {
 		order += d.Message
 	}
 	require.Equal(t, "35421", order)
+
+	var many diag.List
+	for i := range 1000 {
+		many = append(many, at("a", 1+i%3, 1, strconv.Itoa(1000+i)))
+	}
+	many.Sort()
+	require.True(t, slices.IsSortedFunc(many, func(a, b diag.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Message, b.Message))
+	}))
 }
 
 func TestListIsAnErrorWithALinePerFinding(t *testing.T) {

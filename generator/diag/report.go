@@ -7,7 +7,7 @@ import (
 
 // suggestionBudget bounds the names that one Reporter compares in search of near misses, so that a
 // hostile file with many unknown names costs a fraction of a second. An honest file stays far below.
-const suggestionBudget = 200_000
+const suggestionBudget = 100_000
 
 // Reporter collects the findings of one pass over one file. Create it with NewReporter; it is not safe
 // for concurrent use.

@@ -3,7 +3,6 @@ package diag_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,10 +56,10 @@ func TestDidYouMeanIsBounded(t *testing.T) {
 		candidates[i] = fmt.Sprintf("a_candidate_that_is_long_enough_%06d", i)
 	}
 	r := diag.NewReporter("f")
-	start := time.Now()
+	near := "a_candidate_that_is_long_enough_00000"
+	require.NotEmpty(t, r.DidYouMean(near, candidates))
 	for i := range 20_000 {
 		r.DidYouMean(fmt.Sprintf("a_candidate_that_is_long_enough_x%05d", i), candidates)
 	}
-	require.Less(t, time.Since(start), 10*time.Second)
-	require.Empty(t, r.DidYouMean("a_candidate_that_is_long_enough_00000", candidates))
+	require.Empty(t, r.DidYouMean(near, candidates), "the budget is spent, and the findings go on without")
 }

@@ -23,6 +23,12 @@ func distance(a, b string, limit int) int {
 	if limit <= 0 {
 		return 0
 	}
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}

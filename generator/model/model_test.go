@@ -202,6 +202,35 @@ func TestThousandTopicsLoadQuickly(t *testing.T) {
 	require.Less(t, took, 5*time.Second, "a tenth of it is usual, also with -race")
 }
 
+// A file that is built to be slow still answers soon: suggestions, circles and collisions are bounded.
+func TestLoadIsBoundedOnHostileFiles(t *testing.T) {
+	t.Parallel()
+	many := func(before string, format func(i int) string) string {
+		out := strings.Builder{}
+		out.WriteString(head + before)
+		for i := 0; out.Len() < 1<<18; i++ {
+			out.WriteString(format(i))
+		}
+		return out.String()
+	}
+	for name, source := range map[string]string{
+		"unknown types": many("types:\n", func(i int) string { return fmt.Sprintf("  n%06d: {fields: {a: x%06d}}\n", i, i) }),
+		"circles":       many("types:\n", func(i int) string { return fmt.Sprintf("  n%d: {fields: {a: n%d, b: n0}}\n", i, i+1) }),
+		"unknown fields": many("namespaces:\n  a:\n    topics:\n", func(i int) string {
+			return fmt.Sprintf("      n%06d: {dedupe_key: \"%s{x}\", payload: {y: uuid}}\n", i, strings.Repeat("{x}/", 120))
+		}),
+		"same Go names": many("namespaces:\n  a:\n    topics:\n", func(i int) string { return fmt.Sprintf("      n%06d: {go: Same, payload: {}}\n", i) }),
+		"patterns": many("types:\n  a:\n    fields:\n", func(i int) string {
+			return fmt.Sprintf("      n%06d: {type: string, pattern: \"((\\\\pL{30}){30})?\"}\n", i)
+		}),
+	} {
+		start := time.Now()
+		_, findings := model.Load([]byte(source), "outbox.yaml")
+		require.NotEmpty(t, findings, name)
+		require.Less(t, time.Since(start), 20*time.Second, name)
+	}
+}
+
 func BenchmarkLoad(b *testing.B) {
 	source := bigFile(1000)
 	b.ReportAllocs()

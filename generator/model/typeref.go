@@ -95,38 +95,34 @@ func (r TypeRef) String() string {
 // checkRecursion reports each shared type that contains itself, at the field that closes the circle. A
 // list or map in between does not help: a payload has a bounded depth.
 func (b *builder) checkRecursion(types []*spec.Type) {
-	const (
-		open = iota + 1
-		done
-	)
 	fields := make(map[*Type][]*spec.Field, len(types))
-	for _, t := range types {
-		if declared := b.types[t.Name.V]; declared != nil {
-			fields[declared] = t.Fields.Items
-		}
+	for i, t := range b.model.Types {
+		fields[t] = types[i].Fields.Items
 	}
-	state := make(map[*Type]int, len(types))
 	var path []string
+	depth := make(map[*Type]int) // of the types on the path
+	done := make(map[*Type]bool)
 	var visit func(t *Type)
 	visit = func(t *Type) {
-		state[t] = open
+		depth[t] = len(path)
 		path = append(path, t.Name)
 		for i, f := range t.Fields {
 			inner := f.Type.named()
-			switch {
-			case inner == nil || state[inner] == done:
-			case state[inner] == open:
-				circle := path[slices.Index(path, inner.Name):]
-				b.Errorf(fields[t][i].Type.Pos, diag.RecursiveType, "type: %s contains itself: %s", inner.Name, showCircle(circle))
-			default:
-				visit(inner)
+			if inner == nil || done[inner] {
+				continue
 			}
+			if at, open := depth[inner]; open {
+				b.Errorf(fields[t][i].Type.Pos, diag.RecursiveType, "type: %s contains itself: %s", inner.Name, showCircle(path[at:]))
+				continue
+			}
+			visit(inner)
 		}
 		path = path[:len(path)-1]
-		state[t] = done
+		delete(depth, t)
+		done[t] = true
 	}
 	for _, t := range b.model.Types {
-		if state[t] == 0 {
+		if !done[t] {
 			visit(t)
 		}
 	}

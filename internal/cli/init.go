@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator/spec"
+	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/templates"
 )
 
@@ -175,7 +176,7 @@ func look(dir string) (folder, error) {
 	return found, nil
 }
 
-var packagePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
+var packagePattern = regexp.MustCompile(pgname.Pattern)
 
 func isPackageName(name string) bool {
 	return packagePattern.MatchString(name) && !token.IsKeyword(name) && !strings.HasSuffix(name, "_test")
@@ -216,7 +217,7 @@ func goMod(dir string) (string, error) {
 // packageArgument renders dir as an argument of go generate.
 func packageArgument(dir string) string {
 	dir = filepath.ToSlash(filepath.Clean(dir))
-	if filepath.IsAbs(dir) || dir == "." || strings.HasPrefix(dir, "../") {
+	if filepath.IsAbs(dir) || dir == "." || dir == ".." || strings.HasPrefix(dir, "../") {
 		return dir
 	}
 	return "./" + dir

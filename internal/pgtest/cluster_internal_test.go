@@ -17,6 +17,10 @@ func TestDatabasesOfKilledProcessesAreSwept(t *testing.T) {
 	require.NoError(t, err)
 	alive, err := connect(t.Context(), dsn)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, dead.admin.Close(context.Background()))
+		require.NoError(t, alive.admin.Close(context.Background()))
+	})
 	names := make(map[*cluster]string)
 	for _, c := range []*cluster{dead, alive} {
 		cfg, err := pgx.ParseConfig(c.database(t, "template0"))
@@ -34,10 +38,6 @@ func TestDatabasesOfKilledProcessesAreSwept(t *testing.T) {
 	require.NoError(t, dead.admin.Close(t.Context()))
 	dead.admin, err = pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, dead.admin.Close(context.Background()))
-		require.NoError(t, alive.admin.Close(context.Background()))
-	})
 	require.Eventually(t, func() bool {
 		next, err := connect(t.Context(), dsn)
 		require.NoError(t, err)

@@ -11,7 +11,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // Line is one article of an order.
 type Line struct {
-	Sku      string `json:"sku"`
+	SKU      string `json:"sku"`
 	Quantity int32  `json:"quantity"`
 	// Of one piece.
 	PriceCents int64 `json:"price_cents"`
@@ -20,9 +20,9 @@ type Line struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (v Line) Validate() error {
 	return outbox.Check("line",
-		outbox.Text("sku", v.Sku),
-		outbox.MinLen("sku", v.Sku, 1),
-		outbox.MaxLen("sku", v.Sku, 64),
+		outbox.Text("sku", v.SKU),
+		outbox.MinLen("sku", v.SKU, 1),
+		outbox.MaxLen("sku", v.SKU, 64),
 		outbox.Min("quantity", v.Quantity, 1),
 		outbox.Max("quantity", v.Quantity, 1000),
 		outbox.Min("price_cents", v.PriceCents, 0),

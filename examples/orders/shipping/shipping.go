@@ -5,28 +5,42 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/orders/events"
 )
 
-// Shipment is one parcel to one address.
-type Shipment struct {
-	OrderID uuid.UUID
-	ShopID  uuid.UUID
-	ShipTo  string
-	Pieces  int32
+// Desk books shipments. It may be used from any number of goroutines.
+type Desk struct {
+	pool *pgxpool.Pool
 }
 
-// Book writes s with tx. An order that has its shipment is left alone, because the event that asks for
-// it may be delivered more than once.
-func Book(ctx context.Context, tx pgx.Tx, s Shipment) error {
+var _ events.Shipping = (*Desk)(nil)
+
+// NewDesk returns a desk on the database of pool, which stays the caller's.
+func NewDesk(pool *pgxpool.Pool) *Desk { return &Desk{pool: pool} }
+
+// Book books the shipment of an order in a transaction of its own. An order that has one is left alone,
+// because its event may be delivered more than once.
+func (d *Desk) Book(ctx context.Context, o events.OrderCreated) error {
+	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		return insertShipment(ctx, tx, o)
+	})
+}
+
+func insertShipment(ctx context.Context, tx pgx.Tx, o events.OrderCreated) error {
+	var pieces int32
+	for _, l := range o.Lines {
+		pieces += l.Quantity
+	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO shop.shipments (order_id, shop_id, ship_to, pieces)
 		VALUES ($1, $2, $3, $4)
 		ON CONFLICT (order_id) DO NOTHING`,
-		s.OrderID, s.ShopID, s.ShipTo, s.Pieces)
+		o.OrderID, o.ShopID, o.ShipTo, pieces)
 	if err != nil {
-		return fmt.Errorf("book shipment: %w", err)
+		return fmt.Errorf("book shipment of order %s: %w", o.OrderID, err)
 	}
 	return nil
 }

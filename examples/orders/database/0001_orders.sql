@@ -1,3 +1,9 @@
+-- The tables of the shop. Those of the outbox have migrations of their own, see Migrate.
+--
+-- The file is sent as one, and so is one transaction. The lock makes processes that start at once wait,
+-- which CREATE IF NOT EXISTS does not.
+SELECT pg_advisory_xact_lock(hashtext('shop migrations'));
+
 CREATE SCHEMA IF NOT EXISTS shop;
 
 CREATE TABLE IF NOT EXISTS shop.orders (

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStarterBuilds takes the way of the README in a new module: init, go get -tool, go generate, and
+// what comes out is Go that builds and vets.
+func TestStarterBuilds(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	run := func(name string, args ...string) string {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir = dir
+		// Everything that is needed has been downloaded to build this test.
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s %v: %s", name, args, out)
+		return string(out)
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o644))
+	requirements, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	_, versions, ok := strings.Cut(string(requirements), "\nrequire (")
+	require.True(t, ok)
+	const module = "github.com/outboxgen/outboxgen"
+	mod := "module example.com/app\n\ngo 1.26\n\ntool " + module + "/cmd/outboxgen\n\nrequire " + module + " v0.0.0\n\nrequire (" + versions +
+		"\nreplace " + module + " => " + root + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644))
+
+	require.NotContains(t, run("go", "tool", "outboxgen", "init", "events"), "go get -tool")
+	require.Contains(t, run("go", "generate", "./events"), "create mini_chat.outbox.go")
+	run("go", "vet", "./...")
+	require.Empty(t, run("go", "tool", "outboxgen", "generate", "--config", "events/outbox.yaml", "--check"))
+}

@@ -1,0 +1,103 @@
+// Package chat runs the turns of a chat: it reserves quota when a turn starts, and settles it and
+// tells the world when the turn ends.
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
+)
+
+// Conditions that callers branch on with errors.Is.
+var (
+	// ErrQuotaExceeded: the tenant's budget does not cover the tokens.
+	ErrQuotaExceeded = errors.New("quota exceeded")
+	// ErrRequestRepeated: the request has started a turn before.
+	ErrRequestRepeated = errors.New("request has started a turn already")
+	// ErrTurnNotFound: the tenant has no such turn.
+	ErrTurnNotFound = errors.New("turn not found")
+	// ErrTurnNotRunning: the turn was refused, or it ended so long ago that its event is gone.
+	ErrTurnNotRunning = errors.New("turn is not running")
+)
+
+// Service is the chat backend. It may be used from any number of goroutines.
+type Service struct {
+	pool *pgxpool.Pool
+}
+
+// NewService returns the service on the database of pool, which stays the caller's.
+func NewService(pool *pgxpool.Pool) *Service { return &Service{pool: pool} }
+
+// StartRequest asks for a turn. RequestID is the client's: the same request starts one turn.
+type StartRequest struct {
+	TenantID, ChatID, RequestID uuid.UUID
+	Model                       string
+	ReserveTokens               int64 // the most that the turn is expected to use
+}
+
+// Start begins a turn and returns its id. If the budget does not cover ReserveTokens, the turn is
+// kept as refused and the error is ErrQuotaExceeded: it never ran, so that it has no event.
+func (s *Service) Start(ctx context.Context, r StartRequest) (uuid.UUID, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("start turn: %w", err)
+	}
+	var refusal error
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		state := "running"
+		refusal = reserve(ctx, tx, r.TenantID, r.ReserveTokens)
+		switch {
+		case errors.Is(refusal, ErrQuotaExceeded):
+			state, r.ReserveTokens = "refused", 0
+		case refusal != nil:
+			return refusal
+		}
+		return insertTurn(ctx, tx, id, state, r)
+	})
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("start turn: %w", err)
+	}
+	if refusal != nil {
+		return id, fmt.Errorf("start turn %s: %w", id, refusal)
+	}
+	return id, nil
+}
+
+// FinalizeRequest says how a turn ended.
+type FinalizeRequest struct {
+	TenantID, TurnID uuid.UUID
+	Outcome          events.Outcome
+	Usage            events.Usage
+	Note             string // "" is none
+	Tags             []string
+}
+
+// Finalized is the answer to a FinalizeRequest.
+type Finalized struct {
+	// EventID is the event of the turn: the one just enqueued, or the one that was there first.
+	EventID uuid.UUID
+	// Duplicate says that the turn had been finalised before: this call has changed nothing.
+	Duplicate bool
+}
+
+// Finalize ends a turn: its state, the settlement of its quota and its event commit together or not
+// at all. Several parties may try, such as the end of the model's answer and a client that hangs up;
+// the first one wins, and the others get Duplicate.
+func (s *Service) Finalize(ctx context.Context, r FinalizeRequest) (Finalized, error) {
+	var f Finalized
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var err error
+		f, err = s.FinalizeTx(ctx, tx, r)
+		return err
+	})
+	if err != nil {
+		return Finalized{}, fmt.Errorf("finalise turn %s: %w", r.TurnID, err)
+	}
+	return f, nil
+}

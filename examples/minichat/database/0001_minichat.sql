@@ -1,0 +1,40 @@
+-- The tables of minichat. Those of the outbox have migrations of their own, see Migrate.
+
+CREATE TABLE IF NOT EXISTS quotas (
+    tenant_id       uuid   PRIMARY KEY,
+    budget_tokens   bigint NOT NULL,
+    reserved_tokens bigint NOT NULL DEFAULT 0,  -- by running turns
+    used_tokens     bigint NOT NULL DEFAULT 0,  -- by finalised ones
+    CONSTRAINT quotas_positive_check CHECK (reserved_tokens >= 0 AND used_tokens >= 0),
+    CONSTRAINT quotas_budget_check CHECK (reserved_tokens + used_tokens <= budget_tokens)
+);
+
+CREATE TABLE IF NOT EXISTS turns (
+    id              uuid        PRIMARY KEY,
+    tenant_id       uuid        NOT NULL,
+    chat_id         uuid        NOT NULL,
+    request_id      uuid        NOT NULL,
+    model           text        NOT NULL,
+    state           text        NOT NULL,
+    version         bigint      NOT NULL DEFAULT 1,
+    reserved_tokens bigint      NOT NULL,
+    input_tokens    bigint      NOT NULL DEFAULT 0,
+    output_tokens   bigint      NOT NULL DEFAULT 0,
+    started_at      timestamptz NOT NULL DEFAULT now(),
+    finalized_at    timestamptz,
+    CONSTRAINT turns_state_check CHECK (state IN ('running', 'refused', 'completed', 'failed', 'aborted')),
+    CONSTRAINT turns_request_key UNIQUE (tenant_id, request_id)
+);
+
+-- One entry an event, so that an event delivered twice is counted once.
+CREATE TABLE IF NOT EXISTS usage_ledger (
+    event_id      uuid        PRIMARY KEY,
+    tenant_id     uuid        NOT NULL,
+    turn_id       uuid        NOT NULL,
+    outcome       text        NOT NULL,
+    model         text        NOT NULL,
+    input_tokens  bigint      NOT NULL,
+    output_tokens bigint      NOT NULL,
+    finalized_at  timestamptz NOT NULL
+);
+CREATE INDEX IF NOT EXISTS usage_ledger_tenant ON usage_ledger (tenant_id, finalized_at);

@@ -1,0 +1,20 @@
+package events
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+)
+
+// UsageLedger writes down what finalised turns have used. Record is called again when an event is
+// delivered again, with the same eventID, and must then change nothing.
+type UsageLedger interface {
+	Record(ctx context.Context, eventID uuid.UUID, turn TurnFinalized) error
+}
+
+// MiniChatHandler handles the events of namespace mini_chat. Its methods run concurrently.
+type MiniChatHandler struct {
+	Ledger UsageLedger
+}
+
+var _ MiniChatHandlers = (*MiniChatHandler)(nil)

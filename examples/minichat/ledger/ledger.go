@@ -1,0 +1,55 @@
+// Package ledger keeps the books of what each tenant has used. It learns of usage from the events of
+// minichat alone.
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
+)
+
+// Ledger is the table usage_ledger. It may be used from any number of goroutines.
+type Ledger struct {
+	pool *pgxpool.Pool
+}
+
+var _ events.UsageLedger = (*Ledger)(nil)
+
+// New returns the ledger in the database of pool, which stays the caller's.
+func New(pool *pgxpool.Pool) *Ledger { return &Ledger{pool: pool} }
+
+// Record enters the usage of a turn, once an event: a repeat changes nothing and is no error.
+func (l *Ledger) Record(ctx context.Context, eventID uuid.UUID, turn events.TurnFinalized) error {
+	_, err := l.pool.Exec(ctx, `
+		INSERT INTO usage_ledger (event_id, tenant_id, turn_id, outcome, model, input_tokens, output_tokens, finalized_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (event_id) DO NOTHING`,
+		eventID, turn.TenantID, turn.TurnID, turn.Outcome, turn.Model,
+		turn.Usage.InputTokens, turn.Usage.OutputTokens, turn.FinalizedAt)
+	if err != nil {
+		return fmt.Errorf("record usage of turn %s: %w", turn.TurnID, err)
+	}
+	return nil
+}
+
+// Total is what the entries of a tenant add up to.
+type Total struct {
+	Turns, InputTokens, OutputTokens int64
+}
+
+// Total adds up the entries of tenant.
+func (l *Ledger) Total(ctx context.Context, tenant uuid.UUID) (Total, error) {
+	var t Total
+	err := l.pool.QueryRow(ctx, `
+		SELECT count(*), coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint
+		FROM usage_ledger
+		WHERE tenant_id = $1`, tenant).Scan(&t.Turns, &t.InputTokens, &t.OutputTokens)
+	if err != nil {
+		return t, fmt.Errorf("add up ledger of tenant %s: %w", tenant, err)
+	}
+	return t, nil
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+// start runs a command line without an environment.
+func start(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	env := Env{Stdout: &out, Stderr: &complaints, Getenv: func(string) string { return "" }}
+	code = Run(t.Context(), env, args)
+	return out.String(), complaints.String(), code
+}
+
+func TestRunReturnsTheExitCode(t *testing.T) {
+	t.Parallel()
+	out, complaints, code := start(t, "version")
+	require.Equal(t, exitFine, code)
+	require.True(t, strings.HasPrefix(out, "outboxgen "))
+	require.Empty(t, complaints)
+
+	out, complaints, code = start(t, "bogus")
+	require.Equal(t, exitUsage, code)
+	require.Empty(t, out)
+	require.Equal(t, "outboxgen: unknown command \"bogus\" for \"outboxgen\"\n", complaints)
+}
+
+// A full disk or a closed pipe behind stdout is no success.
+func TestStdoutThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"schema"}, {"migrate", "get"}} {
+		var complaints bytes.Buffer
+		code := Run(t.Context(), Env{Stdout: broken{}, Stderr: &complaints, Getenv: func(string) string { return "" }}, args)
+		require.Equal(t, exitFailure, code, args)
+		require.Equal(t, "outboxgen: disk full\n", complaints.String())
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// No spelling of a connection string brings a piece of its password into a message.
+func TestParseProblemHidesThePassword(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{
+		"postgres://u:xyqvkj%zz@h/d",
+		"postgres://u:xyq%zzvkj@h/d",
+		"postgres://u:xyqvkj@h:port/d",
+		"postgres://u:xyqvkj`: @h:99999/d",
+		"postgres://u:xyqvkj@[::1/d",
+		"postgres://u:xyqvkj@h/d?sslmode=bogus",
+		"postgres://u:xyqvkj@h/d?connect_timeout=soon",
+		"postgres://u:xyqvkj@h/d?default_query_exec_mode=bogus",
+		"postgres://u:xyqvkj@h/d?target_session_attrs=bogus",
+		"host=h password='xyqvkj",
+		"host=h password=xyqvkj port=x",
+		"xyqvkj",
+		"user=u password='xyq vkj' port=0",
+	} {
+		_, err := pgx.ParseConfig(dsn)
+		require.Error(t, err, dsn)
+		text := parseProblem(err)
+		require.NotContains(t, text, "xyq", dsn)
+		require.NotContains(t, text, "vkj", dsn)
+		require.NotContains(t, text, "\n", dsn)
+		require.NotContains(t, text, "failed", dsn)
+	}
+}
+
+func TestConnectProblemIsOneMaskedLine(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgx.ParseConfig("postgres://u:sesame@h/d")
+	require.NoError(t, err)
+	err = connectProblem(cfg, "DATABASE_URL", errors.Join(errors.New("no sesame here"), errors.New("twice"), errors.New("twice")))
+	require.EqualError(t, err, `connect to database "d" as user "u" (DATABASE_URL): no xxxxx here; twice`)
+
+	cfg.Password = "" // nothing to mask, and nothing replaced between all letters
+	require.ErrorContains(t, connectProblem(cfg, "x", &pgconn.PgError{Message: "m"}), ": m")
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0:                             "0s",
+		1500 * time.Millisecond:       "1.5s",
+		time.Minute:                   "1m",
+		90 * time.Second:              "1m30s",
+		time.Hour:                     "1h",
+		90 * time.Minute:              "1h30m",
+		168 * time.Hour:               "168h",
+		time.Hour + time.Second:       "1h0m1s",
+		720*time.Hour + 5*time.Minute: "720h5m",
+	} {
+		require.Equal(t, want, span(d))
+		back, err := time.ParseDuration(want)
+		require.NoError(t, err)
+		require.Equal(t, d, back)
+	}
+}
+
+func TestPackageArgument(t *testing.T) {
+	t.Parallel()
+	for dir, want := range map[string]string{".": ".", "events": "./events", "a/../b/": "./b", "../c": "../c", "..": ".."} {
+		require.Equal(t, want, packageArgument(dir))
+	}
+}
