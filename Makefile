@@ -2,6 +2,7 @@
 
 MODULES  := . $(sort $(dir $(wildcard examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard examples/*/*/outbox.yaml))
+SCHEMAS  := $(wildcard examples/*/*/outbox.schema.json)
 GO       ?= go
 
 .PHONY: help
@@ -18,7 +19,9 @@ test: postgres ## all tests of all modules with the race detector, PostgreSQL in
 verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something
 	@echo "== gofmt" && test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go') | tee /dev/stderr)"
 	@echo "== sqlc" && bin/sqlc diff
-	@echo "== JSON Schema" && $(GO) run ./cmd/outboxgen schema | diff -u docs/outbox.schema.json -
+	@echo "== JSON Schema" && for f in docs/outbox.schema.json $(SCHEMAS); do \
+		$(GO) run ./cmd/outboxgen schema | diff -u $$f - || exit 1; \
+	done
 	@for d in $(EXAMPLES); do \
 		echo "== outboxgen generate --check in $$d" && (cd $$d && $(GO) tool outboxgen generate --check) || exit 1; \
 	done
@@ -33,7 +36,7 @@ verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the 
 .PHONY: generate
 generate: bin/sqlc ## write everything that is generated: queries, JSON Schema, examples, goldens
 	bin/sqlc generate
-	$(GO) run ./cmd/outboxgen schema > docs/outbox.schema.json
+	for f in docs/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo
@@ -48,7 +51,7 @@ bench: postgres ## enqueue and drain on a durable PostgreSQL of its own, beside 
 fuzz: ## every fuzz target for 30 s
 	@grep -rlE '^func Fuzz' --include='*_test.go' generator outbox | xargs -n1 dirname | sort -u | while read d; do \
 		for f in $$(grep -hoE '^func Fuzz\w+' $$d/*_test.go | cut -d' ' -f2); do \
-			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s || exit 1; \
+			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 10x || exit 1; \
 		done; \
 	done
 

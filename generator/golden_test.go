@@ -41,6 +41,7 @@ func TestGolden(t *testing.T) {
 			require.NoError(t, err)
 			files, err := generator.Generate(source, generator.Options{})
 			require.NoError(t, err)
+			requireFormatted(t, files)
 			want := filepath.Join("testdata", name, "want")
 			if *update {
 				record(t, want, files)

@@ -83,7 +83,7 @@ func (d Date) MarshalText() ([]byte, error) { return d.AppendText(nil) }
 // characters, and a day that exists; d is unchanged by an error.
 func (d *Date) UnmarshalText(text []byte) error {
 	t, err := time.Parse(time.DateOnly, string(text))
-	if err != nil || len(text) != len(time.DateOnly) {
+	if err != nil {
 		return fmt.Errorf("parse date: not of the form %s, or no such day", time.DateOnly)
 	}
 	parsed := DateOf(t)

@@ -30,7 +30,8 @@ type DispatcherConfig struct {
 	// BatchSize is the most events claimed at once and held, running ones included; 0 means 100. At least
 	// Concurrency are held.
 	BatchSize int
-	// Concurrency is how many handlers run at once; 0 means 10.
+	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
+	// its connections with claims and renewals: give it two more than this.
 	Concurrency int
 	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
 	// third while a handler runs. 0 means the longest lease of the topics.
@@ -46,9 +47,11 @@ type DispatcherConfig struct {
 	PruneInterval time.Duration
 	// MaxAttempts, if positive, stands in for the limit of every event.
 	MaxAttempts int
-	// Topics, if any, are the only ones delivered, by name without the namespace.
+	// Topics are the only ones delivered, by name without the namespace; nil means all that have a handler.
+	// Empty but not nil is refused: nobody means all by it.
 	Topics []string
-	// TenantIDs, if any, are the only tenants whose events are delivered: one shard of a drain.
+	// TenantIDs are the only tenants whose events are delivered, one shard of a drain; nil means all.
+	// Empty but not nil is refused, so that an empty shard does not drain everything.
 	TenantIDs []uuid.UUID
 	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
 	Wake Wake
@@ -99,17 +102,21 @@ func (cfg DispatcherConfig) validate() error {
 	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
 		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
 	case cfg.Concurrency < 1 || cfg.Concurrency > maxBatchSize:
-		return fmt.Errorf("Concurrency %d is not between 1 and %d", cfg.Concurrency, maxBatchSize)
+		return fmt.Errorf("field Concurrency %d is not between 1 and %d", cfg.Concurrency, maxBatchSize)
 	case cfg.LeaseDuration < 10*minLease:
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
+	case cfg.Topics != nil && len(cfg.Topics) == 0:
+		return errors.New("field Topics is empty: nil means all topics")
+	case cfg.TenantIDs != nil && len(cfg.TenantIDs) == 0:
+		return errors.New("field TenantIDs is empty: nil means all tenants")
 	case cfg.MaxAttempts < 0 || cfg.MaxAttempts > 1<<31-1:
 		return fmt.Errorf("MaxAttempts %d is not between 0 and 2147483647", cfg.MaxAttempts)
 	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
-		return fmt.Errorf("Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
+		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
 	}
 	return nil
 }
@@ -174,7 +181,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	}
 	for _, topic := range cfg.Topics {
 		if _, ok := d.handlers[topic]; !ok {
-			return nil, fmt.Errorf("Topics: %s has no topic %q with a handler", store.namespace, topic)
+			return nil, fmt.Errorf("field Topics: %s has no topic %q with a handler", store.namespace, topic)
 		}
 		d.topics = append(d.topics, topic)
 	}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -9,26 +10,40 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// bellAnswer is what became of the wish to sleep.
-type bellAnswer int
+// bellState is what became of the wish to sleep.
+type bellState int
 
 const (
 	// bellWatches: from now on an enqueue rings, since this dispatcher or another holds the lock.
-	bellWatches bellAnswer = iota
+	bellWatches bellState = iota
 	// bellBusy: a transaction that has enqueued is open, and will commit without ringing.
 	bellBusy
 	// bellGone: the connection is lost; nobody watches until it is back.
 	bellGone
 )
 
+// bellAnswer is the state after the wish of that number.
+type bellAnswer struct {
+	wish  int
+	state bellState
+}
+
+// bellTimeout bounds each statement on the listening connection, which may lead into a black hole.
+const bellTimeout = 3 * time.Second
+
 // doorbell keeps the connection that listens for enqueues while its dispatcher sleeps.
 //
 // An enqueue takes a shared advisory lock until its transaction ends, and sends NOTIFY only if that is
 // refused. A sleeper takes the lock exclusively: refused while such a transaction is open, so holding it
-// proves that whoever enqueued without ringing is visible to the next look. Of several sleepers one
-// holds the lock and all hear the bell.
+// proves that whoever enqueued without ringing is visible to the next look.
+//
+// Of several sleepers one holds the lock, the others rely on it, and all hear the bell. So whoever lets go
+// of the lock rings, however it was woken: one may have gone to sleep since, relying on it, and has to look
+// and ask again. Whoever connects rings too, because a lost connection lets go of its lock in silence.
 type doorbell struct {
 	pool *pgxpool.Pool
 	db   *database
@@ -36,20 +51,29 @@ type doorbell struct {
 	log  *slog.Logger
 
 	rang    chan struct{}   // somebody enqueued, or may have; holds one
-	answers chan bellAnswer // to sleep; holds one, the latest
+	answers chan bellAnswer // holds one, the latest
 
 	mu        sync.Mutex
-	asked     bool // sleep has not been answered
-	awake     bool // let go of the lock
-	rouse     bool // and wake the other sleepers
-	interrupt context.CancelFunc
-	busy      int // refusals in a row
+	wish      bellWish
+	interrupt context.CancelFunc // makes serve look at wish
 }
+
+// bellWish is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
+type bellWish struct {
+	no      int
+	asleep  bool
+	pending bool // asleep has not been answered
+}
+
+const (
+	asleep = true
+	awake  = false
+)
 
 func newDoorbell(d *Dispatcher) *doorbell {
 	b := &doorbell{
 		pool: d.cfg.ListenPool, db: d.store.db, bell: d.store.db.bell(d.store.namespace), log: d.log,
-		rang: make(chan struct{}, 1), answers: make(chan bellAnswer, 1), awake: true,
+		rang: make(chan struct{}, 1), answers: make(chan bellAnswer, 1), interrupt: func() {},
 	}
 	if b.pool == nil {
 		b.pool = d.pool
@@ -57,20 +81,24 @@ func newDoorbell(d *Dispatcher) *doorbell {
 	return b
 }
 
-// sleep asks to be woken; the answer comes by b.answers.
-func (b *doorbell) sleep() { b.ask(true, false) }
-
-// wakeUp says that the dispatcher is busy again: enqueues need not ring for it. heard tells that the bell
-// woke it, and so every other sleeper; else they still sleep, and would do so without a watch.
-func (b *doorbell) wakeUp(heard bool) { b.ask(false, !heard) }
-
-func (b *doorbell) ask(sleep, rouse bool) {
+// want says what the dispatcher wants to be and returns the number of the wish. To asleep an answer with
+// that number comes by b.answers.
+func (b *doorbell) want(asleep bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.asked, b.awake, b.rouse = sleep, !sleep, rouse
-	if b.interrupt != nil {
-		b.interrupt()
-	}
+	b.wish = bellWish{no: b.wish.no + 1, asleep: asleep, pending: asleep}
+	b.interrupt()
+	return b.wish.no
+}
+
+// next returns the wish of now, and a context that ends when there is another.
+func (b *doorbell) next(ctx context.Context) (bellWish, context.Context, context.CancelFunc) {
+	wait, cancel := context.WithCancel(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.wish
+	b.wish.pending, b.interrupt = false, cancel
+	return w, wait, cancel
 }
 
 // answer replaces an answer that nobody has read.
@@ -91,15 +119,6 @@ func (b *doorbell) ring() {
 	}
 }
 
-// busyPause is how long to wait before the next look while bellBusy: short, because it is the latency of
-// the event that the open transaction may hold, and growing, because it may be open for hours.
-func (b *doorbell) busyPause() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.busy++
-	return backoff(2*time.Millisecond, 25*time.Millisecond, b.busy)
-}
-
 // run keeps a connection listening until ctx ends.
 func (b *doorbell) run(ctx context.Context) {
 	var trouble retrier
@@ -109,10 +128,10 @@ func (b *doorbell) run(ctx context.Context) {
 			trouble.reset()
 			b.ring() // what was sent while nobody listened is lost
 			err = b.serve(ctx, conn)
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
 			_ = conn.Close(end)
 			cancel()
-			b.answer(bellGone)
+			b.answer(bellAnswer{state: bellGone})
 		}
 		if ctx.Err() != nil {
 			return
@@ -125,92 +144,100 @@ func (b *doorbell) run(ctx context.Context) {
 	}
 }
 
+// listen returns a connection that hears the bell, after it has rung for the others.
 func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*bellTimeout)
+	defer cancel()
 	pooled, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	conn := pooled.Hijack() // it must not count against the pool while it waits
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{b.bell.channel}.Sanitize()); err != nil {
-		_ = conn.Close(ctx)
-		return nil, fmt.Errorf("listen: %w", err)
+	if _, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{b.bell.channel}.Sanitize()); err == nil {
+		err = b.db.on(conn).BellRing(ctx, b.bell.channel)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), conn.Close(ctx))
 	}
 	return conn, nil
 }
 
-// serve answers and listens until ctx ends or conn fails.
+// serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	q := b.db.on(conn)
 	held := false
 	for {
-		b.mu.Lock()
-		asked, awake, rouse := b.asked, b.awake, b.rouse
-		b.asked = false
-		wait, cancel := context.WithCancel(ctx)
-		b.interrupt = cancel
-		b.mu.Unlock()
-
+		w, wait, cancel := b.next(ctx)
 		var err error
 		switch {
-		case ctx.Err() != nil && held:
-			// The next sleeper has to take over the watch.
-			end, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			if _, err = q.BellLetGo(end, b.bell.key); err == nil {
-				err = q.BellRing(end, b.bell.channel)
-			}
-			done()
+		case held && (ctx.Err() != nil || !w.asleep):
 			held = false
-		case ctx.Err() != nil:
-			cancel()
-			return ctx.Err()
-		case awake && held:
-			_, err = q.BellLetGo(ctx, b.bell.key)
-			if held = false; err == nil && rouse {
-				err = q.BellRing(ctx, b.bell.channel)
+			err = b.letGo(ctx, q)
+		case w.pending && ctx.Err() == nil:
+			var state bellState
+			if held, state, err = b.hold(ctx, held, conn); err == nil {
+				b.answer(bellAnswer{wish: w.no, state: state})
 			}
-		case asked:
-			held, err = b.hold(ctx, held, conn)
 		}
 		if err == nil {
-			_, err = conn.WaitForNotification(wait)
-			interrupted := wait.Err() != nil && !conn.IsClosed()
-			switch {
-			case err == nil:
-				b.ring()
-			case interrupted:
-				err = nil
-			}
+			err = b.hear(wait, conn)
 		}
 		cancel()
-		if err != nil {
+		if err != nil || ctx.Err() != nil && !held {
 			return err
 		}
 	}
 }
 
-// hold tries to take the lock and answers the wish to sleep.
-func (b *doorbell) hold(ctx context.Context, held bool, conn *pgx.Conn) (bool, error) {
+// hear waits for the bell until ctx ends.
+func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
+	n, err := conn.WaitForNotification(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil && !conn.IsClosed():
+		return nil
+	case err != nil:
+		return fmt.Errorf("listen: %w", err)
+	case n.PID != conn.PgConn().PID():
+		b.ring()
+	}
+	return nil
+}
+
+// letGo gives up the lock and then wakes the sleepers that relied on it, also when ctx has ended.
+func (b *doorbell) letGo(ctx context.Context, q *dbsqlc.Queries) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	defer cancel()
+	if _, err := q.BellLetGo(ctx, b.bell.key); err != nil {
+		return fmt.Errorf("let go of doorbell: %w", err)
+	}
+	if err := q.BellRing(ctx, b.bell.channel); err != nil {
+		return fmt.Errorf("ring doorbell: %w", err)
+	}
+	return nil
+}
+
+// hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
+// ctx ends, because what it took would be let go of in silence.
+func (b *doorbell) hold(ctx context.Context, held bool, conn *pgx.Conn) (bool, bellState, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	defer cancel()
 	q := b.db.on(conn)
-	if !held {
-		var err error
-		if held, err = q.BellTryHold(ctx, b.bell.key); err != nil {
-			return false, err
-		}
+	if held {
+		return true, bellWatches, conn.Ping(ctx)
 	}
-	watched := held
-	if !watched {
-		var err error
-		if watched, err = q.BellHeld(ctx, b.bell.key); err != nil {
-			return held, err
-		}
+	held, err := q.BellTryHold(ctx, b.bell.key)
+	if err != nil {
+		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
 	}
-	if watched {
-		b.mu.Lock()
-		b.busy = 0
-		b.mu.Unlock()
-		b.answer(bellWatches)
-	} else {
-		b.answer(bellBusy)
+	if held {
+		return true, bellWatches, nil
 	}
-	return held, nil
+	other, err := q.BellHeld(ctx, b.bell.key)
+	switch {
+	case err != nil:
+		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
+	case other:
+		return false, bellWatches, nil
+	}
+	return false, bellBusy, nil
 }

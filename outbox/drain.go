@@ -43,53 +43,64 @@ func (d *Dispatcher) Drain(ctx context.Context) (DrainReport, error) {
 		if x.claim = nil; ctx.Err() == nil {
 			x.claim = d.request(d.cfg.BatchSize, true)
 		}
-		if err := d.store.exchange(context.WithoutCancel(ctx), x); err != nil {
+		if err := d.exchange(context.WithoutCancel(ctx), x); err != nil {
 			return r, fmt.Errorf("drain: %w", err)
 		}
-		d.account(x, &r)
+		r.add(d.account(x))
 		if len(x.claimed) == 0 {
 			return r, ctx.Err()
 		}
-		x = d.drainBatch(ctx, l, x.claimed)
+		tasks := make([]*task, len(x.claimed))
+		for i := range tasks {
+			tasks[i] = &task{Claimed: x.claimed[i]}
+			l.add(tasks[i])
+		}
+		started := d.drainBatch(ctx, l, tasks)
+		var finished []*task
+		for _, t := range tasks[:started] {
+			if l.finish(t) {
+				finished = append(finished, t)
+			} else {
+				r.Lost++
+			}
+		}
+		x = settlement(finished)
+		for _, t := range tasks[started:] {
+			l.drop(t)
+			x.releases = append(x.releases, t.Claimed)
+		}
 	}
 }
 
-// drainBatch runs the handlers of one claim and returns what is to be settled.
-func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, claimed []Claimed) *exchange {
-	tasks := make([]*task, len(claimed))
-	for i := range claimed {
-		tasks[i] = &task{Claimed: claimed[i]}
-		l.add(tasks[i])
-	}
-	started := 0
-	finished := make([]*task, 0, len(tasks))
+func (r *DrainReport) add(o DrainReport) {
+	r.Delivered += o.Delivered
+	r.Retried += o.Retried
+	r.Dead += o.Dead
+	r.Lost += o.Lost
+}
+
+// drainBatch runs the handlers of tasks until all have returned, and tells how many it started: all unless
+// ctx ended.
+func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (started int) {
 	work := context.WithoutCancel(ctx)
 	if inline.Marked(ctx) {
 		for ; started < len(tasks) && ctx.Err() == nil; started++ {
-			d.do(work, l, tasks[started], func(t *task) { finished = append(finished, t) })
+			d.do(work, l, tasks[started], func(*task) {})
 		}
-	} else {
-		var running sync.WaitGroup
-		slots := make(chan struct{}, d.cfg.Concurrency)
-		var mu sync.Mutex
-		for ; started < len(tasks) && ctx.Err() == nil; started++ {
-			slots <- struct{}{}
-			t := tasks[started]
-			running.Go(func() {
-				defer func() { <-slots }()
-				d.do(work, l, t, func(t *task) {
-					mu.Lock()
-					finished = append(finished, t)
-					mu.Unlock()
-				})
-			})
+		return started
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := make(chan struct{}, d.cfg.Concurrency)
+	for _, t := range tasks {
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			return started
 		}
-		running.Wait()
+		started++
+		running.Go(func() {
+			d.do(work, l, t, func(*task) { <-slots })
+		})
 	}
-	x := d.settlement(l, finished)
-	for _, t := range tasks[started:] {
-		l.drop(t)
-		x.releases = append(x.releases, t.Claimed)
-	}
-	return x
+	return started
 }

@@ -36,25 +36,37 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 	}
 	bell := db.bell(m.Namespace)
 	q := db.on(tx)
-	_, err = q.EventInsert(ctx, dbsqlc.EventInsertParams{
-		Ring: ring, Bell: bell.key, Channel: bell.channel,
-		ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-		TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
-		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
-	})
-	if err == nil {
-		return Receipt{ID: id}, nil
+	what := "enqueue " + m.Namespace + "/" + m.Topic
+	for range insertTries {
+		_, err = q.EventInsert(ctx, dbsqlc.EventInsertParams{
+			Ring: ring, Bell: bell.key, Channel: bell.channel,
+			ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+			TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+			EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
+			Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
+		})
+		if err == nil {
+			return Receipt{ID: id}, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return Receipt{}, wrap(what, err)
+		}
+		rivals, err := holders(ctx, q, m.Namespace, m.Topic, []string{m.DedupeKey})
+		if err != nil {
+			return Receipt{}, err
+		}
+		if rival, ok := rivals[m.DedupeKey]; ok {
+			return Receipt{ID: rival, Duplicate: true}, nil
+		}
 	}
-	if !errors.Is(err, pgx.ErrNoRows) {
-		return Receipt{}, wrap("enqueue "+m.Namespace+"/"+m.Topic, err)
-	}
-	rivals, err := holders(ctx, q, m.Namespace, m.Topic, []string{m.DedupeKey})
-	if err != nil {
-		return Receipt{}, err
-	}
-	return Receipt{ID: rivals[m.DedupeKey], Duplicate: true}, nil
+	return Receipt{}, fmt.Errorf("%s: %w", what, errKeyFlickers)
 }
+
+// insertTries is how often an event is inserted whose dedupe key was taken, but free again when its holder
+// was looked for: retention has just ended for that one.
+const insertTries = 5
+
+var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
 // EnqueueMany writes ms, all of one namespace, topic and version, as Enqueue does, in one statement a
 // thousand, and returns a receipt for each in the order of ms. Of two equal dedupe keys in ms one is the
@@ -88,17 +100,24 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
 	q := db.on(tx)
 	for part := range slices.Chunk(order, manyRows) {
-		if err := insertPart(ctx, q, db, ms, headers, receipts, part, ring); err != nil {
-			return nil, err
+		for try := 0; len(part) > 0; try++ {
+			if try == insertTries {
+				return nil, fmt.Errorf("enqueue %s/%s: %w", ms[0].Namespace, ms[0].Topic, errKeyFlickers)
+			}
+			var err error
+			if part, err = insertPart(ctx, q, db, ms, headers, receipts, part, ring); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return receipts, nil
 }
 
 // insertPart writes the messages whose indexes are in part, and marks the duplicates among their receipts.
+// It returns the indexes of those whose dedupe key was taken, but free again when its holder was looked for.
 func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Message, headers [][]byte,
 	receipts []Receipt, part []int, ring bool,
-) error {
+) (again []int, err error) {
 	first := ms[part[0]]
 	bell := db.bell(first.Namespace)
 	p := dbsqlc.EventInsertManyParams{
@@ -122,10 +141,10 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Messa
 	what := "enqueue " + first.Namespace + "/" + first.Topic
 	written, err := q.EventInsertMany(ctx, p)
 	if err != nil {
-		return wrap(what, err)
+		return nil, wrap(what, err)
 	}
 	if len(written) == len(part) {
-		return nil
+		return nil, nil
 	}
 	isNew := make(map[uuid.UUID]bool, len(written))
 	for _, id := range written {
@@ -139,14 +158,19 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Messa
 	}
 	rivals, err := holders(ctx, q, first.Namespace, first.Topic, taken)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, i := range part {
-		if !isNew[receipts[i].ID] {
-			receipts[i] = Receipt{ID: rivals[ms[i].DedupeKey], Duplicate: true}
+		if isNew[receipts[i].ID] {
+			continue
+		}
+		if rival, ok := rivals[ms[i].DedupeKey]; ok {
+			receipts[i] = Receipt{ID: rival, Duplicate: true}
+		} else {
+			again = append(again, i)
 		}
 	}
-	return nil
+	return again, nil
 }
 
 // holders returns the ids of the events that hold keys.

@@ -43,14 +43,29 @@ func RetryAfter(d time.Duration, err error) error {
 }
 
 func isPermanent(err error) bool {
-	var p *permanentError
-	return errors.As(err, &p)
+	return survive(false, func() bool {
+		var p *permanentError
+		return errors.As(err, &p)
+	})
+}
+
+// survive runs a method of a user's error, which may panic: that of a typed nil pointer, for example.
+func survive[T any](otherwise T, call func() T) (result T) {
+	defer func() {
+		if recover() != nil {
+			result = otherwise
+		}
+	}()
+	return call()
 }
 
 // retryDelay returns how long after a failed attempt, counted from 1, the next is due.
 func retryDelay(err error, r Retry, attempt int) time.Duration {
-	var after *retryAfterError
-	if errors.As(err, &after) {
+	after := survive(nil, func() (after *retryAfterError) {
+		errors.As(err, &after)
+		return after
+	})
+	if after != nil {
 		return after.delay
 	}
 	return backoff(r.BaseDelay, r.MaxDelay, attempt)
@@ -60,7 +75,7 @@ func retryDelay(err error, r Retry, attempt int) time.Duration {
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
 func backoff(base, limit time.Duration, attempt int) time.Duration {
 	delay := limit
-	if shift := max(attempt, 1) - 1; shift < 62 && base <= limit>>shift {
+	if shift := max(attempt, 1) - 1; shift < 63 && base <= limit>>shift {
 		delay = base << shift
 	}
 	return delay/2 + rand.N(delay-delay/2+1)
@@ -71,7 +86,7 @@ func errorText(err error) string {
 	if err == nil {
 		return "no error given"
 	}
-	text := err.Error()
+	text := survive("the error panicked when it was asked for its text", err.Error)
 	if len(text) > maxErrorBytes {
 		text = text[:maxErrorBytes]
 		for len(text) > 0 { // not in the middle of a rune

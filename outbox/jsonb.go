@@ -25,7 +25,7 @@ func checkJSON(text []byte) error {
 	if !utf8.Valid(text) {
 		return fmt.Errorf("is not UTF-8: %w", ErrPayloadInvalid)
 	}
-	depth := 0
+	depth, grown := 0, 0
 	for i := 0; i < len(text); {
 		switch c := text[i]; {
 		case c == '"':
@@ -43,9 +43,12 @@ func checkJSON(text []byte) error {
 			depth--
 			i++
 		case c == '-' || c >= '0' && c <= '9':
-			end, ok := checkNumber(text, i)
+			end, digits, ok := checkNumber(text, i)
 			if !ok {
 				return fmt.Errorf("holds a number at byte %d that is out of jsonb's range: %w", i, ErrPayloadInvalid)
+			}
+			if grown += max(digits-(end-i), 0); grown > MaxPayloadBytes {
+				return fmt.Errorf("grows by more than %d bytes when its numbers are written out: %w", MaxPayloadBytes, ErrPayloadTooLarge)
 			}
 			i = end
 		default:
@@ -101,8 +104,9 @@ func escaped(digits []byte) rune {
 	return r
 }
 
-// checkNumber checks the number that starts at text[i], known to be well-formed, and returns where it ends.
-func checkNumber(text []byte, i int) (end int, ok bool) {
+// checkNumber checks the number that starts at text[i], known to be well-formed, and returns where it ends
+// and how many digits jsonb writes it with: it knows no exponents, so that a few bytes may become 131072.
+func checkNumber(text []byte, i int) (end, written int, ok bool) {
 	if text[i] == '-' {
 		i++
 	}
@@ -128,7 +132,7 @@ func checkNumber(text []byte, i int) (end int, ok bool) {
 		}
 		from := i
 		if digits() > maxExponentLen {
-			return i, false
+			return i, 0, false
 		}
 		for _, c := range text[from:i] {
 			exponent = exponent*10 + int(c-'0')
@@ -137,5 +141,6 @@ func checkNumber(text []byte, i int) (end int, ok bool) {
 			exponent = -exponent
 		}
 	}
-	return i, integer+exponent <= maxIntDigits && fraction-exponent <= maxFracDigits
+	before, after := integer+exponent, fraction-exponent
+	return i, max(before, 1) + max(after, 0), before <= maxIntDigits && after <= maxFracDigits
 }

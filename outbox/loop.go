@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,8 @@ type loop struct {
 	ctx     context.Context         // ends the claiming
 	work    context.Context         // of the handlers; outlives ctx
 	cancel  context.CancelCauseFunc // of work
+	talk    context.Context         // of what settles; outlives work
+	hangUp  context.CancelFunc      // of talk
 	leases  *leases
 	bell    *doorbell // nil when polling
 	workers sync.WaitGroup
@@ -28,15 +31,21 @@ type loop struct {
 	soloing  bool  // solo is queued or running
 
 	hungry      bool // there may be something to claim
-	armed       bool // the doorbell watches for us
-	heard       bool // it woke us
 	nextSuspect time.Time
-	report      DrainReport
+
+	asked   bool // the doorbell has been asked to watch
+	watched bool // and has answered that it does
+	wish    int  // the number of the latest thing asked of it
+	refused int  // times in a row that it could not, because an enqueue was under way
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
 type signals struct {
-	idle, renewed, maintained signal
+	idle       signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	refused    signal // the doorbell could not watch
+	renewed    signal // leases were extended
+	lost       signal // a lease was given up
+	maintained signal // swept or pruned
 }
 
 type signal chan struct{}
@@ -55,6 +64,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		queue: make(chan *task, room), reports: make(chan *task, room),
 	}
 	l.work, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.talk, l.hangUp = context.WithCancel(context.WithoutCancel(ctx))
 	if d.cfg.Wake == WakeDoorbell {
 		l.bell = newDoorbell(d)
 	}
@@ -63,6 +73,9 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 
 func (l *loop) run() error {
 	defer l.cancel(nil)
+	defer l.hangUp()
+	patience := l.d.cfg.ShutdownTimeout + 2*shutdownGrace
+	defer context.AfterFunc(l.ctx, func() { time.AfterFunc(patience, l.hangUp) })()
 	helpers, stop := context.WithCancel(context.WithoutCancel(l.ctx))
 	var owned sync.WaitGroup
 	owned.Go(func() { l.leases.renew(helpers) })
@@ -106,6 +119,7 @@ func (l *loop) deliver() {
 	defer poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
+		l.startSolo()
 		want := l.room()
 		if len(l.finished) == 0 && want == 0 {
 			l.wait(poll)
@@ -120,14 +134,15 @@ func (l *loop) deliver() {
 	}
 }
 
-// room returns how many events to claim now: none without appetite, none while a solo is pending, and not
-// a few at a time while enough wait for the workers.
+// room returns how many events to claim now, counting as free what the same round trip settles: none
+// without appetite, none while a solo is pending, and not a few at a time while enough wait for the workers.
 func (l *loop) room() int {
-	free := cap(l.queue) - l.held
+	busy := l.held - len(l.finished)
+	free := cap(l.queue) - busy
 	if !l.hungry || l.solo != nil || free == 0 {
 		return 0
 	}
-	if l.held > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
+	if busy > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
 		return 0
 	}
 	return min(free, l.d.cfg.BatchSize)
@@ -135,30 +150,28 @@ func (l *loop) room() int {
 
 // pass makes one round trip: settle what is finished, claim up to want.
 func (l *loop) pass(want int) error {
-	x := l.d.settlement(l.leases, l.finished)
+	x := settlement(l.finished)
 	suspects := false
 	if want > 0 {
 		suspects = !time.Now().Before(l.nextSuspect)
 		x.claim = l.d.request(want, suspects)
 	}
-	if err := l.exchange(x); err != nil {
+	if err := l.d.exchange(l.talk, x); err != nil {
 		return err
 	}
-	l.held -= len(l.finished)
-	l.finished = l.finished[:0]
-	l.d.account(x, &l.report)
+	l.settled()
+	l.d.account(x)
 	if want > 0 {
 		l.took(x.claimed, suspects)
 	}
-	l.startSolo()
 	return nil
 }
 
-// exchange talks to the database on a context of its own: a statement that is cut off may be committed.
-func (l *loop) exchange(x *exchange) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), max(l.d.cfg.LeaseDuration, 5*time.Second))
-	defer cancel()
-	return l.d.store.exchange(ctx, x)
+// settled forgets what was finished.
+func (l *loop) settled() {
+	l.held -= len(l.finished)
+	clear(l.finished)
+	l.finished = l.finished[:0]
 }
 
 // took queues what a claim brought, and decides whether to go on claiming.
@@ -179,19 +192,15 @@ func (l *loop) took(claimed []Claimed, suspects bool) {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
 	}
 	l.hungry = len(claimed) > 0 // a short batch proves nothing: an event may have come since
-	if l.bell == nil {
-		if len(claimed) == 0 {
-			l.d.signals.idle.emit()
-		}
-		return
-	}
 	switch {
-	case len(claimed) > 0 && l.armed:
-		l.armed = false
-		l.bell.wakeUp(l.heard)
-	case len(claimed) == 0 && !l.armed:
-		l.bell.sleep()
-	case len(claimed) == 0:
+	case l.hungry && l.asked:
+		l.asked, l.watched = false, false
+		l.wish = l.bell.want(awake)
+	case l.hungry:
+	case l.bell != nil && !l.watched:
+		l.asked = true
+		l.wish = l.bell.want(asleep)
+	default:
 		l.d.signals.idle.emit()
 	}
 }
@@ -217,7 +226,11 @@ func (l *loop) collect() {
 }
 
 func (l *loop) take(t *task) {
-	l.finished = append(l.finished, t)
+	if l.leases.finish(t) {
+		l.finished = append(l.finished, t)
+	} else {
+		l.held--
+	}
 	if t == l.solo {
 		l.solo, l.soloing = nil, false
 	}
@@ -235,17 +248,34 @@ func (l *loop) wait(poll *time.Timer) {
 	case t := <-l.reports:
 		l.take(t)
 	case <-rang:
-		l.hungry, l.heard = true, true
+		l.hungry = true
 	case a := <-answers:
-		l.armed = a == bellWatches
-		l.hungry = true // look once more, now that nothing can be missed; or soon, while nobody watches
-		if a == bellBusy {
-			l.pause(l.bell.busyPause())
-		}
+		l.heed(a)
 	case <-poll.C:
-		l.hungry, l.heard = true, false
+		l.hungry = true
+		l.nextSuspect = time.Time{}
+		l.watched = false // ask again: who watched may have been killed
 		poll.Reset(jitter(l.d.cfg.PollInterval))
 	}
+}
+
+// heed takes an answer of the doorbell: look once more, now that nothing can be missed; or soon, while
+// nobody watches.
+func (l *loop) heed(a bellAnswer) {
+	if a.wish != l.wish && a.state != bellGone {
+		return // to what we wished before
+	}
+	l.hungry = true
+	l.watched = a.state == bellWatches
+	if a.state != bellBusy {
+		l.refused = 0
+		return
+	}
+	// Short, because it is the latency of the event that the open transaction may hold, and growing,
+	// because it may stay open for hours.
+	l.refused++
+	l.d.signals.refused.emit()
+	l.pause(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused))
 }
 
 // pause waits d, taking in reports, less if ctx ends.
@@ -268,14 +298,14 @@ func (l *loop) pause(d time.Duration) {
 func (l *loop) stop() error {
 	var unstarted []Claimed
 	if l.solo != nil && !l.soloing {
-		unstarted = append(unstarted, l.solo.Claimed)
 		l.leases.drop(l.solo)
+		unstarted = append(unstarted, l.solo.Claimed)
 	}
 	for drained := false; !drained; {
 		select {
 		case t := <-l.queue:
-			unstarted = append(unstarted, t.Claimed)
 			l.leases.drop(t)
+			unstarted = append(unstarted, t.Claimed)
 		default:
 			drained = true
 		}
@@ -292,12 +322,12 @@ func (l *loop) stop() error {
 	for phase := running; ; {
 		l.collect()
 		if len(unstarted) > 0 || len(l.finished) > 0 {
-			x := l.d.settlement(l.leases, l.finished)
+			x := settlement(l.finished)
 			x.releases = unstarted
-			if err := l.exchange(x); err == nil {
-				l.held -= len(l.finished)
-				l.finished, unstarted = l.finished[:0], nil
-				l.d.account(x, &l.report)
+			if err := l.d.exchange(l.talk, x); err == nil {
+				l.settled()
+				unstarted = nil
+				l.d.account(x)
 				trouble.reset()
 				continue
 			} else if phase == over {
@@ -336,5 +366,6 @@ func (l *leases) names() string {
 	for t := range l.of {
 		names = append(names, t.Namespace+"/"+t.Topic+" "+t.ID.String())
 	}
+	slices.Sort(names)
 	return strings.Join(names, ", ")
 }

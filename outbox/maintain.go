@@ -20,26 +20,24 @@ func (d *Dispatcher) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			d.swept(d.store.sweep(ctx, d.request(0, false)))
+			n, err := d.store.sweep(ctx, d.request(0, false))
+			if err != nil && ctx.Err() == nil {
+				d.log.Warn("sweep dead", "error", err)
+			}
+			if n > 0 {
+				d.log.Error("events are dead: their workers died on the last attempt", "count", n)
+			}
 			sweep.Reset(jitter(d.cfg.LeaseDuration))
 		case <-pruneC:
 			n, err := d.store.Prune(ctx)
 			if err != nil && ctx.Err() == nil {
 				d.log.Warn("prune", "error", err)
-			} else if n > 0 {
+			}
+			if n > 0 {
 				d.log.Info("pruned", "count", n)
 			}
 			prune.Reset(jitter(d.cfg.PruneInterval))
 		}
 		d.signals.maintained.emit()
-	}
-}
-
-func (d *Dispatcher) swept(n int, err error) {
-	switch {
-	case err != nil:
-		d.log.Warn("sweep dead", "error", err)
-	case n > 0:
-		d.log.Error("events are dead: their workers died on the last attempt", "count", n)
 	}
 }

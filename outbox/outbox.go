@@ -8,6 +8,7 @@ package outbox
 
 import (
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -78,6 +79,19 @@ type Event struct {
 	CreatedAt            time.Time
 }
 
+// LogValue logs an event, and with it a Delivery or a Claimed, by what identifies it: never a payload or a
+// header.
+func (e Event) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("namespace", e.Namespace), slog.String("topic", e.Topic), slog.String("event_id", e.ID.String()),
+		slog.Int("attempt", e.Attempt),
+	}
+	if e.TenantID.Valid {
+		attrs = append(attrs, slog.String("tenant_id", e.TenantID.UUID.String()))
+	}
+	return slog.GroupValue(attrs...)
+}
+
 // Delivery is one attempt to hand an event to its handler.
 type Delivery[P any] struct {
 	Event
@@ -104,14 +118,19 @@ func (r Retry) withDefaults() Retry {
 }
 
 // Retention says how long final events are kept. The zero value means 168 h and 720 h; a zero Delivered
-// beside a positive Dead deletes an event when it is acked.
+// beside a positive Dead deletes an event when it is acked. A zero Dead always means 720 h: dead letters
+// are never thrown away unasked.
 type Retention struct {
 	Delivered, Dead time.Duration
 }
 
 func (r Retention) withDefaults() Retention {
 	if r == (Retention{}) {
-		return Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}
+		r.Delivered = 168 * time.Hour
+	}
+	r.Delivered = max(r.Delivered, 0)
+	if r.Dead <= 0 {
+		r.Dead = 720 * time.Hour
 	}
 	return r
 }

@@ -22,6 +22,24 @@ func pgUUIDs(ids []uuid.UUID) []pgtype.UUID {
 // pgTime turns the zero time into NULL.
 func pgTime(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
 
+// clampTime brings t to what timestamptz can hold: a nack must never fail for its time.
+func clampTime(t time.Time) time.Time {
+	switch {
+	case t.IsZero():
+		return t
+	case t.Before(firstTime):
+		return firstTime
+	case t.After(lastTime):
+		return lastTime
+	}
+	return t
+}
+
+var (
+	firstTime = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
+	lastTime  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+)
+
 func pgInterval(d time.Duration) pgtype.Interval {
 	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,6 +41,9 @@ func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, erro
 // Extend renews the leases of events, to end lease from now, also those that have run out while nobody
 // claimed the event. Outcomes in the order of the events, never Already.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claimed) ([]Outcome, error) {
+	if lease < minLease {
+		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, minLease)
+	}
 	x := exchange{extends: events, lease: lease}
 	err := s.exchange(ctx, &x)
 	return x.extended, err
@@ -63,6 +67,9 @@ type exchange struct {
 const deadlockTries = 5
 
 func (s *Store) exchange(ctx context.Context, x *exchange) error {
+	if x.claim == nil && len(x.acks)+len(x.nacks)+len(x.releases)+len(x.extends) == 0 {
+		return nil
+	}
 	var err error
 	for range deadlockTries {
 		var pg *pgconn.PgError
@@ -162,7 +169,7 @@ func (s *Store) queueAck(b *pgx.Batch, x *exchange, indexes []int, drop bool) {
 	})
 }
 
-// queueChange queues a statement that returns the ids it changed, and returns the outcomes that its answer
+// queueChange queues a statement that returns the claims it changed, and returns the outcomes that its answer
 // fills in: Acked, or 0 where judge has to find out.
 func (s *Store) queueChange(b *pgx.Batch, events []Claimed, call func(*dbsqlc.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
 	if len(events) == 0 {
@@ -171,23 +178,18 @@ func (s *Store) queueChange(b *pgx.Batch, events []Claimed, call func(*dbsqlc.Qu
 	ids, nos := fences(events)
 	outcomes := make([]Outcome, len(events))
 	s.queue(b, func(q *dbsqlc.Queries) { call(q, ids, nos) }).Query(func(rows pgx.Rows) error {
-		changed, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
-		if err != nil {
+		changed := make(map[fence]struct{}, len(events))
+		var id pgtype.UUID
+		var no int64
+		if _, err := pgx.ForEachRow(rows, []any{&id, &no}, func() error {
+			changed[fence{id.Bytes, no}] = struct{}{}
+			return nil
+		}); err != nil {
 			return err
 		}
-		if len(changed) == len(events) {
-			for i := range outcomes {
+		for i := range events {
+			if _, ok := changed[fence{events[i].ID, events[i].ClaimNo}]; ok {
 				outcomes[i] = Acked
-			}
-		} else {
-			done := make(map[uuid.UUID]bool, len(changed))
-			for _, id := range changed {
-				done[id.Bytes] = true
-			}
-			for i := range events {
-				if done[events[i].ID] {
-					outcomes[i] = Acked
-				}
 			}
 		}
 		for _, f := range then {
@@ -204,27 +206,35 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		return
 	}
 	p := dbsqlc.EventNackParams{WorkerID: pgUUID(s.worker)}
-	index := make(map[uuid.UUID]int, len(x.nacks))
+	index := make(map[fence]int, len(x.nacks))
 	for i := range x.nacks {
 		f := &x.nacks[i]
-		index[f.ID] = i
+		index[fence{f.ID, f.ClaimNo}] = i
 		p.Ids = append(p.Ids, pgUUID(f.ID))
 		p.ClaimNos = append(p.ClaimNos, f.ClaimNo)
 		p.DelaysUs = append(p.DelaysUs, retryDelay(f.Err, s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
-		p.RetryAts = append(p.RetryAts, pgTime(f.RetryAt))
+		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
 		p.Permanents = append(p.Permanents, isPermanent(f.Err))
 		p.Errors = append(p.Errors, errorText(f.Err))
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
+		var no int64
 		var died bool
-		_, err := pgx.ForEachRow(rows, []any{&id, &died}, func() error {
-			i := index[id.Bytes]
+		_, err := pgx.ForEachRow(rows, []any{&id, &no, &died}, func() error {
+			i := index[fence{id.Bytes, no}]
 			x.nacked[i], x.died[i] = Acked, died
 			return nil
 		})
 		return err
 	})
+}
+
+// fence names one claim of one event. A batch may hold two of the same event: a worker that lost it and
+// claimed it again settles both.
+type fence struct {
+	id uuid.UUID
+	no int64
 }
 
 func fences(events []Claimed) (ids []pgtype.UUID, nos []int64) {

@@ -58,7 +58,8 @@ type Failure struct {
 	Claimed
 	// Err is why; its text is kept, cut to 2 KiB. Permanent and RetryAfter are honoured.
 	Err error
-	// RetryAt, if not zero, is when the next attempt is due; else the topic's back-off decides.
+	// RetryAt, if not zero, is when the next attempt is due; else a back-off decides: that of the topic
+	// in a dispatcher, the default of Retry in a Store, which knows no topics.
 	RetryAt time.Time
 }
 

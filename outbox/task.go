@@ -1,8 +1,8 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -15,7 +15,7 @@ type task struct {
 	Claimed
 	err    error                   // what the handler made of it
 	cancel context.CancelCauseFunc // of the handler's context, set by leases.begin
-	lost   bool
+	lost   bool                    // nobody keeps its lease any more
 }
 
 // leases knows every event that this process holds, renews their leases, and cancels the handlers of those
@@ -42,21 +42,36 @@ func (l *leases) drop(t *task) (lost bool) {
 	return t.lost
 }
 
-// begin returns the context of t's handler, cancelled with ErrLeaseLost when its lease goes.
-func (l *leases) begin(parent context.Context, t *task) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
-	l.mu.Lock()
-	t.cancel = cancel
-	lost := t.lost
-	l.mu.Unlock()
-	if lost {
-		cancel(ErrLeaseLost)
+// finish forgets t, whose handler has returned, and tells whether there is anything to settle: not if it
+// failed and its lease was lost, because then the event is somebody else's.
+func (l *leases) finish(t *task) bool {
+	if lost := l.drop(t); !lost || t.err == nil {
+		return true // also when the lease was lost: the fence decides
 	}
-	return ctx, cancel
+	l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", errorText(t.err))
+	return false
 }
 
-// renew keeps leases alive until ctx ends. A lease is renewed when a third of it has gone, and given up a
-// tenth before its end, by this process's monotonic clock from before the claim was sent: the database's
+// begin lets cancel end t's handler when its lease goes, and tells whether it may start: not if the lease is
+// over already, because the process was stopped or starved while t waited.
+func (l *leases) begin(t *task, cancel context.CancelCauseFunc) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !t.lost && l.over(t, time.Now()) {
+		l.lose(t)
+	}
+	t.cancel = cancel
+	return !t.lost
+}
+
+// margin is how long before the end of a lease it is given up: two ticks of renew, so that a handler has at
+// least one to notice that its context is cancelled.
+func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
+
+func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
+
+// renew keeps leases alive until ctx ends. A lease is renewed when a third of it has gone, and given up
+// shortly before its end, by this process's monotonic clock from before the claim was sent: the database's
 // idea of its end is never earlier.
 func (l *leases) renew(ctx context.Context) {
 	lease := l.d.cfg.LeaseDuration
@@ -68,29 +83,31 @@ func (l *leases) renew(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		now := time.Now()
-		if due := l.due(now, lease); len(due) > 0 {
-			l.extend(ctx, now, due)
+		if due, until := l.due(time.Now()); len(due) > 0 {
+			l.extend(ctx, due, until)
 		}
 	}
 }
 
-// due returns what is to be renewed, and cancels what is past saving.
-func (l *leases) due(now time.Time, lease time.Duration) []*task {
+// due returns what is to be renewed and until when there is time for it, and cancels what is past saving.
+func (l *leases) due(now time.Time) (due []*task, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var due []*task
+	lease := l.d.cfg.LeaseDuration
+	until = now.Add(max(lease/5, time.Second)) // then once more, on another connection
 	for t := range l.of {
-		left := t.deadline.Sub(now)
 		switch {
 		case t.lost:
-		case left <= lease/10:
+		case l.over(t, now):
 			l.lose(t)
-		case left <= lease-lease/3:
+		case t.deadline.Sub(now) <= lease-lease/3:
 			due = append(due, t)
+			if end := t.deadline.Add(-l.margin()); end.Before(until) {
+				until = end
+			}
 		}
 	}
-	return due
+	return due, until
 }
 
 // lose cancels t's handler; l.mu is held.
@@ -100,16 +117,18 @@ func (l *leases) lose(t *task) {
 		t.cancel(ErrLeaseLost)
 	}
 	l.d.log.Warn("lease lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
+	l.d.signals.lost.emit()
 }
 
-func (l *leases) extend(ctx context.Context, sent time.Time, due []*task) {
+func (l *leases) extend(ctx context.Context, due []*task, until time.Time) {
 	events := make([]Claimed, len(due))
 	for i, t := range due {
 		events[i] = t.Claimed
 	}
 	lease := l.d.cfg.LeaseDuration
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(lease/5, time.Second))
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
+	sent := time.Now()
 	outcomes, err := l.d.store.Extend(ctx, lease, events...)
 	if err != nil {
 		l.d.log.Warn("renew leases", "count", len(due), "error", err)
@@ -133,38 +152,65 @@ func (l *leases) extend(ctx context.Context, sent time.Time, due []*task) {
 // do runs the handler of t and notes its result. It survives panics and reports runtime.Goexit, which
 // still ends the goroutine.
 func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*task)) {
-	ctx, cancel := l.begin(ctx, t)
-	t.err = errors.New("handler called runtime.Goexit")
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := "called runtime.Goexit" // unless something else is found
 	defer func() {
-		cancel(nil)
-		if r := recover(); r != nil {
-			t.err = fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack())
-			d.log.Error("handler panicked", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", string(debug.Stack()))
+		r := recover()
+		if r != nil {
+			ended = fmt.Sprintf("panicked: %.1000v", r) // leaves room for the stack
 		}
+		if ended != "" {
+			stack := debug.Stack()
+			t.err = fmt.Errorf("handler %s\n%s", ended, handlerStack(stack))
+			d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", string(stack))
+		}
+		cancel(nil)
 		report(t)
 	}()
-	t.err = d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+	if l.begin(t, cancel) {
+		t.err = d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+	} else {
+		t.err = ErrLeaseLost
+	}
+	ended = ""
+}
+
+// handlerStack drops the frames of the recovery from a stack, because last_error has no room for them.
+func handlerStack(stack []byte) []byte {
+	for _, first := range []string{"\npanic(", "\nruntime.Goexit("} {
+		if _, frames, ok := bytes.Cut(stack, []byte(first)); ok {
+			if _, frames, ok = bytes.Cut(frames, []byte("\n\t")); ok { // its file and line
+				_, frames, _ = bytes.Cut(frames, []byte("\n"))
+				return frames
+			}
+		}
+	}
+	return stack
 }
 
 // settlement turns finished tasks into the acks and nacks of an exchange.
-func (d *Dispatcher) settlement(l *leases, finished []*task) *exchange {
+func settlement(finished []*task) *exchange {
 	x := &exchange{}
 	for _, t := range finished {
-		lost := l.drop(t)
-		switch {
-		case t.err == nil:
-			x.acks = append(x.acks, t.Claimed) // also when the lease was lost: the fence decides
-		case lost:
-			d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", errorText(t.err))
-		default:
+		if t.err == nil {
+			x.acks = append(x.acks, t.Claimed)
+		} else {
 			x.nacks = append(x.nacks, Failure{Claimed: t.Claimed, Err: t.err})
 		}
 	}
 	return x
 }
 
+// exchange talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
+// ends Run: a statement that is cut off may be committed all the same.
+func (d *Dispatcher) exchange(ctx context.Context, x *exchange) error {
+	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
+	defer cancel()
+	return d.store.exchange(ctx, x)
+}
+
 // account logs the outcomes of x and adds them up.
-func (d *Dispatcher) account(x *exchange, r *DrainReport) {
+func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 	for i, o := range x.acked {
 		if o == Lost {
 			r.Lost++
@@ -188,4 +234,5 @@ func (d *Dispatcher) account(x *exchange, r *DrainReport) {
 			d.log.Warn("event failed", attrs...)
 		}
 	}
+	return r
 }

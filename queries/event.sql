@@ -25,7 +25,7 @@ FROM inserted;
 
 -- name: EventInsertMany :many
 -- EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
--- wait for each other in one order and cannot deadlock. The doorbell is tried once.
+-- wait for each other in one order, that of Go, and cannot deadlock. The doorbell is tried once.
 -- Returns the ids that were written; the others are duplicates.
 WITH wanted AS (
     SELECT
@@ -51,7 +51,7 @@ inserted AS (
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
-    ORDER BY w.dedupe_key
+    ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 ),
@@ -116,8 +116,9 @@ CROSS JOIN LATERAL (
 -- name: EventClaim :many
 -- Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
 -- at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
--- a time, none younger than the youngest of fresh, and one that is on its last attempt alone, so that it
--- cannot spend the attempts of its neighbours. MATERIALIZED and the join keep LIMIT from being executed more than once.
+-- a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
+-- it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
+-- one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
 -- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
 WITH fresh AS MATERIALIZED (
     SELECT e.id, e.next_attempt_at
@@ -134,11 +135,15 @@ WITH fresh AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 edge AS MATERIALIZED (
-    SELECT f.next_attempt_at, f.id
-    FROM fresh AS f
-    ORDER BY f.next_attempt_at, f.id
+    (SELECT f.next_attempt_at, f.id
+     FROM fresh AS f
+     WHERE (SELECT count(*) FROM fresh) >= @batch_size::integer
+     ORDER BY f.next_attempt_at DESC, f.id DESC
+     LIMIT 1)
+    UNION ALL
+    SELECT statement_timestamp(), 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid
+    ORDER BY next_attempt_at, id
     LIMIT 1
-    OFFSET (@batch_size::integer - 1)
 ),
 suspect AS MATERIALIZED (
     SELECT
@@ -149,8 +154,7 @@ suspect AS MATERIALIZED (
     WHERE e.finalized_at IS NULL
       AND e.namespace = @namespace
       AND (e.next_attempt_at, e.id) <= (
-          coalesce((SELECT g.next_attempt_at FROM edge AS g), statement_timestamp()),
-          coalesce((SELECT g.id FROM edge AS g), 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
       AND e.locked_until < statement_timestamp()
       AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
       AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
@@ -198,8 +202,8 @@ ORDER BY c.next_attempt_at, c.id;
 
 -- name: EventAck :many
 -- Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
--- event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the ids
--- it changed; EventStates tells what became of the others.
+-- event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the claims
+-- it ended; EventStates tells what became of the others.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -222,7 +226,7 @@ SET status = 'delivered',
     last_error = NULL
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id;
+RETURNING e.id, e.claim_no;
 
 -- name: EventAckDelete :many
 -- EventAck for topics that keep no history.
@@ -243,7 +247,7 @@ own AS MATERIALIZED (
 DELETE FROM outbox_schema.events AS e
 USING own AS o
 WHERE e.id = o.id
-RETURNING e.id;
+RETURNING e.id, e.claim_no;
 
 -- name: EventNack :many
 -- Failed: back to pending, due after its delay or at its retry_at, or dead when it was the last attempt or
@@ -279,7 +283,7 @@ SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
     last_error = o.error
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id, o.dies::boolean AS died;
+RETURNING e.id, e.claim_no, o.dies::boolean AS died;
 
 -- name: EventRelease :many
 -- Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
@@ -305,7 +309,7 @@ SET status = 'pending',
     locked_until = NULL
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id;
+RETURNING e.id, e.claim_no;
 
 -- name: EventExtend :many
 -- Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
@@ -329,7 +333,7 @@ SET locked_until = clock_timestamp() + @lease::interval,
     updated_at = statement_timestamp()
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id;
+RETURNING e.id, e.claim_no;
 
 -- name: EventStates :many
 -- Reads where events stand, to tell a repeated finalisation from a lost lease.

@@ -45,6 +45,8 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"DATABASE_URL", "PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE", "PGSERVICE", "PGPASSFILE"} {
 				env.Setenv(name, "")
 			}
+			// Without it a program that is built with -race takes a second to exit.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -192,7 +192,7 @@ func nextSteps(dir string) []string {
 	if !strings.Contains(text, toolPath) {
 		steps = append(steps, "go get -tool "+toolPath)
 	}
-	return append(steps, "go generate "+packageArgument(dir))
+	return append(steps, "go generate "+packageArgument(dir), "go mod tidy")
 }
 
 // goMod returns the text of the go.mod that governs dir.

@@ -34,7 +34,7 @@ SET status = 'delivered',
     last_error = NULL
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id
+RETURNING e.id, e.claim_no
 `
 
 type EventAckParams struct {
@@ -43,22 +43,27 @@ type EventAckParams struct {
 	WorkerID pgtype.UUID
 }
 
+type EventAckRow struct {
+	ID      pgtype.UUID
+	ClaimNo int64
+}
+
 // Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
-// event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the ids
-// it changed; EventStates tells what became of the others.
-func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]pgtype.UUID, error) {
+// event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the claims
+// it ended; EventStates tells what became of the others.
+func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckRow, error) {
 	rows, err := q.db.Query(ctx, EventAck, arg.Ids, arg.ClaimNos, arg.WorkerID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []pgtype.UUID
+	var items []EventAckRow
 	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i EventAckRow
+		if err := rows.Scan(&i.ID, &i.ClaimNo); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -84,7 +89,7 @@ own AS MATERIALIZED (
 DELETE FROM outbox_schema.events AS e
 USING own AS o
 WHERE e.id = o.id
-RETURNING e.id
+RETURNING e.id, e.claim_no
 `
 
 type EventAckDeleteParams struct {
@@ -93,20 +98,25 @@ type EventAckDeleteParams struct {
 	WorkerID pgtype.UUID
 }
 
+type EventAckDeleteRow struct {
+	ID      pgtype.UUID
+	ClaimNo int64
+}
+
 // EventAck for topics that keep no history.
-func (q *Queries) EventAckDelete(ctx context.Context, arg EventAckDeleteParams) ([]pgtype.UUID, error) {
+func (q *Queries) EventAckDelete(ctx context.Context, arg EventAckDeleteParams) ([]EventAckDeleteRow, error) {
 	rows, err := q.db.Query(ctx, EventAckDelete, arg.Ids, arg.ClaimNos, arg.WorkerID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []pgtype.UUID
+	var items []EventAckDeleteRow
 	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i EventAckDeleteRow
+		if err := rows.Scan(&i.ID, &i.ClaimNo); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -129,6 +139,17 @@ WITH fresh AS MATERIALIZED (
     LIMIT $5::integer
     FOR UPDATE SKIP LOCKED
 ),
+edge AS MATERIALIZED (
+    (SELECT f.next_attempt_at, f.id
+     FROM fresh AS f
+     WHERE (SELECT count(*) FROM fresh) >= $5::integer
+     ORDER BY f.next_attempt_at DESC, f.id DESC
+     LIMIT 1)
+    UNION ALL
+    SELECT statement_timestamp(), 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid
+    ORDER BY next_attempt_at, id
+    LIMIT 1
+),
 suspect AS MATERIALIZED (
     SELECT
         e.id,
@@ -137,9 +158,8 @@ suspect AS MATERIALIZED (
     FROM outbox_schema.events AS e
     WHERE e.finalized_at IS NULL
       AND e.namespace = $1
-      AND e.next_attempt_at <= (
-          SELECT CASE WHEN count(*) < $5::integer THEN statement_timestamp() ELSE max(f.next_attempt_at) END
-          FROM fresh AS f)
+      AND (e.next_attempt_at, e.id) <= (
+          (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
       AND e.locked_until < statement_timestamp()
       AND e.attempts < coalesce($2::integer, e.max_attempts)
       AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
@@ -218,8 +238,9 @@ type EventClaimRow struct {
 
 // Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
 // at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
-// a time, none younger than the youngest of fresh, and one that is on its last attempt alone, so that it
-// cannot spend the attempts of its neighbours. MATERIALIZED and the join keep LIMIT from being executed more than once.
+// a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
+// it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
+// one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
 // A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
 	rows, err := q.db.Query(ctx, EventClaim,
@@ -287,7 +308,7 @@ SET locked_until = clock_timestamp() + $1::interval,
     updated_at = statement_timestamp()
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id
+RETURNING e.id, e.claim_no
 `
 
 type EventExtendParams struct {
@@ -297,9 +318,14 @@ type EventExtendParams struct {
 	WorkerID pgtype.UUID
 }
 
+type EventExtendRow struct {
+	ID      pgtype.UUID
+	ClaimNo int64
+}
+
 // Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
 // Guard and lock order as in EventAck.
-func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]pgtype.UUID, error) {
+func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]EventExtendRow, error) {
 	rows, err := q.db.Query(ctx, EventExtend,
 		arg.Lease,
 		arg.Ids,
@@ -310,13 +336,13 @@ func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]pgt
 		return nil, err
 	}
 	defer rows.Close()
-	var items []pgtype.UUID
+	var items []EventExtendRow
 	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i EventExtendRow
+		if err := rows.Scan(&i.ID, &i.ClaimNo); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -511,7 +537,7 @@ inserted AS (
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
-    ORDER BY w.dedupe_key
+    ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 ),
@@ -550,7 +576,7 @@ type EventInsertManyParams struct {
 }
 
 // EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
-// wait for each other in one order and cannot deadlock. The doorbell is tried once.
+// wait for each other in one order, that of Go, and cannot deadlock. The doorbell is tried once.
 // Returns the ids that were written; the others are duplicates.
 func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) ([]pgtype.UUID, error) {
 	rows, err := q.db.Query(ctx, EventInsertMany,
@@ -622,7 +648,7 @@ SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
     last_error = o.error
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id, o.dies::boolean AS died
+RETURNING e.id, e.claim_no, o.dies::boolean AS died
 `
 
 type EventNackParams struct {
@@ -636,8 +662,9 @@ type EventNackParams struct {
 }
 
 type EventNackRow struct {
-	ID   pgtype.UUID
-	Died bool
+	ID      pgtype.UUID
+	ClaimNo int64
+	Died    bool
 }
 
 // Failed: back to pending, due after its delay or at its retry_at, or dead when it was the last attempt or
@@ -659,7 +686,7 @@ func (q *Queries) EventNack(ctx context.Context, arg EventNackParams) ([]EventNa
 	var items []EventNackRow
 	for rows.Next() {
 		var i EventNackRow
-		if err := rows.Scan(&i.ID, &i.Died); err != nil {
+		if err := rows.Scan(&i.ID, &i.ClaimNo, &i.Died); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -816,7 +843,7 @@ SET status = 'pending',
     locked_until = NULL
 FROM own AS o
 WHERE e.id = o.id
-RETURNING e.id
+RETURNING e.id, e.claim_no
 `
 
 type EventReleaseParams struct {
@@ -825,21 +852,26 @@ type EventReleaseParams struct {
 	WorkerID pgtype.UUID
 }
 
+type EventReleaseRow struct {
+	ID      pgtype.UUID
+	ClaimNo int64
+}
+
 // Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
 // Guard and lock order as in EventAck.
-func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]pgtype.UUID, error) {
+func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]EventReleaseRow, error) {
 	rows, err := q.db.Query(ctx, EventRelease, arg.Ids, arg.ClaimNos, arg.WorkerID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []pgtype.UUID
+	var items []EventReleaseRow
 	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i EventReleaseRow
+		if err := rows.Scan(&i.ID, &i.ClaimNo); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

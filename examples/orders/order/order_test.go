@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/examples/orders/order"
 	"github.com/outboxgen/outboxgen/examples/orders/database"
+	"github.com/outboxgen/outboxgen/examples/orders/order"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )

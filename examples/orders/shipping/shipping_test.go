@@ -1,4 +1,4 @@
-package events_test
+package shipping_test
 
 import (
 	"testing"
@@ -7,14 +7,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/examples/orders/database"
 	"github.com/outboxgen/outboxgen/examples/orders/events"
 	"github.com/outboxgen/outboxgen/examples/orders/shipping"
-	"github.com/outboxgen/outboxgen/examples/orders/database"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-func TestHandleOrderCreatedTwiceIsOneShipment(t *testing.T) {
+func TestEventDeliveredTwiceIsOneShipment(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, database.Migrate(t.Context(), pool))
@@ -32,8 +32,8 @@ func TestHandleOrderCreatedTwiceIsOneShipment(t *testing.T) {
 	}
 
 	var shipments, pieces int
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), sum(pieces) FROM shop.shipments WHERE order_id = $1", d.Payload.OrderID).
-		Scan(&shipments, &pieces))
+	require.NoError(t, pool.QueryRow(t.Context(),
+		"SELECT count(*), sum(pieces) FROM shop.shipments WHERE order_id = $1", d.Payload.OrderID).Scan(&shipments, &pieces))
 	require.Equal(t, 1, shipments)
 	require.Equal(t, 5, pieces)
 }

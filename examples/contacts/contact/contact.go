@@ -1,0 +1,97 @@
+// Package contact keeps the contacts of a tenant and the identities by which they are known. An identity
+// and its event are written in one transaction, so that either both exist or neither does.
+package contact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/examples/contacts/events"
+)
+
+// ErrNotFound says that the tenant has no such contact.
+var ErrNotFound = errors.New("contact not found")
+
+// Identity is a name by which a contact is known elsewhere. Within a tenant the external id belongs to
+// one identity only, and so does the e-mail, whose case does not matter.
+type Identity struct {
+	TenantID   uuid.UUID
+	ContactID  uuid.UUID
+	ExternalID string
+	Email      string // "" is none
+}
+
+// Create writes a contact with tx and returns its id.
+func Create(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, name string) (uuid.UUID, error) {
+	id := uuid.New()
+	_, err := tx.Exec(ctx, `
+		INSERT INTO crm.contacts (tenant_id, id, name)
+		VALUES ($1, $2, $3)`,
+		tenant, id, name)
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("create contact: %w", err)
+	}
+	return id, nil
+}
+
+// Link writes an identity and its event with tx, and returns the id of the identity. The error is
+// ErrNotFound if the tenant does not have the contact, and a *ConflictError if the external id or the
+// e-mail is taken. If a transaction that is still open has taken it, Link waits for its end. After an
+// error tx has to be rolled back.
+func Link(ctx context.Context, tx pgx.Tx, i Identity) (uuid.UUID, error) {
+	linked := events.IdentityLinked{
+		TenantID:   i.TenantID,
+		ContactID:  i.ContactID,
+		IdentityID: uuid.New(),
+		ExternalID: i.ExternalID,
+	}
+	if i.Email != "" {
+		linked.Email = &i.Email
+	}
+	var err error
+	if linked.ContactVersion, err = nextVersion(ctx, tx, i); err != nil {
+		return uuid.Nil, fmt.Errorf("link identity: %w", err)
+	}
+	if linked.LinkedAt, err = insertIdentity(ctx, tx, linked); err != nil {
+		return uuid.Nil, fmt.Errorf("link identity: %w", err)
+	}
+	if _, err := events.EnqueueIdentityLinked(ctx, tx, linked); err != nil {
+		return uuid.Nil, fmt.Errorf("link identity: %w", err)
+	}
+	return linked.IdentityID, nil
+}
+
+// nextVersion locks the contact until the end of tx, so that the versions of its events are in the
+// order of their commits.
+func nextVersion(ctx context.Context, tx pgx.Tx, i Identity) (version int64, err error) {
+	err = tx.QueryRow(ctx, `
+		UPDATE crm.contacts
+		SET version = version + 1
+		WHERE tenant_id = $1 AND id = $2
+		RETURNING version`,
+		i.TenantID, i.ContactID).Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, ErrNotFound
+	}
+	return version, err
+}
+
+// insertIdentity leaves it to the unique indexes to tell whether the identity is new: whoever looks first
+// and inserts then is overtaken by somebody else.
+func insertIdentity(ctx context.Context, tx pgx.Tx, l events.IdentityLinked) (at time.Time, err error) {
+	err = tx.QueryRow(ctx, `
+		INSERT INTO crm.identities (id, tenant_id, contact_id, external_id, email)
+		VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT DO NOTHING
+		RETURNING linked_at`,
+		l.IdentityID, l.TenantID, l.ContactID, l.ExternalID, l.Email).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return at, conflict(ctx, tx, l)
+	}
+	return at, err
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/contacts/contact"
+	"github.com/outboxgen/outboxgen/examples/contacts/directory"
+	"github.com/outboxgen/outboxgen/examples/contacts/events"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+const (
+	tenantCount   = 6
+	shardCount    = 3
+	conflictEvery = 10
+)
+
+// demo is one run for tenants of its own, so that it may be repeated in one database.
+type demo struct {
+	pool    *pgxpool.Pool
+	out     io.Writer
+	tenants []uuid.UUID
+}
+
+func newDemo(pool *pgxpool.Pool, out io.Writer) demo {
+	d := demo{pool: pool, out: out}
+	for range tenantCount {
+		d.tenants = append(d.tenants, uuid.New())
+	}
+	return d
+}
+
+func (d demo) run(ctx context.Context, perTenant int) error {
+	if err := d.linkAll(ctx, perTenant); err != nil {
+		return err
+	}
+	if err := d.drainAll(ctx); err != nil {
+		return err
+	}
+	return d.account(ctx)
+}
+
+// linkAll has all tenants link identities at the same time.
+func (d demo) linkAll(ctx context.Context, perTenant int) error {
+	tallies := make([]tally, len(d.tenants))
+	err := together(len(d.tenants), func(i int) (err error) {
+		tallies[i], err = d.linkTenant(ctx, d.tenants[i], perTenant)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var sum tally
+	for _, t := range tallies {
+		sum.linked += t.linked
+		sum.sameID += t.sameID
+		sum.sameEmail += t.sameEmail
+		sum.example = t.example
+	}
+	fmt.Fprintf(d.out, "%d tenants: %d identities linked\n", len(d.tenants), sum.linked)
+	fmt.Fprintf(d.out, "%d refused for their external id, %d for their e-mail, such as\n  %v\n", sum.sameID, sum.sameEmail, sum.example)
+	return nil
+}
+
+// tally counts what became of the links of a tenant.
+type tally struct {
+	linked, sameID, sameEmail int
+	example                   error
+}
+
+// linkTenant links n identities to one contact, and after every tenth tries to link the same external id
+// and the same e-mail in capitals to another one.
+func (d demo) linkTenant(ctx context.Context, tenant uuid.UUID, n int) (tally, error) {
+	var t tally
+	var ada, bob uuid.UUID
+	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) (err error) {
+		if ada, err = contact.Create(ctx, tx, tenant, "Ada"); err != nil {
+			return err
+		}
+		bob, err = contact.Create(ctx, tx, tenant, "Bob")
+		return err
+	})
+	if err != nil {
+		return t, err
+	}
+	for i := range n {
+		identity := contact.Identity{
+			TenantID: tenant, ContactID: ada,
+			ExternalID: fmt.Sprintf("crm-%04d", i), Email: fmt.Sprintf("ada.%d@example.com", i),
+		}
+		attempts := []contact.Identity{identity}
+		if i%conflictEvery == 0 {
+			sameID, sameEmail := identity, identity
+			sameID.ContactID, sameID.Email = bob, ""
+			sameEmail.ContactID, sameEmail.ExternalID, sameEmail.Email = bob, "bob-"+identity.ExternalID, strings.ToUpper(identity.Email)
+			attempts = append(attempts, sameID, sameEmail)
+		}
+		for _, a := range attempts {
+			if err := t.add(d.link(ctx, a)); err != nil {
+				return t, err
+			}
+		}
+	}
+	return t, nil
+}
+
+// add counts err and returns it if it is none that is expected.
+func (t *tally) add(err error) error {
+	var conflict *contact.ConflictError
+	switch {
+	case err == nil:
+		t.linked++
+	case !errors.As(err, &conflict):
+		return err
+	case conflict.Field == contact.ExternalID:
+		t.sameID++
+	default:
+		t.sameEmail++
+		t.example = err
+	}
+	return nil
+}
+
+// link is what a request handler of the service does: one transaction for the identity and its event.
+func (d demo) link(ctx context.Context, i contact.Identity) error {
+	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		_, err := contact.Link(ctx, tx, i)
+		return err
+	})
+}
+
+// drainAll delivers the events in shards of tenants. Here they are goroutines; they may as well be
+// processes or cron jobs, since a shard touches no event of another.
+func (d demo) drainAll(ctx context.Context) error {
+	start := time.Now()
+	handler := &events.ContactsHandler{Directory: directory.New(d.pool)}
+	reports := make([]outbox.DrainReport, shardCount)
+	err := together(shardCount, func(i int) error {
+		dispatcher, err := events.NewContactsDispatcher(d.pool, handler, outbox.DispatcherConfig{TenantIDs: d.shard(i)})
+		if err != nil {
+			return err
+		}
+		reports[i], err = dispatcher.Drain(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, r := range reports {
+		fmt.Fprintf(d.out, "shard %d (%d tenants): %d events delivered\n", i+1, len(d.shard(i)), r.Delivered)
+	}
+	fmt.Fprintf(d.out, "drained in %s\n", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// shard returns the tenants of shard i: each tenant is in one shard.
+func (d demo) shard(i int) []uuid.UUID {
+	size := len(d.tenants) / shardCount
+	return d.tenants[i*size : (i+1)*size]
+}
+
+// account fails unless each identity has its event and its entry in the directory.
+func (d demo) account(ctx context.Context) error {
+	var identities, delivered, entries int
+	err := d.pool.QueryRow(ctx, `
+		SELECT
+			(SELECT count(*) FROM crm.identities WHERE tenant_id = ANY ($1)),
+			(SELECT count(*) FROM outbox.events WHERE tenant_id = ANY ($1) AND status = 'delivered'),
+			(SELECT count(*) FROM crm.directory WHERE tenant_id = ANY ($1))`,
+		d.tenants).Scan(&identities, &delivered, &entries)
+	if err != nil {
+		return fmt.Errorf("read account: %w", err)
+	}
+	fmt.Fprintf(d.out, "identities %d, events delivered %d, directory entries %d\n", identities, delivered, entries)
+	if identities != delivered || identities != entries {
+		return errors.New("identities, events and directory entries differ")
+	}
+	return nil
+}
+
+// together calls work for 0 to n-1 at the same time and returns their errors.
+func together(n int, work func(i int) error) error {
+	errs := make([]error, n)
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() { errs[i] = work(i) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,42 @@
+// Package directory lets contacts be looked up by their identities.
+package directory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/contacts/events"
+)
+
+// Directory is the table of identities. It may be used from any number of goroutines.
+type Directory struct {
+	pool *pgxpool.Pool
+}
+
+var _ events.Directory = (*Directory)(nil)
+
+// New returns the directory in the database of pool, which stays the caller's.
+func New(pool *pgxpool.Pool) *Directory { return &Directory{pool: pool} }
+
+// Put enters an identity in a transaction of its own. One that is there is left alone, because its event
+// may be delivered more than once.
+func (d *Directory) Put(ctx context.Context, identity events.IdentityLinked) error {
+	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		return insertEntry(ctx, tx, identity)
+	})
+}
+
+func insertEntry(ctx context.Context, tx pgx.Tx, i events.IdentityLinked) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO crm.directory (identity_id, tenant_id, contact_id, external_id, email)
+		VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (identity_id) DO NOTHING`,
+		i.IdentityID, i.TenantID, i.ContactID, i.ExternalID, i.Email)
+	if err != nil {
+		return fmt.Errorf("enter identity %s: %w", i.IdentityID, err)
+	}
+	return nil
+}

@@ -1,0 +1,16 @@
+package events
+
+import "context"
+
+// Directory is told of identities. Put is called again when an event is delivered again, and must then
+// change nothing.
+type Directory interface {
+	Put(ctx context.Context, identity IdentityLinked) error
+}
+
+// ContactsHandler handles the events of namespace contacts. Its methods run concurrently.
+type ContactsHandler struct {
+	Directory Directory
+}
+
+var _ ContactsHandlers = (*ContactsHandler)(nil)

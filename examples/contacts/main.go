@@ -1,0 +1,51 @@
+// Command contacts links identities to the contacts of several tenants, some of them in conflict, and
+// then drains the events in shards of tenants that work at the same time. The database is the one of
+// DATABASE_URL; without it a private PostgreSQL server runs for as long as the program does.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/contacts/database"
+	"github.com/outboxgen/outboxgen/internal/pgserver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout)
+	stop()
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "contacts:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the demo in the database of url, or in a private server if that is empty.
+func run(ctx context.Context, url string, out io.Writer) (err error) {
+	if url == "" {
+		// A package of this repository only: a service of your own would ask for its URL here.
+		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { err = errors.Join(err, server.Stop()) }()
+		url = server.URL()
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer pool.Close()
+	if err := database.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	return newDemo(pool, out).run(ctx, 500)
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Account is the outcome of the demo. Committed, RolledBack, Refused and Duplicates are what the
+// producers have written down, the other numbers are what the handlers have, each checked against
+// the tables.
+type Account struct {
+	Committed   int      `json:"committed"`
+	RolledBack  int      `json:"rolled_back"`
+	Refused     int      `json:"refused"`
+	Duplicates  int      `json:"duplicates"`
+	Delivered   int      `json:"delivered"`
+	Retried     int      `json:"retried"`         // tried again after a failure
+	Redelivered int      `json:"redelivered"`     // handed out again with no failure before
+	InHand      int      `json:"in_hand_at_kill"` // of the dispatcher that was killed
+	Dead        int      `json:"dead"`
+	Left        int      `json:"left"`
+	Seconds     float64  `json:"seconds"`
+	Correct     bool     `json:"correct"`
+	Problems    []string `json:"problems"`
+}
+
+// settle makes the account of a history. It is correct when there are no problems.
+func settle(h history) Account {
+	s := &settlement{
+		account:   Account{InHand: h.kill.inHand, Problems: []string{}},
+		committed: make(map[uuid.UUID]uuid.UUID), undone: make(map[uuid.UUID]bool), handled: make(map[uuid.UUID]*handling),
+	}
+	s.producers(h.attempts)
+	s.handlers(h.deliveries)
+	s.table(h.events)
+	s.effects(h)
+	if !h.kill.done || h.kill.inHand == 0 {
+		s.problem("no dispatcher was killed in the middle of a batch")
+	}
+	a := &s.account
+	if a.Committed != a.Delivered+a.Dead {
+		s.problem("%d committed events are not %d delivered and %d dead", a.Committed, a.Delivered, a.Dead)
+	}
+	a.Correct = len(a.Problems) == 0
+	return *a
+}
+
+// settlement gathers the account.
+type settlement struct {
+	account   Account
+	committed map[uuid.UUID]uuid.UUID // event to turn
+	undone    map[uuid.UUID]bool      // events that were rolled back, and turns that never ended
+	handled   map[uuid.UUID]*handling // by event
+}
+
+// handling is what the handlers have written down of one event.
+type handling struct {
+	handled, failed bool
+	last            map[int]string // step by attempt
+}
+
+func (s *settlement) problem(format string, args ...any) {
+	s.account.Problems = append(s.account.Problems, fmt.Sprintf(format, args...))
+}
+
+func (s *settlement) producers(attempts []attempt) {
+	ended := make(map[uuid.UUID]bool)
+	for _, a := range attempts {
+		switch a.Fate {
+		case committed:
+			s.account.Committed++
+			if ended[a.Turn] {
+				s.problem("turn %s was finalised twice", a.Turn)
+			}
+			ended[a.Turn] = true
+			s.committed[a.Event.UUID] = a.Turn
+		case rolledBack:
+			s.account.RolledBack++
+			if a.Event.Valid {
+				s.undone[a.Event.UUID] = true
+			}
+		case duplicate:
+			s.account.Duplicates++
+		case refused:
+			s.account.Refused++
+		}
+	}
+	for _, a := range attempts {
+		if !ended[a.Turn] {
+			s.undone[a.Turn] = true
+		}
+		if a.Fate == duplicate && s.committed[a.Event.UUID] != a.Turn {
+			s.problem("duplicate of turn %s names event %s, which is not committed for it", a.Turn, a.Event.UUID)
+		}
+	}
+}
+
+func (s *settlement) handlers(deliveries []delivery) {
+	for _, d := range deliveries {
+		switch _, ok := s.committed[d.Event]; {
+		case s.undone[d.Event], s.undone[d.Turn]:
+			s.problem("event %s of turn %s was rolled back, and reached a handler", d.Event, d.Turn)
+		case !ok:
+			s.problem("event %s reached a handler, and no producer knows it", d.Event)
+		}
+		h := s.handled[d.Event]
+		if h == nil {
+			h = &handling{last: make(map[int]string)}
+			s.handled[d.Event] = h
+		}
+		h.handled = h.handled || d.Step == handled
+		h.failed = h.failed || d.Step == failed
+		if d.Step != started || h.last[d.Attempt] == "" {
+			h.last[d.Attempt] = d.Step
+		}
+	}
+	for _, h := range s.handled {
+		retried, redelivered := h.again()
+		if retried {
+			s.account.Retried++
+		}
+		if redelivered {
+			s.account.Redelivered++
+		}
+	}
+}
+
+// again reports whether a handler got the event again after a failure, and whether it got it again
+// although it had not failed.
+func (h *handling) again() (retried, redelivered bool) {
+	latest := 0
+	for n := range h.last {
+		latest = max(latest, n)
+	}
+	for n, step := range h.last {
+		if n < latest {
+			retried = retried || step == failed
+			redelivered = redelivered || step != failed
+		}
+	}
+	return retried, redelivered
+}
+
+func (s *settlement) table(rows []event) {
+	found := make(map[uuid.UUID]bool, len(rows))
+	for _, e := range rows {
+		found[e.ID] = true
+		if turn, ok := s.committed[e.ID]; !ok || turn.String() != e.Turn {
+			s.problem("event %s of turn %s is in the table, and no producer committed it", e.ID, e.Turn)
+		}
+		h := s.handled[e.ID]
+		switch {
+		case e.Status == "delivered" && (h == nil || !h.handled):
+			s.problem("event %s is delivered, and no handler got it done", e.ID)
+		case e.Status == "delivered":
+			s.account.Delivered++
+		case e.Status == "dead" && (h == nil || !h.failed || e.LastError == ""):
+			s.problem("event %s is dead without a reason", e.ID)
+		case e.Status == "dead":
+			s.account.Dead++
+		default:
+			s.account.Left++
+			s.problem("event %s is left in status %s", e.ID, e.Status)
+		}
+	}
+	for id, turn := range s.committed {
+		if !found[id] {
+			s.problem("event %s of turn %s is lost", id, turn)
+		}
+	}
+}
+
+// effects holds the tables of minichat against the events: one finalised turn an event, and one
+// entry in the ledger for each that was handled.
+func (s *settlement) effects(h history) {
+	turns := make(map[uuid.UUID]bool, len(h.finalized))
+	for _, turn := range h.finalized {
+		turns[turn] = true
+	}
+	entries := make(map[uuid.UUID]bool, len(h.ledger))
+	for _, id := range h.ledger {
+		entries[id] = true
+		if _, ok := s.committed[id]; !ok {
+			s.problem("the ledger has an entry of event %s, which no producer committed", id)
+		}
+	}
+	for id, turn := range s.committed {
+		if !turns[turn] {
+			s.problem("event %s is committed without its turn %s", id, turn)
+		}
+		delete(turns, turn)
+		if done := s.handled[id]; done != nil && done.handled && !entries[id] {
+			s.problem("event %s was handled without an entry in the ledger", id)
+		}
+	}
+	for turn := range turns {
+		s.problem("turn %s is finalised without an event", turn)
+	}
+}
+
+// write prints the account.
+func (a Account) write(out io.Writer, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(a)
+	}
+	var b strings.Builder
+	line := func(name string, n int, note string) { fmt.Fprintf(&b, "%-14s%7d   %s\n", name, n, note) }
+	line("committed", a.Committed, "events of transactions that committed")
+	line("rolled back", a.RolledBack, "of transactions that did not")
+	line("refused", a.Refused, "turns without quota, and so without event")
+	line("duplicates", a.Duplicates, "told so, and nothing settled twice")
+	line("delivered", a.Delivered, "handled and acked")
+	line("  retried", a.Retried, "tried again after a failure")
+	line("  redelivered", a.Redelivered, fmt.Sprintf("handed out again after SIGKILL, of %d in hand", a.InHand))
+	line("dead", a.Dead, "dead letters, each with its reason")
+	line("left", a.Left, "neither delivered nor dead")
+	verdict := "correct"
+	if !a.Correct {
+		verdict = "WRONG"
+	}
+	fmt.Fprintf(&b, "\n%s: %d committed = %d delivered + %d dead, in %.1f s\n", verdict, a.Committed, a.Delivered, a.Dead, a.Seconds)
+	const shown = 20
+	for i, problem := range a.Problems {
+		if i == shown {
+			fmt.Fprintf(&b, "  and %d more\n", len(a.Problems)-shown)
+			break
+		}
+		fmt.Fprintf(&b, "  %s\n", problem)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

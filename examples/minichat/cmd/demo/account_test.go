@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// ids of the turns and events of the example.
+var (
+	turnA, turnB, turnC, turnD     = uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	eventA, eventB, eventC, eventX = uuid.New(), uuid.New(), uuid.New(), uuid.New()
+)
+
+// example is a correct history: turn A is delivered after a failure, B again after the kill, C dies,
+// D is rolled back and refused to settle, and B was first tried in vain.
+func example() history {
+	return history{
+		attempts: []attempt{
+			{turnA, known(eventA), committed},
+			{turnA, known(eventA), duplicate},
+			{turnB, known(eventX), rolledBack},
+			{turnB, known(eventB), committed},
+			{turnC, known(eventC), committed},
+			{turnD, uuid.NullUUID{}, rolledBack},
+			{uuid.New(), uuid.NullUUID{}, refused},
+		},
+		deliveries: []delivery{
+			{turnA, eventA, 1, started}, {turnA, eventA, 1, failed}, {turnA, eventA, 2, started}, {turnA, eventA, 2, handled},
+			{turnB, eventB, 1, started}, {turnB, eventB, 1, handled}, {turnB, eventB, 2, started}, {turnB, eventB, 2, handled},
+			{turnC, eventC, 1, started}, {turnC, eventC, 1, failed},
+		},
+		events: []event{
+			{eventA, turnA.String(), "delivered", ""},
+			{eventB, turnB.String(), "delivered", ""},
+			{eventC, turnC.String(), "dead", "not billable"},
+		},
+		finalized: []uuid.UUID{turnA, turnB, turnC},
+		ledger:    []uuid.UUID{eventA, eventB},
+		kill:      kill{done: true, inHand: 3},
+	}
+}
+
+func TestSettleCorrectHistory(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Account{
+		Committed: 3, RolledBack: 2, Refused: 1, Duplicates: 1,
+		Delivered: 2, Retried: 1, Redelivered: 1, InHand: 3, Dead: 1,
+		Correct: true, Problems: []string{},
+	}, settle(example()))
+}
+
+func TestSettleFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(*history)
+		want  string
+	}{
+		"lost":                   {func(h *history) { h.events = h.events[1:] }, "is lost"},
+		"left":                   {func(h *history) { h.events[0].Status = "processing" }, "is left in status processing"},
+		"dead without reason":    {func(h *history) { h.events[2].LastError = "" }, "dead without a reason"},
+		"dead without a failure": {func(h *history) { h.events[1].Status, h.events[1].LastError = "dead", "why" }, "dead without a reason"},
+		"delivered by nobody":    {func(h *history) { h.deliveries = h.deliveries[4:] }, "no handler got it done"},
+		"rolled back and delivered": {func(h *history) {
+			h.deliveries = append(h.deliveries, delivery{turnB, eventX, 1, started})
+		}, "was rolled back, and reached a handler"},
+		"turn rolled back and delivered": {func(h *history) {
+			h.deliveries = append(h.deliveries, delivery{turnD, uuid.New(), 1, started})
+		}, "was rolled back, and reached a handler"},
+		"delivered from nowhere": {func(h *history) {
+			h.deliveries = append(h.deliveries, delivery{uuid.New(), uuid.New(), 1, started})
+		}, "no producer knows it"},
+		"rolled back and in the table": {func(h *history) {
+			h.events = append(h.events, event{eventX, turnB.String(), "delivered", ""})
+		}, "no producer committed it"},
+		"two events of a turn": {func(h *history) {
+			h.attempts = append(h.attempts, attempt{turnA, known(uuid.New()), committed})
+		}, "was finalised twice"},
+		"duplicate of nothing": {func(h *history) { h.attempts[1].Event = known(eventX) }, "which is not committed for it"},
+		"turn without event":   {func(h *history) { h.finalized = append(h.finalized, turnD) }, "is finalised without an event"},
+		"event without turn":   {func(h *history) { h.finalized = h.finalized[1:] }, "is committed without its turn"},
+		"no effect":            {func(h *history) { h.ledger = h.ledger[1:] }, "without an entry in the ledger"},
+		"effect of nothing":    {func(h *history) { h.ledger = append(h.ledger, eventX) }, "which no producer committed"},
+		"nobody killed":        {func(h *history) { h.kill = kill{} }, "no dispatcher was killed"},
+		"killed when idle":     {func(h *history) { h.kill.inHand = 0 }, "no dispatcher was killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := example()
+			c.spoil(&h)
+			a := settle(h)
+			require.False(t, a.Correct)
+			found := false
+			for _, problem := range a.Problems {
+				found = found || bytes.Contains([]byte(problem), []byte(c.want))
+			}
+			require.True(t, found, "%q is not among %q", c.want, a.Problems)
+
+			var out bytes.Buffer
+			require.NoError(t, a.write(&out, false))
+			require.Contains(t, out.String(), "WRONG")
+			require.Contains(t, out.String(), c.want)
+		})
+	}
+}

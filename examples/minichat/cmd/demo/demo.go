@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/database"
+	"github.com/outboxgen/outboxgen/internal/pgserver"
+)
+
+const (
+	producers = 4
+	// drainTimeout is how long the last events may take. The slowest wait for a lease to run out, then
+	// for their last attempt.
+	drainTimeout = 60 * time.Second
+	drainPoll    = 100 * time.Millisecond
+)
+
+// demo is one run: a server, a folder for the records, and what works with them.
+type demo struct {
+	dir      string // of the records
+	url      string
+	pool     *pgxpool.Pool
+	progress *progress
+	traffic  *traffic
+	children []*child
+	killed   kill
+}
+
+// kill is what was found when a dispatcher had been killed.
+type kill struct {
+	done   bool
+	inHand int // events that it held
+}
+
+// runDemo runs the whole demo and leaves nothing behind.
+func runDemo(ctx context.Context, turns int, stderr io.Writer) (account Account, err error) {
+	began := time.Now()
+	p := newProgress(stderr)
+	defer p.stop()
+
+	p.say("start PostgreSQL, durable")
+	server, err := pgserver.Start(pgserver.Options{Durable: true})
+	if err != nil {
+		return account, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	dir, err := os.MkdirTemp("", "minichat-demo-")
+	if err != nil {
+		return account, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	pool, err := pgxpool.New(ctx, server.URL())
+	if err != nil {
+		return account, fmt.Errorf("open database: %w", err)
+	}
+	defer pool.Close()
+
+	d := &demo{dir: dir, url: server.URL(), pool: pool, progress: p}
+	defer d.killAll()
+	if err := d.run(ctx, turns); err != nil {
+		return account, err
+	}
+	p.stop()
+	h, err := d.history(ctx)
+	if err != nil {
+		return account, err
+	}
+	account = settle(h)
+	account.Seconds = time.Since(began).Seconds()
+	return account, nil
+}
+
+func (d *demo) run(ctx context.Context, turns int) error {
+	d.progress.say("migrate")
+	if err := database.Migrate(ctx, d.pool); err != nil {
+		return err
+	}
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	for _, name := range []string{"a", "b"} {
+		if err := d.start(ctx, name, abort); err != nil {
+			return err
+		}
+	}
+
+	var err error
+	if d.traffic, err = newTraffic(ctx, d.pool, d.dir, turns); err != nil {
+		return err
+	}
+	d.progress.say("%d producers run %d chat turns", producers, turns)
+	d.progress.follow(ctx, d.counts)
+	if err := d.traffic.run(ctx, func() error { return d.killInBatch(ctx, abort) }); err != nil {
+		return cause(ctx, err)
+	}
+	d.progress.say("producers are done, wait for the last events")
+	if err := d.drain(ctx); err != nil {
+		return cause(ctx, err)
+	}
+	for _, c := range d.children {
+		if err := c.stop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killInBatch has the handlers of the first dispatcher stop before they return, waits for their
+// signal that some are, and kills the process: their work is done, and no ack says so.
+func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) error {
+	c := d.children[0]
+	if err := c.hold(); err != nil {
+		return err
+	}
+	if err := c.await(ctx, saysHolding); err != nil {
+		return err
+	}
+	if err := c.kill(); err != nil {
+		return err
+	}
+	err := d.pool.QueryRow(ctx, `
+		SELECT count(*)
+		FROM outbox.events
+		WHERE status = 'processing' AND locked_by = $1`, c.worker).Scan(&d.killed.inHand)
+	if err != nil {
+		return fmt.Errorf("count events of the killed dispatcher: %w", err)
+	}
+	d.killed.done = true
+	d.progress.say("dispatcher %s killed in the middle of a batch with %d events in hand, start it anew", c.name, d.killed.inHand)
+	d.children = d.children[1:]
+	return d.start(ctx, c.name+"2", abort)
+}
+
+// start adds a dispatcher process; should it end by itself, abort is called.
+func (d *demo) start(ctx context.Context, name string, abort context.CancelCauseFunc) error {
+	c, err := startChild(name, d.dir, d.url, abort)
+	if err != nil {
+		return err
+	}
+	d.children = append(d.children, c)
+	return c.await(ctx, saysReady)
+}
+
+// drain waits until every event is delivered or dead. Running out of time is no error: the account
+// says what is left.
+func (d *demo) drain(ctx context.Context) error {
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for {
+		var left bool
+		err := d.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.events WHERE finalized_at IS NULL)").Scan(&left)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look for events that are left: %w", err)
+		case !left:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (d *demo) killAll() {
+	for _, c := range d.children {
+		_ = c.kill() // the only error is that it has ended
+	}
+}
+
+// cause returns why ctx was cancelled, if it was, else err.
+func cause(ctx context.Context, err error) error {
+	if reason := context.Cause(ctx); reason != nil {
+		return reason
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary be the dispatcher process as well, since a demo runs itself again.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == dispatchCommand {
+		os.Exit(dispatchMain(os.Args[2]))
+	}
+	os.Exit(m.Run())
+}
+
+func TestDemoAccountsForEveryEvent(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, exitFine, demoMain(t.Context(), []string{"-turns", "200", "-json"}, &stdout, &stderr), "%s%s", &stdout, &stderr)
+	require.Contains(t, stderr.String(), "killed in the middle of a batch")
+
+	var a Account
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &a))
+	require.True(t, a.Correct)
+	require.Empty(t, a.Problems)
+	// What the numbers of the turns make of 200 of them.
+	require.Equal(t, 200-4*(1+1+2), a.Committed)
+	require.Equal(t, 4*(1+2+2), a.RolledBack)
+	require.Equal(t, 4*(3+2), a.Duplicates)
+	require.Equal(t, 4, a.Refused)
+	require.Equal(t, 4, a.Dead)
+	require.Equal(t, a.Committed-a.Dead, a.Delivered)
+	require.Zero(t, a.Left)
+	require.GreaterOrEqual(t, a.InHand, holdUp)
+	require.Positive(t, a.Redelivered)
+	require.Positive(t, a.Retried)
+}
+
+// Not parallel, as it moves the folder for temporary files to see what is left there.
+func TestInterruptLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	stderr := &watcher{text: "dispatcher a killed", do: interrupt}
+	var stdout bytes.Buffer
+	require.Equal(t, exitInterrupted, demoMain(ctx, []string{"-turns", "1000"}, &stdout, stderr))
+	require.Empty(t, stdout.String())
+	require.Contains(t, stderr.String(), "interrupted")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-turns", "10"}, {"more"}, {"-loud"}} {
+		var stderr bytes.Buffer
+		require.Equal(t, exitUsage, demoMain(t.Context(), args, &stderr, &stderr))
+		require.NotEmpty(t, stderr.String())
+	}
+}
+
+// watcher calls do when text has been written to it.
+type watcher struct {
+	text string
+	do   func()
+
+	mu      sync.Mutex
+	written strings.Builder
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.Contains(string(p), w.text) {
+		w.do()
+	}
+	return w.written.Write(p)
+}
+
+func (w *watcher) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.written.String()
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
+)
+
+// history is everything that is known when the demo is over: what producers and handlers have
+// written down, and what the tables hold.
+type history struct {
+	attempts   []attempt
+	deliveries []delivery
+	events     []event
+	finalized  []uuid.UUID // turns in a terminal state
+	ledger     []uuid.UUID // events with an entry
+	kill       kill
+}
+
+// event is a row of outbox.events.
+type event struct {
+	ID        uuid.UUID
+	Turn      string // the id of its entity
+	Status    string
+	LastError string
+}
+
+func (d *demo) history(ctx context.Context) (history, error) {
+	h := history{kill: d.killed}
+	var err error
+	if h.attempts, err = readJournals[attempt](d.dir, "attempt"); err != nil {
+		return h, err
+	}
+	if h.deliveries, err = readJournals[delivery](d.dir, "delivery"); err != nil {
+		return h, err
+	}
+	rows, _ := d.pool.Query(ctx, `
+		SELECT id, entity_id, status, coalesce(last_error, '')
+		FROM outbox.events
+		WHERE namespace = $1 AND topic = $2`, events.TurnFinalizedTopic.Namespace, events.TurnFinalizedTopic.Name)
+	if h.events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event]); err != nil {
+		return h, fmt.Errorf("read events: %w", err)
+	}
+	rows, _ = d.pool.Query(ctx, "SELECT id FROM turns WHERE state IN ('completed', 'failed', 'aborted')")
+	if h.finalized, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+		return h, fmt.Errorf("read turns: %w", err)
+	}
+	rows, _ = d.pool.Query(ctx, "SELECT event_id FROM usage_ledger")
+	if h.ledger, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+		return h, fmt.Errorf("read ledger: %w", err)
+	}
+	return h, nil
+}
+
+// counts is the line of progress.
+func (d *demo) counts(ctx context.Context) string {
+	var delivered, dead, left int
+	err := d.pool.QueryRow(ctx, `
+		SELECT count(*) FILTER (WHERE status = 'delivered'),
+		       count(*) FILTER (WHERE status = 'dead'),
+		       count(*) FILTER (WHERE finalized_at IS NULL)
+		FROM outbox.events`).Scan(&delivered, &dead, &left)
+	if err != nil {
+		return "" // those who do the work tell
+	}
+	return fmt.Sprintf("committed %4d  delivered %4d  dead %2d  waiting %3d  rolled back %3d  duplicates %3d",
+		d.traffic.committed.Load(), delivered, dead, left, d.traffic.rolledBack.Load(), d.traffic.duplicates.Load())
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/google/uuid"
+)
+
+const journalSuffix = ".jsonl"
+
+// The fates of a finalisation, as its producer saw them.
+const (
+	committed  = "committed"
+	rolledBack = "rolled back" // the event, if it is known, must not exist
+	duplicate  = "duplicate"   // the event is the one that was there first
+	refused    = "refused"     // the turn never ran
+)
+
+// attempt is what a producer writes down when a transaction is over.
+type attempt struct {
+	Turn  uuid.UUID     `json:"turn"`
+	Event uuid.NullUUID `json:"event"` // invalid when the transaction got no event
+	Fate  string        `json:"fate"`
+}
+
+// The steps of a delivery.
+const (
+	started = "started"
+	handled = "handled"
+	failed  = "failed"
+)
+
+// delivery is what a handler writes down when it begins and when it is about to return.
+type delivery struct {
+	Turn    uuid.UUID `json:"turn"`
+	Event   uuid.UUID `json:"event"`
+	Attempt int       `json:"attempt"`
+	Step    string    `json:"step"`
+}
+
+// journal is a file of records, one JSON object a line. What is in it survives the death of the
+// process that wrote it. Its methods may be called by any goroutine.
+type journal struct {
+	file *os.File
+}
+
+func openJournal(path string) (*journal, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	return &journal{file: f}, nil
+}
+
+// add appends a record by one write, which does not mix with others.
+func (j *journal) add(record any) error {
+	line, err := json.Marshal(record)
+	if err == nil {
+		_, err = j.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return nil
+}
+
+func (j *journal) close() error { return j.file.Close() }
+
+// readJournals returns the records of all journals in dir whose names start with prefix.
+func readJournals[R any](dir, prefix string) ([]R, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, prefix+"*"+journalSuffix))
+	if err != nil {
+		return nil, fmt.Errorf("read journals: %w", err)
+	}
+	var records []R
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read journal: %w", err)
+		}
+		for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+			var r R
+			err := decoder.Decode(&r)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read journal %s: %w", filepath.Base(path), err)
+			}
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}

@@ -1,0 +1,75 @@
+// Command demo puts minichat under load and under attack, and then accounts for every event.
+//
+// It starts a PostgreSQL server of its own, with durable settings. Four producers start and finalise
+// chat turns: some transactions are rolled back, some turns are finalised twice. Two dispatcher
+// processes deliver the events to handlers, some of which are slow, fail once or fail for ever. One
+// dispatcher is killed with SIGKILL while its handlers run, and started anew. The account at the end
+// holds what producers and handlers have written down against the table of events: every committed
+// event is delivered or dead, and no event that was rolled back has reached a handler.
+//
+// Exit status: 0 if the account is right, 1 if it is not, 2 for wrong usage, 3 if the demo could not
+// run, 130 after an interrupt.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const (
+	exitFine = iota
+	exitWrong
+	exitUsage
+	exitBroken
+	exitInterrupted = 128 + int(syscall.SIGINT)
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == dispatchCommand {
+		os.Exit(dispatchMain(os.Args[2]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := demoMain(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func demoMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	turns := flags.Int("turns", 3000, "how many chat `turns` to start, at least 200")
+	asJSON := flags.Bool("json", false, "print the account as JSON")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return exitFine
+	case err != nil:
+		return exitUsage
+	case flags.NArg() > 0 || *turns < 200:
+		_, _ = fmt.Fprintln(stderr, "demo: want no arguments, and -turns of at least 200")
+		return exitUsage
+	}
+
+	account, err := runDemo(ctx, *turns, stderr)
+	switch {
+	case ctx.Err() != nil:
+		_, _ = fmt.Fprintln(stderr, "demo: interrupted, everything is cleaned up")
+		return exitInterrupted
+	case err != nil:
+		_, _ = fmt.Fprintln(stderr, "demo:", err)
+		return exitBroken
+	}
+	if err := account.write(stdout, *asJSON); err != nil {
+		_, _ = fmt.Fprintln(stderr, "demo: print account:", err)
+		return exitBroken
+	}
+	if !account.Correct {
+		return exitWrong
+	}
+	return exitFine
+}

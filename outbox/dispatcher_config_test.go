@@ -1,0 +1,123 @@
+package outbox_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// unconnected returns a pool that has never connected.
+func unconnected(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func succeed(context.Context, outbox.Delivery[job]) error { return nil }
+
+func TestDispatcherDefaults(t *testing.T) {
+	t.Parallel()
+	pool := unconnected(t)
+	long, short := jobTopic("long"), jobTopic("short")
+	long.Lease, short.Lease = time.Minute, time.Second
+
+	cfg := outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(short, succeed), onJob(long, succeed)))
+	require.NotNil(t, cfg.Logger)
+	cfg.Logger = nil
+	require.Equal(t, outbox.DispatcherConfig{
+		BatchSize: 100, Concurrency: 10, LeaseDuration: time.Minute, PollInterval: time.Second,
+		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, Wake: outbox.WakeDoorbell,
+	}, cfg)
+
+	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(jobTopic("plain"), succeed)))
+	require.Equal(t, 30*time.Second, cfg.LeaseDuration)
+
+	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(short, succeed)))
+	require.Equal(t, time.Second/3, cfg.PollInterval, "a third of a short lease")
+}
+
+func TestDispatcherCopiesItsConfig(t *testing.T) {
+	t.Parallel()
+	given := outbox.DispatcherConfig{Topics: []string{"plain"}, TenantIDs: []uuid.UUID{uuid.New()}}
+	cfg := outbox.ConfigOf(dispatcher(t, unconnected(t), given, onJob(jobTopic("plain"), succeed)))
+	given.Topics[0], given.TenantIDs[0] = "other", uuid.Nil
+	require.Equal(t, "plain", cfg.Topics[0])
+	require.NotEqual(t, uuid.Nil, cfg.TenantIDs[0])
+}
+
+func TestDispatcherRefusesConfig(t *testing.T) {
+	t.Parallel()
+	one := onJob(jobTopic("one"), succeed)
+	elsewhere, inSchema, badName := jobTopic("two"), jobTopic("two"), jobTopic("two")
+	elsewhere.Namespace, inSchema.Schema, badName.Namespace = "others", "events", "No Name"
+	for name, c := range map[string]struct {
+		cfg      outbox.DispatcherConfig
+		handlers []outbox.TopicHandler
+		want     string
+	}{
+		"batch size":        {outbox.DispatcherConfig{BatchSize: -1}, nil, "BatchSize -1 is not between 1 and 10000"},
+		"batch size large":  {outbox.DispatcherConfig{BatchSize: 10_001}, nil, "BatchSize 10001 is not between 1 and 10000"},
+		"concurrency":       {outbox.DispatcherConfig{Concurrency: -1}, nil, "field Concurrency -1 is not between 1 and 10000"},
+		"concurrency large": {outbox.DispatcherConfig{Concurrency: 10_001}, nil, "field Concurrency 10001 is not between 1 and 10000"},
+		"lease":             {outbox.DispatcherConfig{LeaseDuration: 99 * time.Millisecond}, nil, "LeaseDuration 99ms is shorter than 100ms"},
+		"lease negative":    {outbox.DispatcherConfig{LeaseDuration: -1}, nil, "LeaseDuration -1ns is shorter than 100ms"},
+		"poll above a third of the lease": {
+			outbox.DispatcherConfig{LeaseDuration: 3 * time.Second, PollInterval: time.Second + 1},
+			nil, "PollInterval 1.000000001s is not between 1ms and a third of LeaseDuration 3s",
+		},
+		"poll too often":   {outbox.DispatcherConfig{PollInterval: time.Microsecond}, nil, "PollInterval 1µs is not between 1ms and a third of LeaseDuration 30s"},
+		"shutdown timeout": {outbox.DispatcherConfig{ShutdownTimeout: -time.Second}, nil, "ShutdownTimeout -1s is negative"},
+		"max attempts":     {outbox.DispatcherConfig{MaxAttempts: -1}, nil, "MaxAttempts -1 is not between 0 and 2147483647"},
+		"max attempts large": {
+			outbox.DispatcherConfig{MaxAttempts: math.MaxInt32 + 1}, nil, "MaxAttempts 2147483648 is not between 0 and 2147483647",
+		},
+		"no topics":     {outbox.DispatcherConfig{Topics: []string{}}, nil, "field Topics is empty: nil means all topics"},
+		"empty shard":   {outbox.DispatcherConfig{TenantIDs: []uuid.UUID{}}, nil, "field TenantIDs is empty: nil means all tenants"},
+		"wake":          {outbox.DispatcherConfig{Wake: "bell"}, nil, `field Wake "bell" is neither "doorbell" nor "poll"`},
+		"unknown topic": {outbox.DispatcherConfig{Topics: []string{"one", "onne"}}, nil, `field Topics: jobs has no topic "onne" with a handler`},
+		"no handlers":   {outbox.DispatcherConfig{}, []outbox.TopicHandler{}, "no handlers"},
+		"nil handlers": {
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{outbox.Handle(jobTopic("two"), jobHandlers(nil), jobHandlers.HandleJob)},
+			"topic jobs/two: no handlers given (nil)",
+		},
+		"nil function": {
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{outbox.Handle[jobHandlers](jobTopic("two"), jobFunc(succeed), nil)},
+			"topic jobs/two: no handlers given (nil)",
+		},
+		"two handlers": {outbox.DispatcherConfig{}, []outbox.TopicHandler{one, one}, "topic jobs/one: has two handlers"},
+		"two namespaces": {
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{one, onJob(elsewhere, succeed)},
+			`topic others/two of schema "": a dispatcher serves one namespace, here jobs of schema ""`,
+		},
+		"two schemas": {
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{one, onJob(inSchema, succeed)},
+			`topic jobs/two of schema "events": a dispatcher serves one namespace, here jobs of schema ""`,
+		},
+		"namespace": {
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{onJob(badName, succeed)},
+			`new store: namespace "No Name" is not a name like mini_chat`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handlers := c.handlers
+			if handlers == nil {
+				handlers = []outbox.TopicHandler{one}
+			}
+			d, err := outbox.NewDispatcher(unconnected(t), c.cfg, handlers...)
+			require.EqualError(t, err, "new dispatcher: "+c.want)
+			require.Nil(t, d)
+		})
+	}
+	_, err := outbox.NewDispatcher(nil, outbox.DispatcherConfig{}, one)
+	require.EqualError(t, err, "new dispatcher: no pool")
+}

@@ -1,0 +1,33 @@
+package outbox
+
+import "time"
+
+// TestSignals are the moments of a dispatcher that tests wait for. Each holds one.
+type TestSignals struct {
+	Idle, Refused, Renewed, Lost, Maintained <-chan struct{}
+}
+
+// Watch lets d signal. It must be called before d runs.
+func Watch(d *Dispatcher) TestSignals {
+	s := &d.signals
+	s.idle, s.refused, s.renewed, s.lost, s.maintained = make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1)
+	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
+}
+
+// ConfigOf returns the configuration of d with its defaults filled in.
+func ConfigOf(d *Dispatcher) DispatcherConfig { return d.cfg }
+
+// BellOf returns the lock and the channel of the doorbell of a namespace in the schema outbox.
+func BellOf(namespace string) (key int64, channel string) {
+	db, err := openDatabase("")
+	if err != nil {
+		panic(err)
+	}
+	b := db.bell(namespace)
+	return b.key, b.channel
+}
+
+// Backoff is the delay before the attempt after attempt.
+func Backoff(base, limit time.Duration, attempt int) time.Duration {
+	return backoff(base, limit, attempt)
+}

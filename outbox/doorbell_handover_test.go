@@ -1,0 +1,226 @@
+package outbox_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/migrate"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// TestWatchIsHandedOverOnShutdown: the sleeper that held the lock stops, and the other takes over.
+func TestWatchIsHandedOverOnShutdown(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a, b := jobTopic("a"), jobTopic("b")
+	first := recipientOf(t, pool, sleeper(), a)
+	second := recipientOf(t, pool, sleeper(), b)
+	watching := holder(t, pool)
+	require.NotZero(t, watching)
+	require.NoError(t, first.stop())
+	receive(t, second.watch.Idle, "sleep, with the watch")
+	require.NotZero(t, holder(t, pool))
+	require.NotEqual(t, watching, holder(t, pool))
+	enqueueJobs(t, pool, b, numbered(1)...)
+	second.expect(t)
+	require.NoError(t, second.stop())
+}
+
+// engaged is a dispatcher whose handler runs until open is closed.
+func engaged(t testing.TB, r *recipient, topic outbox.Topic[job]) (handler outbox.TopicHandler, open chan struct{}) {
+	t.Helper()
+	open = make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(open) }))
+	return onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+		r.got <- d
+		<-open
+		return nil
+	}), open
+}
+
+// TestWatchIsHandedOverByPoll: the holder wakes by its own poll and stays busy, so that the other, who was
+// told by nobody, has to take over.
+func TestWatchIsHandedOverByPoll(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a, b := jobTopic("a"), jobTopic("b")
+	a.Silent = true
+	first := &recipient{got: make(chan outbox.Delivery[job], 10)}
+	handler, _ := engaged(t, first, a)
+	cfg := sleeper()
+	cfg.PollInterval = 100 * time.Millisecond
+	first.d = dispatcher(t, pool, cfg, handler)
+	first.watch = outbox.Watch(first.d)
+	start(t, first.d)
+	receive(t, first.watch.Idle, "sleep")
+	second := recipientOf(t, pool, sleeper(), b)
+	watching := holder(t, pool)
+	enqueueJobs(t, pool, a, numbered(1)...)
+	receive(t, first.got, "the silent event")
+	receive(t, second.watch.Idle, "sleep, with the watch")
+	require.NotEqual(t, watching, holder(t, pool))
+	enqueueJobs(t, pool, b, numbered(1)...)
+	second.expect(t)
+	require.NoError(t, second.stop())
+}
+
+// TestWatchIsHandedOverAfterBell: both hear the bell; the other finds nothing and goes back to sleep relying
+// on the holder, who is slow to look, then busy.
+func TestWatchIsHandedOverAfterBell(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a, b := jobTopic("a"), jobTopic("b")
+	first := &recipient{got: make(chan outbox.Delivery[job], 10)}
+	handler, _ := engaged(t, first, a)
+	slow, claims := gated(t, pool, "EventClaim")
+	first.d = dispatcher(t, slow, sleeper(), handler)
+	first.watch = outbox.Watch(first.d)
+	start(t, first.d)
+	receive(t, first.watch.Idle, "sleep")
+	second := recipientOf(t, pool, sleeper(), b)
+	watching := holder(t, pool)
+
+	claims.onPass(func() { receive(t, second.watch.Idle, "the other's sleep") })
+	enqueueJobs(t, pool, a, numbered(1)...)
+	receive(t, first.got, "the event")
+	claims.onPass(func() {})
+	receive(t, second.watch.Idle, "sleep, with the watch")
+	require.NotEqual(t, watching, holder(t, pool))
+	enqueueJobs(t, pool, b, numbered(1)...)
+	second.expect(t)
+	require.NoError(t, second.stop())
+}
+
+// TestListenBackendKilled: the connection is made anew and a look follows at once, because what committed
+// in between rang nobody.
+func TestListenBackendKilled(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	r := recipientOf(t, pool, sleeper(), topic)
+	for range 10 {
+		watching := holder(t, pool)
+		require.NotZero(t, watching)
+		execute(t, pool, "SELECT pg_terminate_backend($1, 10000)", watching)
+		enqueueJobs(t, pool, topic, numbered(1)...)
+		r.expect(t)
+		settles(t, pool, 1, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	}
+	require.NoError(t, r.stop())
+}
+
+// TestWatchIsRegainedByPoll: the process that held the lock dies without a word; whoever relied on it takes
+// over at its next poll.
+func TestWatchIsRegainedByPoll(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	key, _ := outbox.BellOf("jobs")
+	dying, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
+	require.NoError(t, err)
+	_, err = dying.Exec(t.Context(), "SELECT pg_advisory_lock($1)", key)
+	require.NoError(t, err)
+	cfg := sleeper()
+	cfg.PollInterval = 500 * time.Millisecond
+	r := recipientOf(t, pool, cfg, topic)
+	require.EqualValues(t, dying.PgConn().PID(), holder(t, pool))
+	require.NoError(t, dying.Close(t.Context()))
+	require.Eventually(t, func() bool { return holder(t, pool) != 0 }, patience, 10*time.Millisecond)
+	require.NoError(t, r.stop())
+	require.Zero(t, holder(t, pool))
+}
+
+// TestBlackHoledListener: nothing gets through on the listening connection and no reset tells; the poll goes
+// on, and the connection is given up and made anew.
+func TestBlackHoledListener(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	proxy := newProxy(t, pool)
+	log := newSpy()
+	cfg := sleeper()
+	cfg.PollInterval, cfg.ListenPool, cfg.Logger = 200*time.Millisecond, proxy.pool(t), log.logger()
+	r := recipientOf(t, pool, cfg, topic)
+	proxy.swallow()
+	for range 3 {
+		enqueueJobs(t, pool, topic, numbered(1)...)
+		r.expect(t)
+	}
+	log.await(t, `msg="doorbell: polling until it is back"`)
+	proxy.pass()
+	require.Eventually(t, func() bool { return holder(t, pool) != 0 }, patience, 10*time.Millisecond)
+	enqueueJobs(t, pool, topic, numbered(1)...)
+	r.expect(t)
+	require.NoError(t, r.stop())
+}
+
+// TestSilentTopicAllowsPrepareTransaction: PREPARE TRANSACTION refuses NOTIFY, so a topic with wake: none
+// never sends it.
+func TestSilentTopicAllowsPrepareTransaction(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "5"}})
+	pool := pgtest.Pool(t, server.URL())
+	_, err := migrate.Up(t.Context(), pool, pgtest.Schema)
+	require.NoError(t, err)
+	loud, silent := jobTopic("loud"), jobTopic("silent")
+	silent.Silent = true
+	cfg := sleeper()
+	cfg.PollInterval = 100 * time.Millisecond
+	r := recipientOf(t, pool, cfg, loud, silent)
+
+	prepare := func(topic outbox.Topic[job], name string) error {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = topic.Enqueue(t.Context(), tx, numbered(1)[0])
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "PREPARE TRANSACTION '"+name+"'")
+		require.NoError(t, errIf(err != nil, tx.Rollback(t.Context())))
+		return err
+	}
+	require.NoError(t, prepare(silent, "quiet"))
+	require.ErrorContains(t, prepare(loud, "loud"), "NOTIFY")
+	require.Empty(t, r.got)
+	execute(t, pool, "COMMIT PREPARED 'quiet'")
+	require.Equal(t, "silent", receive(t, r.got, "the event").Topic)
+	require.NoError(t, r.stop())
+}
+
+func errIf(yes bool, err error) error {
+	if yes {
+		return err
+	}
+	return nil
+}
+
+// TestWakePollNeverListens: for pools behind a transaction pooler no LISTEN and no session lock.
+func TestWakePollNeverListens(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	watched, listens := gated(t, pool, "LISTEN")
+	locked, locks := gated(t, pool, "advisory")
+	cfg := quick()
+	cfg.Wake, cfg.ListenPool = outbox.WakePoll, locked
+	r := recipientOf(t, watched, cfg, topic)
+	for range 5 {
+		enqueueJobs(t, pool, topic, numbered(1)...)
+		r.expect(t)
+		receive(t, r.watch.Idle, "idleness")
+		require.Zero(t, holder(t, pool))
+	}
+	require.NoError(t, r.stop())
+	require.Zero(t, listens.passed.Load())
+	require.Zero(t, locks.passed.Load())
+	require.Zero(t, locked.Stat().NewConnsCount())
+}

@@ -1,0 +1,339 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+const (
+	// rarely is a poll interval that a test does not live to see.
+	rarely = 20 * time.Second
+	// promptly is how soon an event must be handled that nobody may have polled for.
+	promptly = 6 * time.Second
+)
+
+// sleeper is a configuration that wakes up by the bell or not at all.
+func sleeper() outbox.DispatcherConfig {
+	return outbox.DispatcherConfig{LeaseDuration: 3 * rarely, PollInterval: rarely, Logger: quiet()}
+}
+
+// recipient is a running dispatcher and what it handled.
+type recipient struct {
+	d     *outbox.Dispatcher
+	watch outbox.TestSignals
+	got   chan outbox.Delivery[job]
+	stop  func() error
+}
+
+// recipientOf starts a dispatcher of topics and waits until it sleeps.
+func recipientOf(t testing.TB, pool *pgxpool.Pool, cfg outbox.DispatcherConfig, topics ...outbox.Topic[job]) *recipient {
+	t.Helper()
+	r := &recipient{got: make(chan outbox.Delivery[job], 10_000)}
+	var handlers []outbox.TopicHandler
+	for _, topic := range topics {
+		handlers = append(handlers, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+			r.got <- d
+			return nil
+		}))
+	}
+	r.d = dispatcher(t, pool, cfg, handlers...)
+	r.watch = outbox.Watch(r.d)
+	r.stop = start(t, r.d)
+	receive(t, r.watch.Idle, "sleep")
+	return r
+}
+
+// expect waits for an event for less than the poll interval.
+func (r *recipient) expect(t testing.TB) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	receive(t, r.got, "the event")
+	took := time.Since(begin)
+	require.Less(t, took, promptly, "woken by the bell, not by the poll")
+	return took
+}
+
+// listener hears a channel as a session of its own.
+type listener struct{ conn *pgx.Conn }
+
+func listen(t testing.TB, pool *pgxpool.Pool) *listener {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, channel := outbox.BellOf("jobs")
+	_, err = conn.Exec(t.Context(), "LISTEN "+channel)
+	require.NoError(t, err)
+	return &listener{conn: conn}
+}
+
+// heard returns the processes that rang since the last call. What was sent before the call is in: it ends
+// with a NOTIFY of its own.
+func (l *listener) heard(t testing.TB) (pids []uint32) {
+	t.Helper()
+	_, channel := outbox.BellOf("jobs")
+	_, err := l.conn.Exec(t.Context(), "SELECT pg_notify($1, 'end')", channel)
+	require.NoError(t, err)
+	for {
+		n, err := l.conn.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		if n.Payload == "end" {
+			return pids
+		}
+		require.Empty(t, n.Payload, "the bell says nothing")
+		pids = append(pids, n.PID)
+	}
+}
+
+// holder returns the process that holds the doorbell, 0 if none does.
+func holder(t testing.TB, pool *pgxpool.Pool) int {
+	t.Helper()
+	return count(t, pool, `SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+}
+
+func TestBellWakesSleeper(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	r := recipientOf(t, pool, sleeper(), topic)
+	var took []time.Duration
+	for range 200 {
+		enqueueJobs(t, pool, topic, numbered(1)...)
+		took = append(took, r.expect(t))
+		receive(t, r.watch.Idle, "sleep")
+	}
+	slices.Sort(took)
+	t.Logf("commit to handler when idle: p50 %s, p99 %s, max %s", took[100], took[197], took[199])
+	require.NoError(t, r.stop())
+}
+
+// TestBellIsRungOnlyForSleepers: without a sleeper no enqueue sends NOTIFY; with one, each does.
+func TestBellIsRungOnlyForSleepers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	ears := listen(t, pool)
+	for range 50 {
+		enqueueJobs(t, pool, topic, numbered(2)...)
+	}
+	require.Empty(t, ears.heard(t), "no dispatcher")
+
+	cfg := sleeper()
+	cfg.Concurrency, cfg.BatchSize = 1, 1
+	open := make(chan struct{})
+	started := make(chan struct{}, 1000)
+	d := dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+		started <- struct{}{}
+		<-open
+		return nil
+	}))
+	watch := outbox.Watch(d)
+	stop := start(t, d)
+	receive(t, started, "the handler")
+	require.Eventually(t, func() bool {
+		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%BellRing%'") == 1
+	}, patience, 5*time.Millisecond, "who connects rings for the others")
+	ears.heard(t)
+	for range 50 {
+		enqueueJobs(t, pool, topic, numbered(2)...)
+		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := topic.Enqueue(t.Context(), tx, job{})
+			require.Error(t, err) // the zero tenant
+			return nil
+		}))
+	}
+	require.Empty(t, ears.heard(t), "the dispatcher is busy")
+	var usage float64
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT pg_notification_queue_usage()").Scan(&usage))
+	require.Less(t, usage, 0.01)
+
+	close(open)
+	receive(t, watch.Idle, "sleep")
+	ears.heard(t)
+	enqueueJobs(t, pool, topic, numbered(1)...)
+	settles(t, pool, 201, delivered)
+	receive(t, watch.Idle, "sleep")
+	require.Len(t, ears.heard(t), 2, "the producer, and the dispatcher that stopped watching")
+	require.NoError(t, stop())
+}
+
+// TestOpenTransactionKeepsDispatcherAwake: a transaction that enqueued before there was a sleeper commits
+// without ringing, so nobody may go to sleep over it.
+func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
+	t.Parallel()
+	for _, commit := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commit %t", commit), func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			topic := jobTopic("one")
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = topic.Enqueue(t.Context(), tx, numbered(1)[0])
+			require.NoError(t, err)
+			got := make(chan struct{}, 1)
+			d := dispatcher(t, pool, sleeper(), onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+				got <- struct{}{}
+				return nil
+			}))
+			watch := outbox.Watch(d)
+			stop := start(t, d)
+			for range 5 {
+				receive(t, watch.Refused, "a refusal")
+			}
+			require.Empty(t, watch.Idle, "awake")
+			begin := time.Now()
+			if commit {
+				require.NoError(t, tx.Commit(t.Context()))
+				receive(t, got, "the event")
+				require.Less(t, time.Since(begin), promptly)
+			} else {
+				require.NoError(t, tx.Rollback(t.Context()))
+			}
+			receive(t, watch.Idle, "sleep")
+			require.NoError(t, stop())
+			require.Empty(t, got)
+		})
+	}
+}
+
+// TestEnqueueBetweenPollAndLock: what commits after the empty claim and before the lock is taken rings
+// nobody; the look after the lock finds it.
+func TestEnqueueBetweenPollAndLock(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	ears := listen(t, pool)
+	cfg := sleeper()
+	var g *gate
+	cfg.ListenPool, g = gated(t, pool, "BellTryHold")
+	var rung []uint32
+	g.onPass(func() {
+		if g.passed.Load() == 0 {
+			ears.heard(t) // the greeting of the dispatcher
+			enqueueJobs(t, pool, topic, numbered(1)...)
+			rung = ears.heard(t)
+		}
+	})
+	got := make(chan struct{}, 1)
+	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+		got <- struct{}{}
+		return nil
+	})))
+	begin := time.Now()
+	receive(t, got, "the event")
+	require.Less(t, time.Since(begin), promptly)
+	require.NoError(t, stop())
+	require.Empty(t, rung)
+}
+
+// TestNoWakeUpIsMissed lets six producers commit and roll back in bursts, at dispatchers that poll far too
+// seldom to help, and waits for each burst: one event that rang nobody would be late.
+func TestNoWakeUpIsMissed(t *testing.T) {
+	t.Parallel()
+	a, b := jobTopic("a"), jobTopic("b")
+	for name, served := range map[string][][]outbox.Topic[job]{
+		"one dispatcher":                       {{a, b}},
+		"three dispatchers":                    {{a, b}, {a, b}, {a, b}},
+		"three dispatchers of different topics": {{a}, {b}, {a, b}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			got := make(chan int64, 10_000)
+			var stops []func() error
+			for _, topics := range served {
+				var handlers []outbox.TopicHandler
+				for _, topic := range topics {
+					handlers = append(handlers, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+						got <- d.Payload.N
+						return nil
+					}))
+				}
+				stops = append(stops, start(t, dispatcher(t, pool, sleeper(), handlers...)))
+			}
+			var worst time.Duration
+			total := 0
+			for range rounds(150) {
+				var mu sync.Mutex
+				committed := 0
+				var producers sync.WaitGroup
+				for range 6 {
+					producers.Go(func() {
+						n := burst(t, pool, []outbox.Topic[job]{a, b}[rand.IntN(2)])
+						mu.Lock()
+						defer mu.Unlock()
+						committed += n
+					})
+				}
+				producers.Wait()
+				begin := time.Now()
+				for range committed {
+					receive(t, got, "an event")
+				}
+				worst = max(worst, time.Since(begin))
+				require.Less(t, worst, promptly, "a wake-up was missed")
+				total += committed
+			}
+			for _, stop := range stops {
+				require.NoError(t, stop())
+			}
+			require.Empty(t, got)
+			require.Equal(t, total, count(t, pool, delivered+" AND attempts = 1"))
+			t.Logf("%d events, worst burst %s", total, worst)
+		})
+	}
+}
+
+// burst runs a transaction with some enqueues, and returns how many events it committed.
+func burst(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[job]) int {
+	ctx := context.Background()
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	jobs := numbered(1 + rand.IntN(4))
+	for _, j := range jobs {
+		_, err := topic.Enqueue(ctx, tx, j)
+		require.NoError(t, err)
+		if rand.IntN(3) == 0 { // others go to sleep, or wake up, meanwhile
+			_, err = tx.Exec(ctx, "SELECT pg_sleep($1)", rand.Float64()*0.005)
+			require.NoError(t, err)
+		}
+	}
+	if rand.IntN(3) == 0 {
+		require.NoError(t, tx.Rollback(ctx))
+		return 0
+	}
+	require.NoError(t, tx.Commit(ctx))
+	return len(jobs)
+}
+
+func TestRollbackRingsNobody(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	r := recipientOf(t, pool, sleeper(), topic)
+	ears := listen(t, pool)
+	for range 100 {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = topic.Enqueue(t.Context(), tx, numbered(1)[0])
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	require.Empty(t, ears.heard(t))
+	require.NoError(t, r.stop())
+	require.Empty(t, r.got)
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.events"))
+}

@@ -1,0 +1,285 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/migrate"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+func TestDuplicateKeyReturnsTheFirstEvent(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	m := message(tenantA, 1)
+	first := enqueueAll(t, pool, m)[0]
+	require.False(t, first.Duplicate)
+	inTx(t, pool, func(tx pgx.Tx) {
+		for range 2 {
+			again, err := outbox.Enqueue(t.Context(), tx, "", m)
+			require.NoError(t, err)
+			require.Equal(t, outbox.Receipt{ID: first.ID, Duplicate: true}, again)
+		}
+		own, err := outbox.Enqueue(t.Context(), tx, "", message(tenantA, 2))
+		require.NoError(t, err)
+		again, err := outbox.Enqueue(t.Context(), tx, "", message(tenantA, 2))
+		require.NoError(t, err)
+		require.Equal(t, outbox.Receipt{ID: own.ID, Duplicate: true}, again)
+		for _, change := range []func(*outbox.Message){
+			func(m *outbox.Message) { m.Topic = "pong" },
+			func(m *outbox.Message) { m.Namespace = "elsewhere" },
+			func(m *outbox.Message) { m.DedupeKey = "" },
+		} {
+			other := m
+			change(&other)
+			receipt, err := outbox.Enqueue(t.Context(), tx, "", other)
+			require.NoError(t, err)
+			require.False(t, receipt.Duplicate, "a key is of one topic")
+		}
+	})
+	require.Equal(t, 5, countWhere(t, pool, "true"))
+}
+
+// A duplicate is one however far the first event has come, for as long as it is kept.
+func TestDuplicateOfDeliveredAndDeadEvents(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	first := enqueueAll(t, pool, message(tenantA, 1), message(tenantA, 2))
+	claimed := claimN(t, s, 2)
+	_, err := s.Ack(t.Context(), claimed[0])
+	require.NoError(t, err)
+	_, err = s.Nack(t.Context(), outbox.Failure{Claimed: claimed[1], Err: outbox.Permanent(fmt.Errorf("no"))})
+	require.NoError(t, err)
+	again := enqueueAll(t, pool, message(tenantA, 1), message(tenantA, 2))
+	require.Equal(t, []outbox.Receipt{{ID: first[0].ID, Duplicate: true}, {ID: first[1].ID, Duplicate: true}}, again)
+}
+
+func TestConcurrentDuplicatesLeaveEveryTransactionUsable(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	for round, rivals := range []int{2, 2, 3, 5, 8, 13, 32} {
+		m := message(tenantA, round)
+		type result struct {
+			receipt   outbox.Receipt
+			committed bool
+		}
+		results := make([]result, rivals)
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range rivals {
+			wg.Go(func() {
+				<-start
+				tx, err := pool.Begin(t.Context())
+				if !check(t, err) {
+					return
+				}
+				defer func() { _ = tx.Rollback(t.Context()) }()
+				receipt, err := outbox.Enqueue(t.Context(), tx, "", m)
+				if !check(t, err) {
+					return
+				}
+				_, err = tx.Exec(t.Context(), "SELECT 1")
+				check(t, err)
+				if i == 0 || rand.IntN(2) == 0 {
+					check(t, tx.Commit(t.Context()))
+					results[i] = result{receipt, true}
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		id := value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE dedupe_key = $1", m.DedupeKey)
+		winners := 0
+		for _, r := range results {
+			if !r.committed {
+				continue
+			}
+			require.Equal(t, id, r.receipt.ID, "%d rivals", rivals)
+			if !r.receipt.Duplicate {
+				winners++
+			}
+		}
+		require.Equal(t, 1, winners, "%d rivals", rivals)
+	}
+}
+
+// check reports err from a goroutine, where require must not be used.
+func check(t testing.TB, err error) bool {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+	return err == nil
+}
+
+func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ways := map[string]func(tx pgx.Tx, m outbox.Message) (outbox.Receipt, error){
+		"enqueue": func(tx pgx.Tx, m outbox.Message) (outbox.Receipt, error) {
+			return outbox.Enqueue(t.Context(), tx, "", m)
+		},
+		"many": func(tx pgx.Tx, m outbox.Message) (outbox.Receipt, error) {
+			receipts, err := outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{m})
+			if err != nil {
+				return outbox.Receipt{}, err
+			}
+			return receipts[0], nil
+		},
+		"queue": func(tx pgx.Tx, m outbox.Message) (outbox.Receipt, error) {
+			var b pgx.Batch
+			queued, err := outbox.Queue(&b, "", m)
+			require.NoError(t, err)
+			sendErr := tx.SendBatch(t.Context(), &b).Close()
+			receipt, err := queued.Receipt()
+			require.Equal(t, sendErr == nil, err == nil)
+			return receipt, err
+		},
+	}
+	n := 0
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		for way, enqueue := range ways {
+			n++
+			m := message(tenantA, n)
+			tx := begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			value[int](t, tx, "SELECT count(*) FROM outbox.events") // takes the snapshot
+			rival := enqueueAll(t, pool, m)[0]
+			receipt, err := enqueue(tx, m)
+			if level == pgx.ReadCommitted {
+				require.NoError(t, err, way)
+				require.Equal(t, outbox.Receipt{ID: rival.ID, Duplicate: true}, receipt, way)
+			} else {
+				require.ErrorIs(t, err, outbox.ErrSerialization, "%s %s", level, way)
+			}
+			require.NoError(t, tx.Rollback(t.Context()))
+			// Without a rival each level is as good as another.
+			tx = begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			m.DedupeKey += "/free"
+			receipt, err = enqueue(tx, m)
+			require.NoError(t, err)
+			require.False(t, receipt.Duplicate)
+			require.NoError(t, tx.Commit(t.Context()))
+		}
+	}
+}
+
+func TestEnqueueManyReceiptsAreInOrder(t *testing.T) {
+	t.Parallel()
+	const n = 2500 // more than two statements
+	pool := pgtest.Database(t)
+	there := enqueueAll(t, pool, message(tenantA, 7), message(tenantA, 2101))
+	ms := make([]outbox.Message, 0, n)
+	for _, i := range rand.Perm(n) {
+		m := message(tenantA, i)
+		m.Payload = fmt.Appendf(nil, `{"n":%d}`, i)
+		m.Entity = outbox.Entity{Type: "n", ID: fmt.Sprint(i), Version: int64(i)}
+		if i%3 == 0 {
+			m.Headers = map[string]string{"n": fmt.Sprint(i)}
+		}
+		if i%5 == 0 {
+			m.NotBefore = time.Now().Add(longLease)
+		}
+		ms = append(ms, m)
+	}
+	ms = append(ms, ms[0], message(tenantA, 7)) // twice in one call, and once too often
+	receipts := enqueueAll(t, pool, ms...)
+	require.Len(t, receipts, len(ms))
+	seen := map[uuid.UUID]bool{}
+	for i, r := range receipts {
+		var key, headers string
+		var n int
+		require.NoError(t, pool.QueryRow(t.Context(), `SELECT dedupe_key, (payload->>'n')::int, coalesce(headers->>'n', '') FROM outbox.events WHERE id = $1`, r.ID).
+			Scan(&key, &n, &headers))
+		require.Equal(t, ms[i].DedupeKey, key)
+		require.Equal(t, ms[i].Headers["n"], headers)
+		duplicate := r.ID == there[0].ID || r.ID == there[1].ID
+		if i != 0 && i != len(ms)-2 {
+			require.Equal(t, duplicate, r.Duplicate, key)
+		}
+		seen[r.ID] = true
+	}
+	require.Equal(t, receipts[0].ID, receipts[len(ms)-2].ID)
+	require.True(t, receipts[0].Duplicate || receipts[len(ms)-2].Duplicate)
+	require.Len(t, seen, n)
+	require.Equal(t, n, countWhere(t, pool, "true"))
+}
+
+func TestEnqueueManyOfNothing(t *testing.T) {
+	t.Parallel()
+	receipts, err := outbox.EnqueueMany(t.Context(), nil, "", nil)
+	require.NoError(t, err)
+	require.Empty(t, receipts)
+}
+
+func TestEnqueueManyOverlappingDoesNotDeadlock(t *testing.T) {
+	t.Parallel()
+	const workers, rounds, keys = 4, 3, 2000
+	pool := pgtest.Database(t)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for round := range rounds {
+				var ms []outbox.Message
+				for _, n := range rand.Perm(keys)[:keys*3/4] {
+					ms = append(ms, message(tenantA, round*keys+n))
+				}
+				check(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					_, err := outbox.EnqueueMany(t.Context(), tx, "", ms)
+					return err
+				}))
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, countWhere(t, pool, "true"), value[int](t, pool, "SELECT count(DISTINCT dedupe_key) FROM outbox.events"))
+}
+
+// Statements of a thousand are cut by Go's order of keys. A database that sorts words as people do would
+// insert in another order within one, and two calls could wait for each other crosswise.
+func TestEnqueueManyInsertsInByteOrderWhateverTheCollation(t *testing.T) {
+	t.Parallel()
+	pool := collated(t)
+	var ms []outbox.Message
+	for _, key := range []string{"b", "A", "_", "ä", "a", "B", "Z", "z", "-a", "a-"} {
+		ms = append(ms, outbox.Message{Namespace: space, Topic: "ping", DedupeKey: key, Payload: []byte("1")})
+	}
+	enqueueAll(t, pool, ms...)
+	require.Equal(t, []string{"-a", "A", "B", "Z", "_", "a", "a-", "b", "z", "ä"},
+		value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM outbox.events"))
+}
+
+// collated returns a database whose default collation is English, where the server can do that.
+func collated(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.Pool(t, pgtest.Empty(t))
+	if value[int](t, pool, "SELECT current_setting('server_version_num')::int") >= 150000 {
+		name := pool.Config().ConnConfig.Database + "_english"
+		execute(t, pool, "CREATE DATABASE "+name+" TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en'")
+		admin := pool
+		t.Cleanup(func() {
+			_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)")
+			require.NoError(t, err)
+		})
+		cfg := pool.Config()
+		cfg.ConnConfig.Database = name
+		english, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		require.NoError(t, err)
+		t.Cleanup(english.Close)
+		require.True(t, value[bool](t, english, "SELECT 'a' < 'B'"))
+		pool = english
+	}
+	_, err := migrate.Up(t.Context(), pool, "outbox")
+	require.NoError(t, err)
+	return pool
+}

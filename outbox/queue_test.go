@@ -1,0 +1,142 @@
+package outbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+func TestQueueRidesInTheCallersBatch(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	old := enqueueAll(t, pool, message(tenantA, 1))[0]
+	execute(t, pool, "CREATE TABLE business (n int)")
+	tx := begin(t, pool, pgx.TxOptions{})
+	var b pgx.Batch
+	b.Queue("INSERT INTO business VALUES (1)")
+	fresh, err := outbox.Queue(&b, "", message(tenantA, 2))
+	require.NoError(t, err)
+	b.Queue("INSERT INTO business VALUES (2)")
+	taken, err := outbox.Queue(&b, "", message(tenantA, 1))
+	require.NoError(t, err)
+	twice, err := outbox.Queue(&b, "", message(tenantA, 2))
+	require.NoError(t, err)
+	require.Equal(t, 5, b.Len())
+	_, err = fresh.Receipt()
+	require.ErrorContains(t, err, "have not been read")
+	_, err = fresh.Resolve(t.Context(), tx)
+	require.ErrorContains(t, err, "have not been read")
+	require.NoError(t, tx.SendBatch(t.Context(), &b).Close())
+
+	first, err := fresh.Receipt()
+	require.NoError(t, err)
+	require.False(t, first.Duplicate)
+	receipt, err := taken.Receipt()
+	require.NoError(t, err)
+	require.Equal(t, outbox.Receipt{ID: old.ID, Duplicate: true}, receipt)
+	// The rival is of the same batch, so its row is visible to the statement.
+	receipt, err = twice.Receipt()
+	require.NoError(t, err)
+	require.Equal(t, outbox.Receipt{ID: first.ID, Duplicate: true}, receipt)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, 2, countWhere(t, pool, "true"))
+	require.Equal(t, 2, value[int](t, pool, "SELECT count(*) FROM business"))
+}
+
+func TestQueueDuplicateWhoseRivalCommitsMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	rivalTx := begin(t, pool, pgx.TxOptions{})
+	rival, err := outbox.Enqueue(t.Context(), rivalTx, "", message(tenantA, 1))
+	require.NoError(t, err)
+
+	tx := begin(t, pool, pgx.TxOptions{})
+	var b pgx.Batch
+	queued, err := outbox.Queue(&b, "", message(tenantA, 1))
+	require.NoError(t, err)
+	sent := make(chan error, 1)
+	go func() { sent <- tx.SendBatch(t.Context(), &b).Close() }()
+	awaitBlocked(t, pool, 1)
+	require.NoError(t, rivalTx.Commit(t.Context()))
+	require.NoError(t, <-sent)
+	receipt, err := queued.Receipt()
+	require.NoError(t, err)
+	require.True(t, receipt.Duplicate)
+	for range 2 {
+		receipt, err = queued.Resolve(t.Context(), tx)
+		require.NoError(t, err)
+		require.Equal(t, outbox.Receipt{ID: rival.ID, Duplicate: true}, receipt)
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+}
+
+// awaitBlocked waits until n sessions of the database wait for a lock.
+func awaitBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
+	}, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestEnqueueWaitsForAnOpenRival(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	for _, commits := range []bool{true, false} {
+		m := message(tenantA, map[bool]int{true: 1, false: 2}[commits])
+		rivalTx := begin(t, pool, pgx.TxOptions{})
+		rival, err := outbox.Enqueue(t.Context(), rivalTx, "", m)
+		require.NoError(t, err)
+		tx := begin(t, pool, pgx.TxOptions{})
+		got := make(chan outbox.Receipt, 1)
+		go func() {
+			receipt, err := outbox.Enqueue(t.Context(), tx, "", m)
+			check(t, err)
+			got <- receipt
+		}()
+		awaitBlocked(t, pool, 1)
+		if commits {
+			require.NoError(t, rivalTx.Commit(t.Context()))
+			require.Equal(t, outbox.Receipt{ID: rival.ID, Duplicate: true}, <-got)
+		} else {
+			require.NoError(t, rivalTx.Rollback(t.Context()))
+			receipt := <-got
+			require.False(t, receipt.Duplicate)
+			require.NotEqual(t, rival.ID, receipt.ID)
+		}
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, 1, countWhere(t, pool, "dedupe_key = $1", m.DedupeKey))
+	}
+}
+
+func TestQueueAfterAFailedStatement(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tx := begin(t, pool, pgx.TxOptions{})
+	var b pgx.Batch
+	b.Queue("SELECT 1/0")
+	queued, err := outbox.Queue(&b, "", message(tenantA, 1))
+	require.NoError(t, err)
+	require.Error(t, tx.SendBatch(t.Context(), &b).Close())
+	_, err = queued.Receipt()
+	require.Error(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Zero(t, countWhere(t, pool, "true"))
+}
+
+func TestQueueReportsItsOwnError(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Empty(t))
+	tx := begin(t, pool, pgx.TxOptions{})
+	var b pgx.Batch
+	queued, err := outbox.Queue(&b, "", message(tenantA, 1))
+	require.NoError(t, err)
+	require.Error(t, tx.SendBatch(t.Context(), &b).Close())
+	_, err = queued.Receipt()
+	require.Error(t, err)
+}
