@@ -171,8 +171,8 @@ func TestPanicsAreNacked(t *testing.T) {
 		text, at string
 	}{
 		"nil pointer": {handlerThatPanics, "handler panicked: runtime error: invalid memory address or nil pointer dereference\n", "outbox_test.handlerThatPanics"},
-		"custom": {func(context.Context, outbox.Delivery[job]) error { panic(customPanic{7}) }, "handler panicked: custom 7\n", "outbox_test.TestPanicsAreNacked"},
-		"nil":    {func(context.Context, outbox.Delivery[job]) error { panic(nil) }, "handler panicked: panic called with nil argument", "outbox_test.TestPanicsAreNacked"},
+		"custom":      {func(context.Context, outbox.Delivery[job]) error { panic(customPanic{7}) }, "handler panicked: custom 7\n", "outbox_test.TestPanicsAreNacked"},
+		"nil":         {func(context.Context, outbox.Delivery[job]) error { panic(nil) }, "handler panicked: panic called with nil argument", "outbox_test.TestPanicsAreNacked"},
 		"hostile text": {
 			func(context.Context, outbox.Delivery[job]) error { panic("\x00\xff" + strings.Repeat("x", 1<<20)) },
 			"handler panicked: ??xxx", "outbox_test.TestPanicsAreNacked",

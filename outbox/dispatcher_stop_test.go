@@ -221,4 +221,3 @@ func anotherPool(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	return pgtest.Pool(t, pgtest.URL(t, pool))
 }
-

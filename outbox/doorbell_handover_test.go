@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,24 +24,19 @@ func TestWatchIsHandedOverOnShutdown(t *testing.T) {
 	watching := holder(t, pool)
 	require.NotZero(t, watching)
 	require.NoError(t, first.stop())
-	receive(t, second.watch.Idle, "sleep, with the watch")
-	require.NotZero(t, holder(t, pool))
-	require.NotEqual(t, watching, holder(t, pool))
+	takenOver(t, pool, watching)
 	enqueueJobs(t, pool, b, numbered(1)...)
 	second.expect(t)
 	require.NoError(t, second.stop())
 }
 
-// engaged is a dispatcher whose handler runs until open is closed.
-func engaged(t testing.TB, r *recipient, topic outbox.Topic[job]) (handler outbox.TopicHandler, open chan struct{}) {
-	t.Helper()
-	open = make(chan struct{})
-	t.Cleanup(sync.OnceFunc(func() { close(open) }))
+// engaged returns a handler that tells r of its event and then runs until the test ends.
+func engaged(t testing.TB, r *recipient, topic outbox.Topic[job]) outbox.TopicHandler {
 	return onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
 		r.got <- d
-		<-open
+		<-t.Context().Done()
 		return nil
-	}), open
+	})
 }
 
 // TestWatchIsHandedOverByPoll: the holder wakes by its own poll and stays busy, so that the other, who was
@@ -53,9 +47,9 @@ func TestWatchIsHandedOverByPoll(t *testing.T) {
 	a, b := jobTopic("a"), jobTopic("b")
 	a.Silent = true
 	first := &recipient{got: make(chan outbox.Delivery[job], 10)}
-	handler, _ := engaged(t, first, a)
+	handler := engaged(t, first, a)
 	cfg := sleeper()
-	cfg.PollInterval = 100 * time.Millisecond
+	cfg.PollInterval, cfg.Concurrency, cfg.BatchSize = 100*time.Millisecond, 1, 1
 	first.d = dispatcher(t, pool, cfg, handler)
 	first.watch = outbox.Watch(first.d)
 	start(t, first.d)
@@ -64,8 +58,7 @@ func TestWatchIsHandedOverByPoll(t *testing.T) {
 	watching := holder(t, pool)
 	enqueueJobs(t, pool, a, numbered(1)...)
 	receive(t, first.got, "the silent event")
-	receive(t, second.watch.Idle, "sleep, with the watch")
-	require.NotEqual(t, watching, holder(t, pool))
+	takenOver(t, pool, watching)
 	enqueueJobs(t, pool, b, numbered(1)...)
 	second.expect(t)
 	require.NoError(t, second.stop())
@@ -78,21 +71,25 @@ func TestWatchIsHandedOverAfterBell(t *testing.T) {
 	pool := pgtest.Database(t)
 	a, b := jobTopic("a"), jobTopic("b")
 	first := &recipient{got: make(chan outbox.Delivery[job], 10)}
-	handler, _ := engaged(t, first, a)
+	handler := engaged(t, first, a)
 	slow, claims := gated(t, pool, "EventClaim")
-	first.d = dispatcher(t, slow, sleeper(), handler)
+	cfg := sleeper()
+	cfg.Concurrency, cfg.BatchSize = 1, 1
+	first.d = dispatcher(t, slow, cfg, handler)
 	first.watch = outbox.Watch(first.d)
 	start(t, first.d)
 	receive(t, first.watch.Idle, "sleep")
 	second := recipientOf(t, pool, sleeper(), b)
 	watching := holder(t, pool)
 
+	for len(second.watch.Idle) > 0 {
+		<-second.watch.Idle
+	}
 	claims.onPass(func() { receive(t, second.watch.Idle, "the other's sleep") })
 	enqueueJobs(t, pool, a, numbered(1)...)
 	receive(t, first.got, "the event")
 	claims.onPass(func() {})
-	receive(t, second.watch.Idle, "sleep, with the watch")
-	require.NotEqual(t, watching, holder(t, pool))
+	takenOver(t, pool, watching)
 	enqueueJobs(t, pool, b, numbered(1)...)
 	second.expect(t)
 	require.NoError(t, second.stop())
@@ -106,13 +103,10 @@ func TestListenBackendKilled(t *testing.T) {
 	topic := jobTopic("one")
 	r := recipientOf(t, pool, sleeper(), topic)
 	for range 10 {
-		watching := holder(t, pool)
-		require.NotZero(t, watching)
-		execute(t, pool, "SELECT pg_terminate_backend($1, 10000)", watching)
+		takenOver(t, pool, 0)
+		execute(t, pool, "SELECT pg_terminate_backend($1, 10000)", holder(t, pool))
 		enqueueJobs(t, pool, topic, numbered(1)...)
 		r.expect(t)
-		settles(t, pool, 1, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	}
 	require.NoError(t, r.stop())
 }
@@ -133,7 +127,7 @@ func TestWatchIsRegainedByPoll(t *testing.T) {
 	r := recipientOf(t, pool, cfg, topic)
 	require.EqualValues(t, dying.PgConn().PID(), holder(t, pool))
 	require.NoError(t, dying.Close(t.Context()))
-	require.Eventually(t, func() bool { return holder(t, pool) != 0 }, patience, 10*time.Millisecond)
+	takenOver(t, pool, int(dying.PgConn().PID()))
 	require.NoError(t, r.stop())
 	require.Zero(t, holder(t, pool))
 }

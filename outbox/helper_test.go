@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 const (
 	space     = "test" // the namespace of these tests
 	longLease = time.Hour
+	interval  = 5 * time.Millisecond // between two looks
 )
 
 // message returns a valid event; n makes its dedupe key.

@@ -63,7 +63,7 @@ func TestCheckJSONAtTheExactEdgesOfJSONB(t *testing.T) {
 		}
 	}
 	require.ErrorIs(t, checkJSON([]byte(strings.Repeat("[", maxJSONDepth+1)+strings.Repeat("]", maxJSONDepth+1))), ErrPayloadInvalid)
-	require.NoError(t, checkJSON([]byte(strings.Repeat("[],", 5000)[:0]+"["+strings.Repeat("[],", 5000)+"0]")), "brackets that are closed again are not depth")
+	require.NoError(t, checkJSON([]byte("["+strings.Repeat("[],", 5000)+"0]")), "brackets that are closed again are not depth")
 }
 
 // Without a bound on what numbers grow to, a payload of a few KiB could be stored and never be read again: a

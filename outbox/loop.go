@@ -249,6 +249,7 @@ func (l *loop) wait(poll *time.Timer) {
 		l.take(t)
 	case <-rang:
 		l.hungry = true
+		l.watched = false // ask again: it may be who watched that rang, because it stopped
 	case a := <-answers:
 		l.heed(a)
 	case <-poll.C:

@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -81,7 +80,7 @@ func awaitBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	}, 10*time.Second, 5*time.Millisecond)
+	}, patience, interval)
 }
 
 func TestEnqueueWaitsForAnOpenRival(t *testing.T) {

@@ -121,7 +121,3 @@ func TestDecodeIsBoundedOnHostileFiles(t *testing.T) {
 		require.Less(t, time.Since(start), 20*time.Second, name)
 	}
 }
-
-func padded(i int) string {
-	return string([]byte{'0' + byte(i/10000%10), '0' + byte(i/1000%10), '0' + byte(i/100%10), '0' + byte(i/10%10), '0' + byte(i%10), '0' + byte(i/100000%10)})
-}

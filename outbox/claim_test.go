@@ -1,0 +1,391 @@
+package outbox_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+func TestNewStoreAndClaimRefuseBadConfigs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	_, err := outbox.NewStore(nil, outbox.StoreConfig{Namespace: space})
+	require.ErrorContains(t, err, "no pool")
+	for _, cfg := range []outbox.StoreConfig{{}, {Namespace: "Mini"}, {Namespace: space, Schema: "a b"}, {Namespace: space, Schema: "table"}} {
+		_, err := outbox.NewStore(pool, cfg)
+		require.Error(t, err)
+	}
+	s := newStore(t, pool)
+	for _, cfg := range []outbox.ClaimConfig{
+		{BatchSize: -1}, {BatchSize: 10_001}, {LeaseDuration: -1}, {LeaseDuration: time.Millisecond}, {MaxAttempts: -1}, {MaxAttempts: 1 << 31},
+	} {
+		_, err := s.Claim(t.Context(), cfg)
+		require.Error(t, err)
+	}
+}
+
+func TestClaimSetsTheLease(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	worker := uuid.New()
+	s := storeOf(t, pool, worker)
+	enqueueN(t, pool, 1)
+	claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: time.Minute})
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	c := claimed[0]
+	require.Equal(t, "test/ping", c.Namespace+"/"+c.Topic)
+	require.Equal(t, []int{1, 5, 1}, []int{c.Attempt, c.MaxAttempts, c.Version})
+	require.EqualValues(t, 1, c.ClaimNo)
+	require.False(t, c.Suspect)
+	require.Equal(t, row{
+		Status: "processing", Attempts: 1, MaxAttempts: 5, ClaimNo: 1, LockedBy: uuid.NullUUID{UUID: worker, Valid: true}, Locked: true,
+	}, timeless(rowOf(t, pool, c.ID)))
+	require.Equal(t, 1, countWhere(t, pool, `locked_until BETWEEN statement_timestamp() + interval '50 s' AND statement_timestamp() + interval '60 s'
+		AND updated_at >= created_at`))
+	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{})
+	require.NoError(t, err)
+	require.NotNil(t, claimed)
+	require.Empty(t, claimed, "what is leased is nobody else's")
+}
+
+func timeless(r row) row {
+	r.DueIn = 0
+	return r
+}
+
+func TestClaimOldestDueFirstThenByID(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	enqueueN(t, pool, n)
+	// Few distinct times, ids in no relation to them, rows in no order on disk.
+	execute(t, pool, `UPDATE outbox.events SET id = gen_random_uuid(), next_attempt_at = statement_timestamp() - (random() * 20)::int * interval '1 min'`)
+	due := map[uuid.UUID]time.Time{}
+	rows, err := pool.Query(t.Context(), "SELECT id, next_attempt_at FROM outbox.events")
+	require.NoError(t, err)
+	var id uuid.UUID
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+		due[id] = at
+		return nil
+	})
+	require.NoError(t, err)
+	want := make([]uuid.UUID, 0, n)
+	for id := range due {
+		want = append(want, id)
+	}
+	slices.SortFunc(want, func(a, b uuid.UUID) int {
+		return cmp.Or(due[a].Compare(due[b]), slices.Compare(a[:], b[:]))
+	})
+	var got []uuid.UUID
+	for len(got) < n {
+		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 1 + rand.IntN(60)})
+		require.NoError(t, err)
+		require.NotEmpty(t, claimed)
+		got = append(got, idsOf(claimed)...)
+	}
+	require.Equal(t, want, got, "within a claim and from claim to claim")
+}
+
+func TestClaimLeavesWhatIsNotDue(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	later := message(tenantA, 1)
+	later.NotBefore = time.Now().Add(longLease)
+	enqueueAll(t, pool, later)
+	other := message(tenantA, 1)
+	other.Namespace = "elsewhere"
+	enqueueAll(t, pool, other)
+	s := newStore(t, pool)
+	claimN(t, s, 0)
+	makeDue(t, pool)
+	claimN(t, s, 1)
+}
+
+func TestClaimIsExactlyTheBatchForEverySize(t *testing.T) {
+	t.Parallel()
+	const n = 1200
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	enqueueN(t, pool, n)
+	for _, size := range []int{1, 2, 3, 5, 10, 50, 99, 100, 101, 250, 499, 500} {
+		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: size})
+		require.NoError(t, err)
+		require.Len(t, claimed, size)
+		require.Equal(t, size, countWhere(t, pool, "status = 'processing'"), "nothing is leased but not returned")
+		outcomes, err := s.Release(t.Context(), claimed...)
+		require.NoError(t, err)
+		require.Equal(t, all(size, outbox.Acked), outcomes)
+	}
+	require.Equal(t, n, countWhere(t, pool, "status = 'pending' AND attempts = 0"))
+	_, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: n + 1})
+	require.NoError(t, err)
+	require.Equal(t, n, countWhere(t, pool, "status = 'processing'"))
+}
+
+func TestClaimFilters(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tenants := []uuid.UUID{uuid.New(), uuid.New()}
+	topics := []string{"ping", "pong", "pang"}
+	var ms []outbox.Message
+	for i, topic := range topics {
+		for j, tenant := range tenants {
+			m := message(tenant, 10*i+j)
+			m.Topic = topic
+			inTx(t, pool, func(tx pgx.Tx) {
+				_, err := outbox.Enqueue(t.Context(), tx, "", m)
+				require.NoError(t, err)
+			})
+			ms = append(ms, m)
+		}
+	}
+	inTx(t, pool, func(tx pgx.Tx) {
+		_, err := outbox.Enqueue(t.Context(), tx, "", outbox.Message{Namespace: space, Topic: "ping", Payload: []byte("0")})
+		require.NoError(t, err)
+	})
+	s := newStore(t, pool)
+	for _, c := range []struct {
+		topics []string
+		tenant uuid.NullUUID
+		want   int
+	}{
+		{nil, uuid.NullUUID{}, len(ms) + 1},
+		{[]string{"ping"}, uuid.NullUUID{}, 3},
+		{[]string{"ping", "pang"}, uuid.NullUUID{}, 5},
+		{[]string{"nosuch"}, uuid.NullUUID{}, 0},
+		{nil, outbox.Tenant(tenants[0]), 3},
+		{[]string{"pong"}, outbox.Tenant(tenants[1]), 1},
+		{nil, outbox.Tenant(uuid.New()), 0},
+		{nil, outbox.Tenant(uuid.Nil), 0},
+	} {
+		for _, state := range []string{"fresh", "suspect"} {
+			cfg := outbox.ClaimConfig{Topics: c.topics, TenantID: c.tenant, BatchSize: 100, LeaseDuration: longLease}
+			claimed, err := s.Claim(t.Context(), cfg)
+			require.NoError(t, err)
+			if state == "fresh" {
+				require.Len(t, claimed, c.want, "%v", c)
+			} else {
+				require.Len(t, claimed, min(c.want, 5), "%v: suspects come few at a time", c)
+			}
+			for _, got := range claimed {
+				require.True(t, len(c.topics) == 0 || slices.Contains(c.topics, got.Topic))
+				require.True(t, !c.tenant.Valid || c.tenant == got.TenantID)
+			}
+			if state == "fresh" { // all are suspects the second time
+				execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
+					locked_until = statement_timestamp() - interval '1 s'`)
+			} else {
+				execute(t, pool, `UPDATE outbox.events SET status = 'pending', attempts = 0, locked_until = NULL`)
+			}
+		}
+	}
+}
+
+func TestClaimMaxAttemptsOverridesAndIsRecorded(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	id := enqueueN(t, pool, 1)[0].ID
+	claim := func(limit, want int) []outbox.Claimed {
+		t.Helper()
+		makeDue(t, pool)
+		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{MaxAttempts: limit})
+		require.NoError(t, err)
+		require.Len(t, claimed, want)
+		return claimed
+	}
+	nack := func(claimed []outbox.Claimed) {
+		t.Helper()
+		outcomes, err := s.Nack(t.Context(), outbox.Failure{Claimed: claimed[0], Err: fmt.Errorf("x")})
+		require.NoError(t, err)
+		require.Equal(t, all(1, outbox.Acked), outcomes)
+	}
+	claimed := claim(9, 1)
+	require.Equal(t, 9, claimed[0].MaxAttempts)
+	require.Equal(t, 9, rowOf(t, pool, id).MaxAttempts)
+	nack(claimed)
+	claim(1, 0) // it has been tried once already
+	require.Equal(t, 9, rowOf(t, pool, id).MaxAttempts)
+	nack(claim(3, 1))
+	claimed = claim(3, 1)
+	nack(claimed)
+	require.Equal(t, "dead", rowOf(t, pool, id).Status, "the limit that was recorded decides")
+	claim(9, 0)
+}
+
+func TestConcurrentClaimsNeverOverlap(t *testing.T) {
+	t.Parallel()
+	const workers, n = 16, 2000
+	pool := pgtest.Database(t)
+	enqueueN(t, pool, n)
+	var mu sync.Mutex
+	seen := map[uuid.UUID]int{}
+	var wg sync.WaitGroup
+	for range workers {
+		s := newStore(t, pool)
+		wg.Go(func() {
+			for {
+				claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 1 + rand.IntN(40), LeaseDuration: longLease})
+				if !check(t, err) {
+					return
+				}
+				mu.Lock()
+				for _, c := range claimed {
+					seen[c.ID]++
+				}
+				done := len(seen) == n
+				mu.Unlock()
+				if done || len(claimed) == 0 && countWhere(t, pool, "status = 'pending'") == 0 {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, seen, n)
+	require.Equal(t, n, countWhere(t, pool, "attempts = 1 AND claim_no = 1"))
+	for id, times := range seen {
+		require.Equal(t, 1, times, id)
+	}
+}
+
+// A claim does not wait for rows that somebody has locked, and takes the ones behind them.
+func TestClaimSkipsLockedRows(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	receipts := enqueueN(t, pool, 20)
+	s := newStore(t, pool)
+	tx := begin(t, pool, pgx.TxOptions{})
+	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", receipts[0].ID)
+	require.NoError(t, err)
+	claimed := claimN(t, s, 19)
+	require.NotContains(t, idsOf(claimed), receipts[0].ID)
+	expire(t, pool)
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events FOR UPDATE")
+	require.NoError(t, err)
+	claimN(t, s, 0) // suspects too
+	n, err := s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.NoError(t, tx.Commit(t.Context()))
+	claimN(t, s, 6) // one fresh, five suspects
+}
+
+func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	enqueueN(t, pool, 12)
+	old := claimN(t, s, 12)
+	expire(t, pool)
+	enqueueN(t, pool, 3)
+	claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 100, LeaseDuration: longLease})
+	require.NoError(t, err)
+	require.Len(t, claimed, 5+3)
+	for i, c := range claimed {
+		require.Equal(t, i < 5, c.Suspect, "the suspects are the oldest")
+		if i < 5 {
+			require.Equal(t, old[i].ID, c.ID)
+			require.EqualValues(t, 2, c.ClaimNo)
+			require.Equal(t, 2, c.Attempt)
+		}
+	}
+	require.Len(t, claimN(t, s, 5), 5)
+	require.Len(t, claimN(t, s, 2), 2)
+	claimN(t, s, 0)
+}
+
+// A batch that young events fill up does not let suspects of their age starve, nor takes younger ones first.
+func TestSuspectsTakeTheirTurnByAge(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	old := enqueueN(t, pool, 2)
+	claimN(t, s, 2)
+	young := enqueueN(t, pool, 10)
+	execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - interval '1 min'`) // one due time for all: ids decide
+	expire(t, pool)
+	claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
+	require.NoError(t, err)
+	require.Equal(t, []uuid.UUID{old[0].ID, old[1].ID, young[0].ID}, idsOf(claimed))
+	require.Equal(t, 9, countWhere(t, pool, "status = 'pending'"), "what gave way to a suspect stays as it was")
+	// A suspect behind a full batch waits for its turn.
+	execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
+	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
+	require.NoError(t, err)
+	require.Equal(t, []uuid.UUID{young[1].ID, young[2].ID, young[3].ID}, idsOf(claimed))
+}
+
+// An event whose handler kills the process takes no neighbour along: on its last attempt it is alone.
+func TestSuspectOnItsLastAttemptIsClaimedAlone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	poison := enqueueN(t, pool, 1)[0].ID
+	execute(t, pool, "UPDATE outbox.events SET max_attempts = 3")
+	good := enqueueN(t, pool, 9)
+	for attempt := 1; attempt <= 3; attempt++ {
+		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 100})
+		require.NoError(t, err)
+		require.Equal(t, poison, claimed[0].ID)
+		require.Equal(t, attempt, claimed[0].Attempt)
+		if attempt == 3 {
+			require.Len(t, claimed, 1)
+		} else {
+			require.Greater(t, len(claimed), 1)
+		}
+		expire(t, pool) // the process died of it
+	}
+	n, err := s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, "dead", rowOf(t, pool, poison).Status)
+	require.Equal(t, len(good), countWhere(t, pool, "status = 'processing' AND attempts BETWEEN 1 AND 2"))
+}
+
+func TestClaimIsReadCommittedWhateverTheDefault(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	name := pool.Config().ConnConfig.Database
+	execute(t, pool, "ALTER DATABASE "+name+" SET default_transaction_isolation = 'serializable'")
+	execute(t, pool, "ALTER DATABASE "+name+" SET synchronous_commit = off")
+	pool = pgtest.Pool(t, pgtest.URL(t, pool))
+	require.Equal(t, "serializable", value[string](t, pool, "SHOW transaction_isolation"))
+	const n = 300
+	tenant := uuid.New()
+	var ms []outbox.Message
+	for i := range n {
+		ms = append(ms, message(tenant, i))
+	}
+	enqueueAll(t, pool, ms...)
+	var wg sync.WaitGroup
+	for range 4 {
+		s := newStore(t, pool)
+		wg.Go(func() {
+			for {
+				claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 10, LeaseDuration: longLease})
+				if !check(t, err) || len(claimed) == 0 {
+					return
+				}
+				_, err = s.Ack(t.Context(), claimed...)
+				check(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, n, countWhere(t, pool, "status = 'delivered' AND attempts = 1"))
+}

@@ -1,0 +1,315 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// everyNth byte offset of a conversation is cut at.
+const everyNth = 8
+
+// scissors cut the connections of a pool after a number of bytes in one direction.
+type scissors struct {
+	mu      sync.Mutex
+	armed   bool
+	replies bool // cut what the server says, else what the client says
+	left    int
+	cut     bool
+}
+
+// arm cuts after n bytes from now on.
+func (s *scissors) arm(replies bool, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed, s.replies, s.left, s.cut = true, replies, n, false
+}
+
+// disarm reports whether the connection was cut since arm.
+func (s *scissors) disarm() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = false
+	return s.cut
+}
+
+// allow takes up to n bytes from what is left, and tells whether the cut comes behind them.
+func (s *scissors) allow(replies bool, n int) (allowed int, cut bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.armed || s.replies != replies {
+		return n, false
+	}
+	allowed = min(n, s.left)
+	s.left -= allowed
+	s.cut = s.cut || allowed < n
+	return allowed, allowed < n
+}
+
+var errCut = errors.New("connection cut")
+
+type cutConn struct {
+	net.Conn
+	scissors *scissors
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	n, cut := c.scissors.allow(true, n)
+	if cut {
+		_ = c.Close()
+		return n, errCut
+	}
+	return n, err
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	allowed, cut := c.scissors.allow(false, len(p))
+	n, err := c.Conn.Write(p[:allowed])
+	if cut {
+		_ = c.Close()
+		return n, errCut
+	}
+	return n, err
+}
+
+// cuttable returns a pool of one connection on the database of pool that s can cut.
+func cuttable(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *scissors) {
+	t.Helper()
+	s := &scissors{}
+	cfg := pool.Config()
+	cfg.MaxConns = 1
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &cutConn{Conn: conn, scissors: s}, nil
+	}
+	cut, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(cut.Close)
+	return cut, s
+}
+
+// cutEverywhere calls operate with the connection cut at every n-th byte of the request and of the reply,
+// until one goes through. prepare runs before each, without a cut, and warms up the connection.
+func cutEverywhere(t *testing.T, s *scissors, prepare func(), operate func() error, after func(err error)) {
+	t.Helper()
+	cuts := 0
+	for _, replies := range []bool{false, true} {
+		for k := 0; ; k += everyNth {
+			prepare()
+			s.arm(replies, k)
+			err := operate()
+			wasCut := s.disarm()
+			after(err)
+			if !wasCut {
+				require.NoError(t, err)
+				break
+			}
+			cuts++
+			require.Error(t, err, "cut at byte %d", k)
+		}
+	}
+	require.Greater(t, cuts, 10)
+}
+
+func TestCutConnectionAtEveryByteOfAnAck(t *testing.T) {
+	t.Parallel()
+	testCut(t, func(s *outbox.Store, c outbox.Claimed) ([]outbox.Outcome, error) { return s.Ack(t.Context(), c) }, "delivered")
+}
+
+func TestCutConnectionAtEveryByteOfANack(t *testing.T) {
+	t.Parallel()
+	testCut(t, func(s *outbox.Store, c outbox.Claimed) ([]outbox.Outcome, error) {
+		return s.Nack(t.Context(), outbox.Failure{Claimed: c, Err: outbox.Permanent(errHandler)})
+	}, "dead")
+}
+
+// testCut repeats a finalisation after its connection was cut: it answers acked if the server had not done
+// it, already if it had, and never lost.
+func testCut(t *testing.T, finalise func(*outbox.Store, outbox.Claimed) ([]outbox.Outcome, error), status string) {
+	t.Helper()
+	pool := pgtest.Database(t)
+	cut, scissors := cuttable(t, pool)
+	s := storeOf(t, cut, uuid.New())
+	var c outbox.Claimed
+	seen := map[outbox.Outcome]int{}
+	cutEverywhere(t, scissors, func() {
+		enqueueN(t, pool, 2)
+		claimed := claimN(t, s, 2)
+		_, err := finalise(s, claimed[0]) // prepares the statements on this connection
+		require.NoError(t, err)
+		c = claimed[1]
+	}, func() error {
+		_, err := finalise(s, c)
+		return err
+	}, func(error) {
+		before := rowOf(t, pool, c.ID)
+		outcomes, err := finalise(s, c)
+		require.NoError(t, err)
+		require.NotEqual(t, outbox.Lost, outcomes[0])
+		if before.Status == status {
+			require.Equal(t, outbox.Already, outcomes[0])
+		}
+		after := rowOf(t, pool, c.ID)
+		require.Equal(t, status, after.Status)
+		require.Equal(t, 1, after.Attempts)
+		seen[outcomes[0]]++
+	})
+	require.NotZero(t, seen[outbox.Acked], "some cuts come before the commit")
+	require.NotZero(t, seen[outbox.Already], "and some behind it")
+}
+
+func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	cut, scissors := cuttable(t, pool)
+	s, heir := newStore(t, cut), newStore(t, pool)
+	var id uuid.UUID
+	var claimed []outbox.Claimed
+	attempts := map[int]int{}
+	cutEverywhere(t, scissors, func() {
+		claimN(t, s, 0) // prepares the statement on this connection
+		id = enqueueN(t, pool, 1)[0].ID
+	}, func() (err error) {
+		claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
+		return err
+	}, func(err error) {
+		if err == nil {
+			require.Equal(t, []uuid.UUID{id}, idsOf(claimed))
+		} else {
+			require.Empty(t, claimed, "what may not be committed is not handed out")
+		}
+		// Whoever comes next gets it: at once, or when the lease has run out. The statement may be under way.
+		require.Eventually(t, func() bool {
+			expire(t, pool)
+			claimed, err := heir.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
+			require.NoError(t, err)
+			if len(claimed) == 0 {
+				return false
+			}
+			require.Equal(t, []uuid.UUID{id}, idsOf(claimed))
+			attempts[claimed[0].Attempt]++
+			_, err = heir.Ack(t.Context(), claimed...)
+			require.NoError(t, err)
+			return true
+		}, patience, interval)
+	})
+	require.NotZero(t, attempts[1], "some cuts come before the commit")
+	require.NotZero(t, attempts[2], "and some behind it")
+	require.Equal(t, len(attempts), 2)
+}
+
+func TestCutConnectionAtEveryByteOfAnEnqueueAndItsCommit(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	cut, scissors := cuttable(t, pool)
+	n := 0
+	enqueue := func() (receipt outbox.Receipt, err error) {
+		return receipt, pgx.BeginFunc(t.Context(), cut, func(tx pgx.Tx) error {
+			receipt, err = outbox.Enqueue(t.Context(), tx, "", message(tenantA, n))
+			return err
+		})
+	}
+	written := map[bool]int{}
+	cutEverywhere(t, scissors, func() {
+		n++
+		_, err := enqueue() // prepares the statement on this connection
+		require.NoError(t, err)
+		n++
+	}, func() error {
+		_, err := enqueue()
+		return err
+	}, func(error) {
+		key := message(tenantA, n).DedupeKey
+		there := countWhere(t, pool, "dedupe_key = $1", key)
+		receipt, err := enqueue()
+		require.NoError(t, err)
+		if there == 1 {
+			require.True(t, receipt.Duplicate, "the producer's retry learns that it had been written")
+		}
+		require.Equal(t, 1, countWhere(t, pool, "dedupe_key = $1", key))
+		written[receipt.Duplicate]++
+	})
+	require.NotZero(t, written[true])
+	require.NotZero(t, written[false])
+	claimN(t, newStore(t, pool), n)
+}
+
+func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	for _, kill := range []bool{false, true} {
+		enqueueN(t, pool, 3)
+		claimed := claimN(t, s, 3)
+		// The ack gets stuck behind a lock of the second row, so that it is known to be under way.
+		tx := begin(t, pool, pgx.TxOptions{})
+		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", claimed[1].ID)
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Ack(t.Context(), claimed...)
+			done <- err
+		}()
+		awaitBlocked(t, pool, 1)
+		if kill {
+			// MATERIALIZED, or the planner may ask the function first, for each backend of the server.
+			killed := value[int](t, pool, `WITH stuck AS MATERIALIZED (
+				SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
+				SELECT count(pg_terminate_backend(pid)) FROM stuck`)
+			require.Equal(t, 1, killed)
+			require.Error(t, <-done)
+			require.Equal(t, 3, countWhere(t, pool, "status = 'processing'"), "all or nothing")
+		}
+		require.NoError(t, tx.Rollback(t.Context()))
+		if !kill {
+			require.NoError(t, <-done)
+		}
+		outcomes, err := s.Ack(t.Context(), claimed...)
+		require.NoError(t, err)
+		require.Equal(t, all(3, map[bool]outbox.Outcome{true: outbox.Acked, false: outbox.Already}[kill]), outcomes)
+	}
+	require.Equal(t, 6, countWhere(t, pool, "status = 'delivered' AND attempts = 1"))
+}
+
+// A context that ends leaves nothing half done, and the repeat says what had happened.
+func TestAckWhoseContextEnds(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	enqueueN(t, pool, 2)
+	claimed := claimN(t, s, 2)
+	tx := begin(t, pool, pgx.TxOptions{})
+	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", claimed[0].ID)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Ack(ctx, claimed...)
+		done <- err
+	}()
+	awaitBlocked(t, pool, 1)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.NoError(t, tx.Rollback(t.Context()))
+	outcomes, err := s.Ack(t.Context(), claimed...)
+	require.NoError(t, err)
+	for _, o := range outcomes {
+		require.NotEqual(t, outbox.Lost, o)
+	}
+	require.Equal(t, 2, countWhere(t, pool, "status = 'delivered'"))
+}

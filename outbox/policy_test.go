@@ -1,0 +1,234 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+// storeWith returns a store that knows the policies of its topics, as a dispatcher's does.
+func storeWith(t testing.TB, pool *pgxpool.Pool, policies map[string]policy) *Store {
+	t.Helper()
+	s, err := NewStore(pool, StoreConfig{Namespace: "test"})
+	require.NoError(t, err)
+	s.policies = policies
+	return s
+}
+
+func put(t testing.TB, pool *pgxpool.Pool, topic string, n int) {
+	t.Helper()
+	ms := make([]Message, n)
+	for i := range ms {
+		ms[i] = Message{Namespace: "test", Topic: topic, Payload: []byte("1")}
+	}
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := EnqueueMany(t.Context(), tx, "", ms)
+		return err
+	}))
+}
+
+func statuses(t testing.TB, pool *pgxpool.Pool) map[string]int {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), "SELECT topic || ' ' || status, count(*) FROM outbox.events GROUP BY 1")
+	require.NoError(t, err)
+	counts := map[string]int{}
+	var name string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error {
+		counts[name] = n
+		return nil
+	})
+	require.NoError(t, err)
+	return counts
+}
+
+func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := storeWith(t, pool, map[string]policy{
+		"gone": {retention: Retention{Dead: time.Hour}.withDefaults()},
+		"kept": {retention: Retention{Delivered: time.Hour}.withDefaults()},
+	})
+	put(t, pool, "gone", 3)
+	put(t, pool, "kept", 2)
+	claimed, err := s.Claim(t.Context(), ClaimConfig{})
+	require.NoError(t, err)
+	require.Len(t, claimed, 5)
+	// One call with both, in any order, and the outcomes in the order of the call.
+	mixed := []Claimed{claimed[3], claimed[0], claimed[4], claimed[1]}
+	stale := claimed[2]
+	stale.ClaimNo++
+	outcomes, err := s.Ack(t.Context(), append(mixed, stale)...)
+	require.NoError(t, err)
+	require.Equal(t, []Outcome{Acked, Acked, Acked, Acked, Lost}, outcomes)
+	require.Equal(t, map[string]int{"gone processing": 1, "kept delivered": 2}, statuses(t, pool))
+	outcomes, err = s.Ack(t.Context(), mixed...)
+	require.NoError(t, err)
+	require.Equal(t, []Outcome{Already, Already, Already, Already}, outcomes)
+	foreign := storeWith(t, pool, s.policies)
+	outcomes, err = foreign.Ack(t.Context(), claimed[2])
+	require.NoError(t, err)
+	require.Equal(t, []Outcome{Lost}, outcomes)
+	require.Equal(t, map[string]int{"gone processing": 1, "kept delivered": 2}, statuses(t, pool))
+	// What was deleted is no success for a nack or a release.
+	outcomes, err = s.Nack(t.Context(), Failure{Claimed: claimed[0], Err: errors.New("late")})
+	require.NoError(t, err)
+	require.Equal(t, []Outcome{Lost}, outcomes)
+	outcomes, err = s.Release(t.Context(), claimed[0])
+	require.NoError(t, err)
+	require.Equal(t, []Outcome{Lost}, outcomes)
+}
+
+func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := storeWith(t, pool, map[string]policy{
+		"short": {retention: Retention{Delivered: time.Hour, Dead: 3 * time.Hour}.withDefaults()},
+		"long":  {retention: Retention{Delivered: 1000 * time.Hour}.withDefaults()},
+		"gone":  {retention: Retention{Dead: 5 * time.Hour}.withDefaults()},
+	})
+	for _, topic := range []string{"short", "long", "gone", "unknown"} {
+		for _, hours := range []int{0, 2, 4, 6, 700, 800} {
+			for _, status := range []string{"delivered", "dead"} {
+				_, err := pool.Exec(t.Context(), `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+					VALUES ('test', $1, '1', $2, statement_timestamp() - make_interval(hours => $3, mins => 1))`, topic, status, hours)
+				require.NoError(t, err)
+			}
+		}
+	}
+	n, err := s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{
+		"short delivered": 1, "short dead": 2, "long delivered": 6, "long dead": 5, "gone dead": 3,
+		"unknown delivered": 4, "unknown dead": 5,
+	}, statuses(t, pool), "what a topic that deletes on ack has delivered before it did so goes too")
+	require.Equal(t, 4*6*2-26, n)
+}
+
+func TestRetentionNeverThrowsDeadLettersAwayUnasked(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, Retention{}.withDefaults())
+	require.Equal(t, Retention{Delivered: time.Hour, Dead: 720 * time.Hour}, Retention{Delivered: time.Hour}.withDefaults())
+	require.Equal(t, Retention{Dead: time.Hour}, Retention{Dead: time.Hour}.withDefaults())
+	require.Equal(t, Retention{Dead: 720 * time.Hour}, Retention{Delivered: -1, Dead: -1}.withDefaults())
+}
+
+func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := storeWith(t, pool, map[string]policy{"slow": {retry: Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: Retention{}.withDefaults()}})
+	put(t, pool, "slow", 1)
+	for attempt, want := range []float64{1, 2, 4, 8} {
+		_, err := pool.Exec(t.Context(), "UPDATE outbox.events SET next_attempt_at = statement_timestamp()")
+		require.NoError(t, err)
+		claimed, err := s.Claim(t.Context(), ClaimConfig{})
+		require.NoError(t, err)
+		require.Equal(t, attempt+1, claimed[0].Attempt)
+		_, err = s.Nack(t.Context(), Failure{Claimed: claimed[0], Err: errors.New("x")})
+		require.NoError(t, err)
+		var hours float64
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT (extract(epoch FROM next_attempt_at - statement_timestamp()) / 3600)::float8 FROM outbox.events").Scan(&hours))
+		require.Greater(t, hours, want/2-0.01)
+		require.LessOrEqual(t, hours, want)
+	}
+}
+
+func TestBackoffStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	for attempt, want := range map[int]time.Duration{-1: 1, 0: 1, 1: 1, 2: 2, 3: 4, 9: 256, 10: 300, 34: 300, 63: 300, 64: 300, 65: 300, math.MaxInt32: 300} {
+		for range 1000 {
+			d := backoff(time.Second, 300*time.Second, attempt)
+			require.GreaterOrEqual(t, d, want*time.Second/2, attempt)
+			require.LessOrEqual(t, d, want*time.Second, attempt)
+		}
+	}
+	// Jitter uses the whole upper half.
+	least, most := time.Duration(math.MaxInt64), time.Duration(0)
+	for range 10_000 {
+		d := backoff(time.Second, time.Minute, 1)
+		least, most = min(least, d), max(most, d)
+	}
+	require.Less(t, least, 510*time.Millisecond)
+	require.Greater(t, most, 990*time.Millisecond)
+	rapid.Check(t, func(t *rapid.T) {
+		base := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "base"))
+		limit := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "limit"))
+		for range 1000 {
+			attempt := rapid.IntRange(1, math.MaxInt32).Draw(t, "attempt")
+			if rapid.Bool().Draw(t, "small") {
+				attempt = attempt%70 + 1
+			}
+			want := boundsOf(base, limit, attempt)
+			d := backoff(base, limit, attempt)
+			if d < want.low || d > want.high {
+				t.Fatalf("backoff(%d, %d, %d) = %d, not in [%d, %d]", base, limit, attempt, d, want.low, want.high)
+			}
+		}
+	})
+}
+
+// bounds are worked out by doubling step by step, without shifts.
+type bounds struct{ low, high time.Duration }
+
+func boundsOf(base, limit time.Duration, attempt int) bounds {
+	high := min(base, limit)
+	for range min(attempt-1, 64) {
+		if high > limit-high {
+			high = limit
+			break
+		}
+		high *= 2
+	}
+	return bounds{high / 2, high}
+}
+
+func TestMarkedErrors(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	require.NoError(t, Permanent(nil))
+	require.NoError(t, RetryAfter(time.Second, nil))
+	require.ErrorIs(t, Permanent(cause), cause)
+	require.ErrorIs(t, RetryAfter(time.Second, cause), cause)
+	require.EqualError(t, Permanent(RetryAfter(1, cause)), "cause")
+	require.True(t, isPermanent(fmt.Errorf("x: %w", Permanent(cause))))
+	require.False(t, isPermanent(cause))
+	require.False(t, isPermanent(nil))
+	require.Equal(t, time.Minute, retryDelay(errors.Join(cause, RetryAfter(time.Minute, cause)), Retry{}.withDefaults(), 1))
+	require.Zero(t, retryDelay(RetryAfter(-time.Minute, cause), Retry{}.withDefaults(), 1))
+}
+
+func FuzzErrorText(f *testing.F) {
+	for _, seed := range []string{"", "x", "\x00", "\xff", "a\xc3", "€"} {
+		f.Add(seed, 1)
+		f.Add(seed, 700)
+	}
+	pool := pgtest.Database(f)
+	f.Fuzz(func(t *testing.T, text string, times int) {
+		if times < 0 || times > 4096 || len(text)*times > 1<<20 {
+			return
+		}
+		var long []byte
+		for range times {
+			long = append(long, text...)
+		}
+		kept := errorText(errors.New(string(long)))
+		require.LessOrEqual(t, len(kept), maxErrorBytes)
+		require.True(t, isText(kept))
+		if isText(string(long)) {
+			require.Equal(t, string(long[:len(kept)]), kept)
+			require.Less(t, min(len(long), maxErrorBytes)-len(kept), 4)
+		}
+		var back string
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT $1::text", kept).Scan(&back))
+		require.Equal(t, kept, back)
+	})
+}

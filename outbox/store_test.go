@@ -1,0 +1,440 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+var errHandler = errors.New("handler failed")
+
+// finalisers are the ways to end or renew a claim, by name.
+func finalisers(t testing.TB) map[string]func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
+	must := func(outcomes []outbox.Outcome, err error) []outbox.Outcome {
+		t.Helper()
+		require.NoError(t, err)
+		return outcomes
+	}
+	return map[string]func(*outbox.Store, ...outbox.Claimed) []outbox.Outcome{
+		"ack": func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
+			return must(s.Ack(t.Context(), claimed...))
+		},
+		"nack": func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
+			return must(s.Nack(t.Context(), failures(errHandler, claimed...)...))
+		},
+		"release": func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
+			return must(s.Release(t.Context(), claimed...))
+		},
+		"extend": func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
+			return must(s.Extend(t.Context(), longLease, claimed...))
+		},
+	}
+}
+
+func failures(err error, claimed ...outbox.Claimed) []outbox.Failure {
+	fs := make([]outbox.Failure, len(claimed))
+	for i, c := range claimed {
+		fs[i] = outbox.Failure{Claimed: c, Err: err}
+	}
+	return fs
+}
+
+func TestFinalisersDoWhatTheySay(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			worker := uuid.New()
+			s := storeOf(t, pool, worker)
+			enqueueN(t, pool, 3)
+			claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3, LeaseDuration: time.Minute})
+			require.NoError(t, err)
+			other := claimed[2]
+			before := rowOf(t, pool, other.ID)
+			require.Equal(t, all(2, outbox.Acked), finalise(s, claimed[1], claimed[0]))
+			text := errHandler.Error()
+			want := map[string]row{
+				"ack":     {Status: "delivered", Attempts: 1, Final: true},
+				"nack":    {Status: "pending", Attempts: 1, LastError: &text},
+				"release": {Status: "pending", Attempts: 0},
+				"extend":  {Status: "processing", Attempts: 1, Locked: true},
+			}[name]
+			want.ClaimNo, want.MaxAttempts, want.LockedBy = 1, 5, uuid.NullUUID{UUID: worker, Valid: true}
+			got := rowOf(t, pool, claimed[0].ID)
+			require.Equal(t, want, timeless(got))
+			if name == "nack" {
+				require.InDelta(t, 0.75, got.DueIn, 0.3, "the default back-off of a first failure is 0.5 to 1 s")
+			} else {
+				require.LessOrEqual(t, got.DueIn, 0.0)
+			}
+			if name == "extend" {
+				require.Equal(t, 2, countWhere(t, pool, "locked_until > statement_timestamp() + interval '59 min'"))
+			}
+			require.Equal(t, timeless(before), timeless(rowOf(t, pool, other.ID)), "the third was not asked for")
+			require.Equal(t, 2, countWhere(t, pool, "updated_at > created_at AND id <> $1", other.ID))
+		})
+	}
+}
+
+// A repeat after an answer that was lost.
+func TestFinalisersAreIdempotent(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			s := newStore(t, pool)
+			enqueueN(t, pool, 3)
+			claimed := claimN(t, s, 3)
+			require.Equal(t, all(2, outbox.Acked), finalise(s, claimed[:2]...))
+			if name == "extend" {
+				require.Equal(t, all(2, outbox.Acked), finalise(s, claimed[:2]...), "renewed again")
+				return
+			}
+			before := fingerprint(t, pool)
+			require.Equal(t, all(2, outbox.Already), finalise(s, claimed[:2]...))
+			require.Equal(t, before, fingerprint(t, pool))
+			require.Equal(t, []outbox.Outcome{outbox.Already, outbox.Acked, outbox.Already}, finalise(s, claimed[1], claimed[2], claimed[0]))
+			for other, finalise := range finalisers(t) {
+				if other != name && (name != "release" || other != "nack") && (name != "nack" || other != "release") {
+					require.Equal(t, all(3, outbox.Lost), finalise(s, claimed...), "%s after %s", other, name)
+				}
+			}
+		})
+	}
+}
+
+func TestForeignClaimChangesNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	worker := uuid.New()
+	s, stranger := storeOf(t, pool, worker), newStore(t, pool)
+	enqueueN(t, pool, 5)
+	claimed := claimN(t, s, 4)
+	before := fingerprint(t, pool)
+	invented := claimed[0]
+	invented.ID = uuid.New()
+	pending := claimed[0]
+	pending.ID, pending.ClaimNo = value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE status = 'pending'"), 0
+	older, newer := claimed[1], claimed[2]
+	older.ClaimNo--
+	newer.ClaimNo++
+	for name, finalise := range finalisers(t) {
+		require.Equal(t, all(4, outbox.Lost), finalise(stranger, claimed...), "%s of another worker", name)
+		require.Equal(t, all(4, outbox.Lost), finalise(s, invented, pending, older, newer), "%s of no claim", name)
+		require.Equal(t, before, fingerprint(t, pool), name)
+	}
+	require.Equal(t, all(4, outbox.Acked), finalisers(t)["ack"](s, claimed...))
+}
+
+// ABA: the worker lost the event and claimed it again, or a second process runs with its id.
+func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			worker := uuid.New()
+			first, second := storeOf(t, pool, worker), storeOf(t, pool, worker)
+			enqueueN(t, pool, 1)
+			old := claimN(t, first, 1)
+			expire(t, pool)
+			current := claimN(t, second, 1)
+			before := fingerprint(t, pool)
+			require.Equal(t, all(1, outbox.Lost), finalise(first, old...))
+			require.Equal(t, before, fingerprint(t, pool))
+			// Both in one batch: each gets its own verdict.
+			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Acked, outbox.Lost}, finalise(second, old[0], current[0], old[0]))
+		})
+	}
+}
+
+// A stopped process wakes up after another has taken over, and after the other is done.
+func TestZombieIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			zombie, heir := newStore(t, pool), newStore(t, pool)
+			enqueueN(t, pool, 2)
+			old := claimN(t, zombie, 2)
+			expire(t, pool)
+			current := claimN(t, heir, 2)
+			require.Equal(t, all(2, outbox.Lost), finalise(zombie, old...))
+			outcomes, err := heir.Ack(t.Context(), current...)
+			require.NoError(t, err)
+			require.Equal(t, all(2, outbox.Acked), outcomes)
+			before := fingerprint(t, pool)
+			require.Equal(t, all(2, outbox.Lost), finalise(zombie, old...))
+			require.Equal(t, before, fingerprint(t, pool))
+		})
+	}
+}
+
+// Late, but nobody has taken over: the work counts.
+func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		pool := pgtest.Database(t)
+		s := newStore(t, pool)
+		enqueueN(t, pool, 1)
+		claimed := claimN(t, s, 1)
+		expire(t, pool)
+		require.Equal(t, all(1, outbox.Acked), finalise(s, claimed...), name)
+		if name == "extend" {
+			claimN(t, newStore(t, pool), 0)
+		}
+	}
+}
+
+func TestDeadEventStaysDead(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	enqueueN(t, pool, 1)
+	claimed := claimN(t, s, 1)
+	execute(t, pool, "UPDATE outbox.events SET attempts = max_attempts")
+	expire(t, pool)
+	n, err := s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	before := fingerprint(t, pool)
+	for name, finalise := range finalisers(t) {
+		want := outbox.Lost
+		if name == "nack" {
+			want = outbox.Already
+		}
+		require.Equal(t, all(1, want), finalise(s, claimed...), "late %s", name)
+		require.Equal(t, before, fingerprint(t, pool))
+	}
+}
+
+func TestNothingToFinalise(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	for name, finalise := range finalisers(t) {
+		require.Empty(t, finalise(s), name)
+	}
+	_, err := s.Extend(t.Context(), 0, outbox.Claimed{})
+	require.ErrorContains(t, err, "lease")
+	_, err = s.Extend(t.Context(), -longLease, outbox.Claimed{})
+	require.ErrorContains(t, err, "lease")
+	require.Equal(t, "acked already lost Outcome(0)", fmt.Sprint(outbox.Acked, outbox.Already, outbox.Lost, outbox.Outcome(0)))
+}
+
+func TestSameEventTwiceInOneCall(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		pool := pgtest.Database(t)
+		s := newStore(t, pool)
+		enqueueN(t, pool, 1)
+		c := claimN(t, s, 1)[0]
+		for _, o := range finalise(s, c, c) {
+			require.Contains(t, []outbox.Outcome{outbox.Acked, outbox.Already}, o, name)
+		}
+		require.LessOrEqual(t, countWhere(t, pool, "attempts = 0"), map[string]int{"release": 1}[name])
+	}
+}
+
+func TestNackDecidesInTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	enqueueN(t, pool, 7)
+	claimed := claimN(t, s, 7)
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE id = $1", claimed[0].ID) // unknown to the worker
+	execute(t, pool, "UPDATE outbox.events SET max_attempts = 1 WHERE id = $1", claimed[1].ID)
+	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+	fs := failures(errHandler, claimed...)
+	fs[2].Err = fmt.Errorf("wrapped: %w", outbox.Permanent(errHandler))
+	fs[3].Err = fmt.Errorf("wrapped: %w", outbox.RetryAfter(time.Hour, errHandler))
+	fs[4].RetryAt = in(2 * time.Hour)
+	fs[5].Err, fs[5].RetryAt = outbox.RetryAfter(time.Hour, errHandler), in(-time.Hour)
+	fs[6].Err = nil
+	outcomes, err := s.Nack(t.Context(), fs...)
+	require.NoError(t, err)
+	require.Equal(t, all(7, outbox.Acked), outcomes)
+	for i, want := range []struct {
+		status string
+		dueIn  float64
+	}{{"dead", 0}, {"dead", 0}, {"dead", 0}, {"pending", 3600}, {"pending", 7200}, {"pending", -3600}, {"pending", 0.75}} {
+		r := rowOf(t, pool, claimed[i].ID)
+		require.Equal(t, want.status, r.Status, i)
+		require.Equal(t, want.status == "dead", r.Final, i)
+		require.False(t, r.Locked)
+		if want.status == "pending" {
+			require.InDelta(t, want.dueIn, r.DueIn, 20, i)
+		}
+		require.NotEmpty(t, *r.LastError)
+	}
+	claimN(t, s, 1)
+}
+
+// A nack must succeed whatever it says, or the event comes round by its lease for ever.
+func TestNackSucceedsWithAnyErrorAndTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	bad := map[string]error{
+		"NUL":              errors.New("a\x00b\x00"),
+		"bad UTF-8":        errors.New("\xff\xfea\xc3"),
+		"surrogates":       errors.New("\xed\xa0\x80\xed\xb0\x80"),
+		"10 MB":            errors.New(strings.Repeat("x", 10<<20)),
+		"10 MB of garbage": errors.New(strings.Repeat("\xf0\x9f", 5<<20)),
+		"10 MB of NUL":     errors.New(strings.Repeat("\x00", 10<<20)),
+		"cut in a rune":    errors.New("x" + strings.Repeat("€", 4096)),
+		"empty":            errors.New(""),
+		"none":             nil,
+		"nil pointer":      (*brokenError)(nil),
+		"panics":           &brokenError{},
+		"joined":           errors.Join(errHandler, (*brokenError)(nil)),
+	}
+	times := map[string]time.Time{
+		"far":      time.Unix(1<<55, 0),
+		"past":     time.Unix(-1<<55, 0),
+		"year 300": time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC),
+		"max":      time.Unix(math.MaxInt64-62135596801, 999999999),
+	}
+	delays := map[string]time.Duration{"longest": math.MaxInt64, "negative": math.MinInt64}
+	enqueueN(t, pool, len(bad)+len(times)+len(delays))
+	claimed := claimN(t, s, len(bad)+len(times)+len(delays))
+	i := 0
+	nack := func(name string, f outbox.Failure) row {
+		t.Helper()
+		f.Claimed = claimed[i]
+		i++
+		outcomes, err := s.Nack(t.Context(), f)
+		require.NoError(t, err, name)
+		require.Equal(t, all(1, outbox.Acked), outcomes, name)
+		return rowOf(t, pool, f.ID)
+	}
+	for name, err := range bad {
+		r := nack(name, outbox.Failure{Err: err})
+		require.LessOrEqual(t, len(*r.LastError), 2048, name)
+		require.NotContains(t, *r.LastError, "\x00")
+	}
+	for name, at := range times {
+		nack(name, outbox.Failure{Err: errHandler, RetryAt: at})
+	}
+	for name, d := range delays {
+		nack(name, outbox.Failure{Err: outbox.RetryAfter(d, errHandler)})
+	}
+	require.Equal(t, len(claimed), countWhere(t, pool, "status = 'pending'"))
+}
+
+type brokenError struct{ text *string }
+
+func (e *brokenError) Error() string { return *e.text }
+
+func TestSweepBuriesWhatDiedOnItsLastAttempt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	worker := uuid.New()
+	s := storeOf(t, pool, worker)
+	enqueueN(t, pool, 6)
+	claimed := claimN(t, s, 5)
+	last, held, tried, lowered := claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE id = ANY ($1)", []uuid.UUID{last, held})
+	execute(t, pool, "UPDATE outbox.events SET last_error = repeat('€', 2000 / 3) WHERE id = $1", last)
+	_, err := s.Nack(t.Context(), failures(errHandler, claimed[3])...)
+	require.NoError(t, err)
+	execute(t, pool, "UPDATE outbox.events SET attempts = 3, max_attempts = 2, next_attempt_at = statement_timestamp() WHERE id = $1", lowered)
+	other := message(tenantA, 1)
+	other.Namespace = "elsewhere"
+	enqueueAll(t, pool, other)
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE namespace = 'elsewhere'")
+	expire(t, pool, last, tried)
+
+	n, err := s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	r := rowOf(t, pool, last)
+	require.Equal(t, "dead", r.Status)
+	require.True(t, r.Final)
+	require.False(t, r.Locked)
+	require.Contains(t, *r.LastError, "lease ran out on attempt 5, worker "+worker.String())
+	require.Contains(t, *r.LastError, "before: €")
+	require.LessOrEqual(t, len(*r.LastError), 2048)
+	require.Equal(t, "dead", rowOf(t, pool, lowered).Status)
+	require.Equal(t, errHandler.Error(), *rowOf(t, pool, lowered).LastError)
+	require.Equal(t, "processing", rowOf(t, pool, held).Status, "its lease has not run out")
+	require.Equal(t, "processing", rowOf(t, pool, tried).Status, "it has attempts left")
+	require.Equal(t, 1, countWhere(t, pool, "namespace = 'elsewhere' AND status = 'pending'"))
+	n, err = s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestSweepTakesMoreThanOneChunk(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	enqueueN(t, pool, 1203)
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5")
+	n, err := newStore(t, pool).SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1203, n)
+	require.Equal(t, 1203, countWhere(t, pool, "status = 'dead' AND last_error LIKE '%lowered%'"))
+}
+
+func TestPruneWithDefaultRetention(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	final := func(status string, age string, n int) {
+		execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+			SELECT 'test', 't' || i % 3, '1', $1, statement_timestamp() - $2::interval FROM generate_series(1, $3) AS i`, status, age, n)
+	}
+	final("delivered", "167 h", 3)
+	final("delivered", "169 h", 2500)
+	final("dead", "169 h", 3)
+	final("dead", "719 h", 3)
+	final("dead", "721 h", 3)
+	enqueueN(t, pool, 2)
+	execute(t, pool, "UPDATE outbox.events SET created_at = '2000-01-01', next_attempt_at = '2000-01-01' WHERE status = 'pending'")
+	claimN(t, s, 1)
+	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) VALUES ('elsewhere', 't0', '1', 'dead', '2000-01-01')`)
+	n, err := s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2503, n)
+	require.Equal(t, 3, countWhere(t, pool, "status = 'delivered'"))
+	require.Equal(t, 6, countWhere(t, pool, "status = 'dead' AND namespace = 'test'"))
+	require.Equal(t, 2, countWhere(t, pool, "finalized_at IS NULL"), "what is not final is never pruned, however old")
+	require.Equal(t, 1, countWhere(t, pool, "namespace = 'elsewhere'"))
+	n, err = s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestPruneAndSweepWaitForNobody(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := newStore(t, pool)
+	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
+	lockOne(t, pool)
+	n, err := s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
+}
+
+// lockOne locks one row until the test is over.
+func lockOne(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "BEGIN; SELECT FROM outbox.events LIMIT 1 FOR UPDATE")
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+}

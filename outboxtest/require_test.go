@@ -1,0 +1,150 @@
+package outboxtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxtest"
+)
+
+type note struct {
+	ID     string `json:"id"`
+	Secret string `json:"secret"`
+}
+
+var noteTopic = outbox.Topic[note]{Namespace: "notes", Name: "written", Version: 1, Keys: func(n note) outbox.Keys {
+	return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", n.ID))}
+}}
+
+type noteHandlers interface {
+	HandleWritten(ctx context.Context, d outbox.Delivery[note]) error
+}
+
+type noteFunc func(context.Context, outbox.Delivery[note]) error
+
+func (f noteFunc) HandleWritten(ctx context.Context, d outbox.Delivery[note]) error { return f(ctx, d) }
+
+// fakeT is a test that may fail without failing this one.
+type fakeT struct {
+	testing.TB
+	message string
+}
+
+func (f *fakeT) Fatalf(format string, args ...any) {
+	f.message = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func (f *fakeT) Fatal(args ...any) { f.Fatalf("%s", fmt.Sprint(args...)) }
+
+// failure runs a check in a goroutine of its own, as a test is, and returns what it failed with.
+func failure(t *testing.T, check func(testing.TB)) string {
+	t.Helper()
+	fake := &fakeT{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		check(fake)
+	}()
+	<-done
+	return fake.message
+}
+
+func is(id string) func(note) bool { return func(n note) bool { return n.ID == id } }
+
+func TestRequireEnqueued(t *testing.T) {
+	t.Parallel()
+	pool := outboxtest.Postgres(t)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	outboxtest.RequireNotEnqueued(t, tx, noteTopic, nil)
+	require.Equal(t, "no event of notes/written matches; there are none",
+		failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, tx, noteTopic, nil) }))
+
+	receipt, err := noteTopic.Enqueue(t.Context(), tx, note{ID: "a", Secret: "hush"})
+	require.NoError(t, err)
+	require.Equal(t, note{ID: "a", Secret: "hush"}, outboxtest.RequireEnqueued(t, tx, noteTopic, is("a")))
+	require.Equal(t, "a", outboxtest.RequireEnqueued(t, tx, noteTopic, nil).ID)
+	outboxtest.RequireNotEnqueued(t, tx, noteTopic, is("b"))
+	outboxtest.RequireNotEnqueued(t, pool, noteTopic, nil) // not committed
+
+	list := "1:\n\t" + receipt.ID.String() + ` pending key "a"`
+	require.Equal(t, "no event of notes/written matches; there are "+list,
+		failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, tx, noteTopic, is("b")) }))
+	require.Equal(t, "an event of notes/written matches; the last of these: "+list,
+		failure(t, func(t testing.TB) { outboxtest.RequireNotEnqueued(t, tx, noteTopic, is("a")) }))
+
+	elsewhere := noteTopic
+	elsewhere.Schema = "nowhere"
+	require.Contains(t, failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, pool, elsewhere, nil) }),
+		"read events of notes/written: ")
+}
+
+func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
+	t.Parallel()
+	pool := outboxtest.Postgres(t)
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := noteTopic.EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "hopeless"}})
+		return err
+	}))
+	var order []string // unguarded: the race detector would see another goroutine
+	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{},
+		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(_ context.Context, d outbox.Delivery[note]) error {
+			order = append(order, d.Payload.ID)
+			switch d.Payload.ID {
+			case "bad":
+				return outbox.RetryAfter(1<<40, errors.New("later"))
+			case "hopeless":
+				return outbox.Permanent(errors.New("never"))
+			}
+			return nil
+		})), noteHandlers.HandleWritten))
+	require.NoError(t, err)
+	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1, Dead: 1}, outboxtest.Drain(t, d))
+	require.Equal(t, []string{"good", "bad", "hopeless"}, order)
+	require.Equal(t, outbox.DrainReport{}, outboxtest.Drain(t, d))
+
+	// A handler that fails the test ends it there, as anywhere else in a test.
+	failing, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{WorkerID: uuid.New()},
+		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {
+			runtime.Goexit() // what FailNow does
+			return nil
+		})), noteHandlers.HandleWritten))
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := noteTopic.Enqueue(t.Context(), tx, note{ID: "last"})
+		return err
+	}))
+	returned := false
+	require.Empty(t, failure(t, func(t testing.TB) {
+		outboxtest.Drain(t, failing)
+		returned = true
+	}))
+	require.False(t, returned)
+
+	pool.Close()
+	require.Contains(t, failure(t, func(t testing.TB) { outboxtest.Drain(t, d) }), "drain: ")
+}
+
+// A test of code that enqueues looks for the event with the transaction of the code, then has it delivered.
+func Example() {
+	var t testing.TB // the *testing.T of a test
+	test := func() {
+		pool := outboxtest.Postgres(t)
+		tx, _ := pool.Begin(t.Context())
+		_, _ = noteTopic.Enqueue(t.Context(), tx, note{ID: "a"}) // in real life: the code under test
+		outboxtest.RequireEnqueued(t, tx, noteTopic, func(n note) bool { return n.ID == "a" })
+		_ = tx.Commit(t.Context())
+	}
+	_ = test
+	// Output:
+}
