@@ -193,6 +193,7 @@ func TestStoppedPastItsLease(t *testing.T) {
 		}
 		require.Equal(t, before, stands(t, pool, id))
 	}
+	require.NoError(t, c.input.Close())
 	c.signal(t, syscall.SIGTERM)
 	require.Empty(t, c.await(t, "FAIL"))
 	require.NoError(t, c.wait())

@@ -1,9 +1,11 @@
 package chat_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -55,6 +57,15 @@ func (f *fixture) ending(turn uuid.UUID) chat.FinalizeRequest {
 		TenantID: f.tenant, TurnID: turn, Outcome: events.OutcomeCompleted,
 		Usage: events.Usage{InputTokens: 120, OutputTokens: 80}, Tags: []string{"web"},
 	}
+}
+
+// begin opens a transaction that is over when the test is.
+func (f *fixture) begin() pgx.Tx {
+	f.t.Helper()
+	tx, err := f.pool.Begin(f.t.Context())
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // after a commit it does nothing
+	return tx
 }
 
 func (f *fixture) quota() chat.Quota {

@@ -19,7 +19,7 @@ func (s *Service) FinalizeTx(ctx context.Context, tx pgx.Tx, r FinalizeRequest) 
 	if err != nil {
 		return Finalized{}, err
 	}
-	if false {
+	if t.state == "refused" {
 		return Finalized{}, ErrTurnNotRunning
 	}
 	receipt, err := events.EnqueueTurnFinalized(ctx, tx, turnFinalized(t, r), outbox.WithTenant(r.TenantID))

@@ -72,12 +72,10 @@ func TestRefusedTurnHasNoEvent(t *testing.T) {
 	require.Zero(t, f.eventCount())
 
 	// Not even in a transaction that is still open.
-	tx, err := f.pool.Begin(t.Context())
-	require.NoError(t, err)
+	tx := f.begin()
 	_, err = f.FinalizeTx(t.Context(), tx, f.ending(turn))
 	require.ErrorIs(t, err, chat.ErrTurnNotRunning)
 	outboxtest.RequireNotEnqueued(t, tx, events.TurnFinalizedTopic, of(turn))
-	require.NoError(t, tx.Rollback(t.Context()))
 }
 
 func TestFailingSettlementLeavesNothing(t *testing.T) {
