@@ -57,14 +57,16 @@ fuzz: ## every fuzz target for 30 s
 
 .PHONY: postgres
 postgres: ## make sure that there is a PostgreSQL to start (14 to 18); installs Debian's when there is none
-	@if [ -n "$$OUTBOXGEN_TEST_DATABASE_URL$$DATABASE_URL$$OUTBOXGEN_PG_BIN" ] || \
-		command -v initdb pg_config >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
-		ls /opt/homebrew/opt/postgresql*/bin/initdb >/dev/null 2>&1; then exit 0; fi; \
+	@for d in "$$OUTBOXGEN_PG_BIN" "$$(pg_config --bindir 2>/dev/null)" "$$(dirname "$$(command -v initdb)")" \
+		/usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin; do \
+		if [ -x "$$d/initdb" ] && [ -x "$$d/postgres" ]; then exit 0; fi; \
+	done; \
 	if ! command -v apt-get >/dev/null 2>&1; then \
 		echo "no PostgreSQL found: install one, or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2; exit 1; fi; \
 	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	echo "no PostgreSQL found: installing Debian's with apt-get" >&2; \
-	$$sudo apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq postgresql >&2
+	$$sudo apt-get update -qq >&2 && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >&2
 
 bin/%: tools/go.mod tools/go.sum
 	@echo "building $* (some minutes the first time)" >&2

@@ -77,19 +77,21 @@ func (c *cluster) sweep(ctx context.Context) error {
 		if err != nil || int32(token) == c.token {
 			continue
 		}
-		var free bool
-		err = c.admin.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", ownerLock, int32(token)).Scan(&free)
+		// Not by trying the lock: its owner may have taken it in another database of this server.
+		var alive bool
+		err = c.admin.QueryRow(ctx, `
+			SELECT EXISTS (
+				SELECT FROM pg_locks
+				WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2)`,
+			ownerLock, token).Scan(&alive)
 		if err != nil {
 			return err
 		}
-		if !free {
+		if alive {
 			continue
 		}
 		// Somebody else may be sweeping too; what is left is for the next process.
 		_, _ = c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)")
-		if _, err := c.admin.Exec(ctx, "SELECT pg_advisory_unlock($1, $2)", ownerLock, int32(token)); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func URL(t testing.TB, pool *pgxpool.Pool) string {
 	return pool.Config().ConnString()
 }
 
-// Pool opens a pool that is closed after the test.
+// Pool opens a pool that is closed after the test, which fails if one of its connections is still in use.
 func Pool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -71,8 +71,28 @@ func Pool(t testing.TB, url string) *pgxpool.Pool {
 	if err != nil {
 		t.Fatalf("pgtest: open pool: %v", err)
 	}
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() { closePool(t, pool) })
 	return pool
+}
+
+// closeTimeout bounds the wait for connections that a test did not give back, as one that failed in the
+// middle of a transaction does not.
+const closeTimeout = 3 * time.Second
+
+// closePool closes pool, or says what keeps it open: pgxpool waits for every connection in use.
+func closePool(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTimeout):
+		t.Errorf("pgtest: %d connections are in use after the test: a transaction, rows or a connection was not closed",
+			pool.Stat().AcquiredConns())
+	}
 }
 
 // Server starts a server for this test alone, which may kill and restart it. Its maintenance database
