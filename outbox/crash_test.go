@@ -78,7 +78,7 @@ func TestKilledMidBatch(t *testing.T) {
 	for range kills {
 		b.committed(t, enqueueJobs(t, pool, topic, numbered(50)...)...)
 		c := newChild(t, pool, o)
-		for range 1 + rand.IntN(60) {
+		for range 1 + rand.IntN(50) { // there are 50 fresh ones at least
 			c.await(t, handling)
 		}
 		c.kill()
@@ -188,8 +188,8 @@ func TestStoppedPastItsLease(t *testing.T) {
 			require.Contains(t, c.await(t, "lost to another claim"), `"msg":"event was handled but lost to another claim"`)
 		} else {
 			c.tell(t, "fail")
-			require.NotEmpty(t, c.await(t, "lost"))
-			require.NotEmpty(t, c.await(t, "failed as told"))
+			// "event lost" if the child has noticed by itself, "event failed and was lost ..." if it was told.
+			require.Contains(t, c.await(t, "failed as told"), "lost")
 		}
 		require.Equal(t, before, stands(t, pool, id))
 	}

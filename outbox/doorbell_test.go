@@ -225,23 +225,17 @@ func TestEnqueueBetweenPollAndLock(t *testing.T) {
 	cfg := sleeper()
 	var g *gate
 	cfg.ListenPool, g = gated(t, pool, "BellTryHold")
-	var rung []uint32
-	g.onPass(func() {
-		if g.passed.Load() == 0 {
-			ears.heard(t) // the greeting of the dispatcher
-			enqueueJobs(t, pool, topic, numbered(1)...)
-			rung = ears.heard(t)
-		}
-	})
-	got := make(chan struct{}, 1)
-	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
-		got <- struct{}{}
-		return nil
-	})))
-	begin := time.Now()
-	receive(t, got, "the event")
-	require.Less(t, time.Since(begin), promptly)
-	require.NoError(t, stop())
+	r := recipientOf(t, pool, cfg, topic)
+	rung := []uint32{0}
+	g.onPass(sync.OnceFunc(func() {
+		ears.heard(t) // of going to sleep and waking up
+		enqueueJobs(t, pool, topic, numbered(1)...)
+		rung = ears.heard(t)
+	}))
+	enqueueJobs(t, pool, topic, numbered(1)...)
+	r.expect(t)
+	r.expect(t)
+	require.NoError(t, r.stop())
 	require.Empty(t, rung)
 }
 

@@ -1,7 +1,9 @@
 package outbox
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -174,18 +176,21 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	pool := pgtest.Database(t)
 	put(t, pool, "ping", 50)
 	name := pool.Config().ConnConfig.Database
-	for _, off := range []string{"hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize", "indexscan", "bitmapscan"} {
+	for _, off := range []string{"hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize"} {
 		_, err := pool.Exec(t.Context(), "ALTER DATABASE "+name+" SET enable_"+off+" = off")
 		require.NoError(t, err)
 	}
 	pool = pgtest.Pool(t, pgtest.URL(t, pool))
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	tag, err := tx.Exec(t.Context(), `UPDATE outbox.events SET attempts = attempts + 1 WHERE id IN (
-		SELECT id FROM outbox.events WHERE namespace = 'test' AND status = 'pending' ORDER BY next_attempt_at LIMIT 5 FOR UPDATE SKIP LOCKED)`)
-	require.NoError(t, err)
-	require.Greater(t, tag.RowsAffected(), int64(5), "these settings make the classic claim take too many")
-	require.NoError(t, tx.Rollback(t.Context()))
+	errUndo := errors.New("undo")
+	require.ErrorIs(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(t.Context(), `UPDATE outbox.events SET attempts = attempts + 1 WHERE id IN (
+			SELECT id FROM outbox.events WHERE finalized_at IS NULL AND namespace = 'test'
+			ORDER BY next_attempt_at, id LIMIT 5 FOR UPDATE SKIP LOCKED)`)
+		if err == nil && tag.RowsAffected() <= 5 {
+			err = fmt.Errorf("the classic claim took %d: these settings show nothing", tag.RowsAffected())
+		}
+		return cmp.Or(err, errUndo)
+	}), errUndo)
 	s := storeWith(t, pool, nil)
 	for _, size := range []int{1, 5, 7} {
 		claimed, err := s.Claim(t.Context(), ClaimConfig{BatchSize: size})
@@ -194,7 +199,7 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"ping pending": 37, "ping processing": 13}, statuses(t, pool))
 	// Without SessionGuard too.
-	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)
 		rows, err := s.db.on(tx).EventClaim(t.Context(), s.claimParams(c))

@@ -102,7 +102,9 @@ FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS
 
 -- name: EventIDByKey :many
 -- Reads who holds the dedupe keys that EventInsert and EventInsertMany found taken. A statement of its own,
--- because only a new snapshot sees the rival that the insert waited for.
+-- because only a new snapshot sees the rival that the insert waited for. LIMIT changes no result, the key being
+-- unique, but holds the planner to one probe of events_dedupe_key a key: it runs in the caller's transaction,
+-- with the caller's settings, and with poor statistics would read the whole topic.
 SELECT e.id, e.dedupe_key::text AS dedupe_key
 FROM (SELECT unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
 CROSS JOIN LATERAL (
@@ -111,6 +113,7 @@ CROSS JOIN LATERAL (
     WHERE o.namespace = @namespace
       AND o.topic = @topic
       AND o.dedupe_key = w.dedupe_key
+    LIMIT 1
 ) AS e;
 
 -- name: EventClaim :many

@@ -53,8 +53,8 @@ CREATE UNIQUE INDEX events_dedupe_key ON outbox_schema.events (namespace, topic,
 CREATE INDEX events_due ON outbox_schema.events (namespace, next_attempt_at, id)
     WHERE finalized_at IS NULL;
 
--- What is final, by age: prune and the list of dead letters.
-CREATE INDEX events_final ON outbox_schema.events (namespace, topic, status, finalized_at)
+-- What is final, by age: prune and the list of dead letters. Without status, which a claim changes.
+CREATE INDEX events_final ON outbox_schema.events (namespace, topic, finalized_at)
     WHERE finalized_at IS NOT NULL;
 
 COMMENT ON TABLE outbox_schema.events IS 'Events of queue topics. Written by outboxgen; see docs/operations.md before you change a row by hand.';

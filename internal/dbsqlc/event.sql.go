@@ -405,6 +405,7 @@ CROSS JOIN LATERAL (
     WHERE o.namespace = $2
       AND o.topic = $3
       AND o.dedupe_key = w.dedupe_key
+    LIMIT 1
 ) AS e
 `
 
@@ -420,7 +421,9 @@ type EventIDByKeyRow struct {
 }
 
 // Reads who holds the dedupe keys that EventInsert and EventInsertMany found taken. A statement of its own,
-// because only a new snapshot sees the rival that the insert waited for.
+// because only a new snapshot sees the rival that the insert waited for. LIMIT changes no result, the key being
+// unique, but holds the planner to one probe of events_dedupe_key a key: it runs in the caller's transaction,
+// with the caller's settings, and with poor statistics would read the whole topic.
 func (q *Queries) EventIDByKey(ctx context.Context, arg EventIDByKeyParams) ([]EventIDByKeyRow, error) {
 	rows, err := q.db.Query(ctx, EventIDByKey, arg.DedupeKeys, arg.Namespace, arg.Topic)
 	if err != nil {
