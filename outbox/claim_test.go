@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -67,8 +68,26 @@ func timeless(r row) row {
 
 func TestClaimOldestDueFirstThenByID(t *testing.T) {
 	t.Parallel()
+	withAndWithoutIndex(t, testClaimOrder)
+}
+
+// withAndWithoutIndex runs test with the index of due events, whose order a scan has anyway, and without it,
+// where only what the statement says is left.
+func withAndWithoutIndex(t *testing.T, test func(*testing.T, *pgxpool.Pool)) {
+	t.Run("index", func(t *testing.T) {
+		t.Parallel()
+		test(t, pgtest.Database(t))
+	})
+	t.Run("no index", func(t *testing.T) {
+		t.Parallel()
+		pool := pgtest.Database(t)
+		execute(t, pool, "DROP INDEX outbox.events_due")
+		test(t, pool)
+	})
+}
+
+func testClaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	const n = 200
-	pool := pgtest.Database(t)
 	s := newStore(t, pool)
 	enqueueN(t, pool, n)
 	// Few distinct times, ids in no relation to them, rows in no order on disk.
@@ -312,7 +331,10 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 // A batch that young events fill up does not let suspects of their age starve, nor takes younger ones first.
 func TestSuspectsTakeTheirTurnByAge(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Database(t)
+	withAndWithoutIndex(t, testSuspectOrder)
+}
+
+func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	s := newStore(t, pool)
 	old := enqueueN(t, pool, 2)
 	claimN(t, s, 2)
@@ -328,6 +350,15 @@ func TestSuspectsTakeTheirTurnByAge(t *testing.T) {
 	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{young[1].ID, young[2].ID, young[3].ID}, idsOf(claimed))
+	// Of many suspects the oldest come first, in whatever order they lie on disk.
+	execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, locked_by = gen_random_uuid(),
+		locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() - interval '1 h'`)
+	for i := len(young) - 1; i >= 0; i-- {
+		execute(t, pool, "UPDATE outbox.events SET next_attempt_at = next_attempt_at - $2 * interval '1 min' WHERE id = $1", young[i].ID, 100-i)
+	}
+	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
+	require.NoError(t, err)
+	require.Equal(t, []uuid.UUID{young[0].ID, young[1].ID, young[2].ID}, idsOf(claimed))
 }
 
 // An event whose handler kills the process takes no neighbour along: on its last attempt it is alone.
