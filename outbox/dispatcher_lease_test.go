@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -198,4 +200,86 @@ func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 	require.NoError(t, stop())
 	require.Empty(t, started)
 	require.EqualValues(t, 2, stands(t, pool, second).ClaimNo)
+}
+
+// lastAttempt puts an event where a worker that died on its last attempt but one has left it.
+func lastAttempt(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) {
+	t.Helper()
+	execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = max_attempts - 1, claim_no = 4,
+		locked_by = $2, locked_until = now() - interval '1 s', next_attempt_at = now() WHERE id = $1`, id, uuid.New())
+}
+
+// TestLastAttemptOfSuspectRunsAlone: what may kill the process does so with nothing else in flight.
+func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	var running gauge
+	started, open := make(chan int64, 10), make(chan struct{})
+	stop := start(t, dispatcher(t, pool, quick(), onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+		defer running.leave()
+		n := running.enter()
+		started <- d.Payload.N
+		if d.Payload.N < 3 {
+			<-open
+		} else if n > 1 {
+			return outbox.Permanent(errors.New("not alone"))
+		}
+		return nil
+	})))
+	jobs := numbered(5)
+	enqueueJobs(t, pool, topic, jobs[:3]...)
+	for range 3 {
+		receive(t, started, "a handler")
+	}
+	late := enqueueLater(t, pool, topic, jobs[3:]...)
+	for _, id := range late {
+		lastAttempt(t, pool, id)
+	}
+	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE attempts = max_attempts AND locked_until > now()") // one is claimed, and waits
+	require.Empty(t, started)
+	close(open)
+	settles(t, pool, 5, delivered)
+	require.NoError(t, stop())
+}
+
+// TestStopHandsBackLastAttempt: a suspect that waits to run alone is handed back with its last attempt.
+func TestStopHandsBackLastAttempt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	started, open := make(chan struct{}, 2), make(chan struct{})
+	d := dispatcher(t, pool, quick(), onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+		started <- struct{}{}
+		<-open
+		return nil
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	jobs := numbered(2)
+	enqueueJobs(t, pool, topic, jobs[0])
+	receive(t, started, "the handler")
+	id := enqueueLater(t, pool, topic, jobs[1])[0]
+	lastAttempt(t, pool, id)
+	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE attempts = max_attempts")
+	cancel()
+	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'pending' AND attempts = max_attempts - 1", id)
+	close(open)
+	require.NoError(t, receive(t, ended, "the end of Run"))
+	require.Empty(t, started)
+}
+
+// enqueueLater commits events that are not due yet.
+func enqueueLater(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[job], jobs ...job) []uuid.UUID {
+	t.Helper()
+	var ids []uuid.UUID
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		receipts, err := topic.EnqueueMany(t.Context(), tx, jobs, outbox.WithNotBefore(time.Now().Add(time.Hour)))
+		for _, r := range receipts {
+			ids = append(ids, r.ID)
+		}
+		return err
+	}))
+	return ids
 }

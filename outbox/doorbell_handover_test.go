@@ -144,11 +144,11 @@ func TestBlackHoledListener(t *testing.T) {
 	cfg.PollInterval, cfg.ListenPool, cfg.Logger = 200*time.Millisecond, proxy.pool(t), log.logger()
 	r := recipientOf(t, pool, cfg, topic)
 	proxy.swallow()
+	log.await(t, `msg="doorbell: polling until it is back"`) // found out by asking, with nothing to do
 	for range 3 {
 		enqueueJobs(t, pool, topic, numbered(1)...)
 		r.expect(t)
 	}
-	log.await(t, `msg="doorbell: polling until it is back"`)
 	proxy.pass()
 	require.Eventually(t, func() bool { return holder(t, pool) != 0 }, patience, 10*time.Millisecond)
 	enqueueJobs(t, pool, topic, numbered(1)...)
