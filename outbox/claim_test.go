@@ -71,8 +71,8 @@ func TestClaimOldestDueFirstThenByID(t *testing.T) {
 	withAndWithoutIndex(t, testClaimOrder)
 }
 
-// withAndWithoutIndex runs test with the index of due events, whose order a scan has anyway, and without it,
-// where only what the statement says is left.
+// withAndWithoutIndex runs test with the index of due events, whose order a scan and a nested loop keep anyway,
+// and without either, where only what the statement says is left.
 func withAndWithoutIndex(t *testing.T, test func(*testing.T, *pgxpool.Pool)) {
 	t.Run("index", func(t *testing.T) {
 		t.Parallel()
@@ -82,7 +82,8 @@ func withAndWithoutIndex(t *testing.T, test func(*testing.T, *pgxpool.Pool)) {
 		t.Parallel()
 		pool := pgtest.Database(t)
 		execute(t, pool, "DROP INDEX outbox.events_due")
-		test(t, pool)
+		execute(t, pool, "ALTER DATABASE "+pool.Config().ConnConfig.Database+" SET enable_nestloop = off")
+		test(t, pgtest.Pool(t, pgtest.URL(t, pool)))
 	})
 }
 
@@ -359,6 +360,64 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{young[0].ID, young[1].ID, young[2].ID}, idsOf(claimed))
+}
+
+// The suspects that come are those among the oldest due, and they come in between.
+func TestSuspectsMixWithTheOthersByAge(t *testing.T) {
+	t.Parallel()
+	withAndWithoutIndex(t, testSuspectMix)
+}
+
+func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
+	s := newStore(t, pool)
+	receipts := enqueueN(t, pool, 8)
+	age := func(suspects ...int) {
+		for i, r := range receipts {
+			execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - $2 * interval '1 min', attempts = 1,
+				status = CASE WHEN $3 THEN 'processing' ELSE 'pending' END,
+				locked_until = CASE WHEN $3 THEN statement_timestamp() - interval '1 s' END WHERE id = $1`, r.ID, 100-i, slices.Contains(suspects, i))
+		}
+	}
+	want := func(indexes ...int) []uuid.UUID {
+		ids := make([]uuid.UUID, len(indexes))
+		for i, n := range indexes {
+			ids[i] = receipts[n].ID
+		}
+		return ids
+	}
+	for _, c := range []struct {
+		suspects []int
+		size     int
+		want     []int
+	}{
+		{[]int{1}, 2, []int{0, 1}},
+		{[]int{1, 2, 3}, 3, []int{0, 1, 2}},
+		{[]int{0, 2, 4}, 4, []int{0, 1, 2, 3}},
+		{[]int{3, 4, 5}, 2, []int{0, 1}},
+		{[]int{6, 7}, 8, []int{0, 1, 2, 3, 4, 5, 6, 7}},
+	} {
+		age(c.suspects...)
+		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: c.size})
+		require.NoError(t, err)
+		require.Equal(t, want(c.want...), idsOf(claimed), "%v", c)
+		for i, got := range claimed {
+			require.Equal(t, slices.Contains(c.suspects, c.want[i]), got.Suspect)
+		}
+	}
+}
+
+func TestSuspectsOfOthersAndSpentOnesAreLeft(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	other := message(tenantA, 1)
+	other.Namespace = "elsewhere"
+	enqueueAll(t, pool, other)
+	spent := enqueueN(t, pool, 1)[0].ID
+	execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = CASE WHEN id = $1 THEN max_attempts ELSE 1 END,
+		locked_until = statement_timestamp() - interval '1 s'`, spent)
+	before := fingerprint(t, pool)
+	claimN(t, newStore(t, pool), 0)
+	require.Equal(t, before, fingerprint(t, pool))
 }
 
 // An event whose handler kills the process takes no neighbour along: on its last attempt it is alone.

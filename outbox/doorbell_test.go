@@ -150,7 +150,7 @@ func TestBellIsRungOnlyForSleepers(t *testing.T) {
 	stop := start(t, d)
 	receive(t, started, "the handler")
 	require.Eventually(t, func() bool {
-		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%BellRing%' AND pid <> pg_backend_pid()") == 1
+		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%BellRing%' AND state = 'idle' AND pid <> pg_backend_pid()") == 1
 	}, patience, 5*time.Millisecond, "who connects rings for the others")
 	ears.heard(t)
 	for range 50 {

@@ -63,12 +63,15 @@ func shortDeadlocks(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 
 func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	const sessions, rounds, n = 4, 25, 60
+	const sessions, rounds, n = 4, 40, 60
 	admin := pgtest.Database(t)
 	pool := shortDeadlocks(t, admin)
 	worker := uuid.New() // the same for all: every session may touch every row
-	retention := map[string]policy{"ping": {retry: Retry{}.withDefaults(), retention: Retention{Delivered: time.Microsecond, Dead: time.Microsecond}}}
-	for range rounds {
+	for round := range rounds {
+		retention := Retention{Delivered: time.Microsecond, Dead: time.Microsecond}
+		if round%2 == 1 {
+			retention.Delivered = 0 // acks delete
+		}
 		put(t, admin, "ping", n)
 		claimed, err := storeAs(t, pool, worker).Claim(t.Context(), ClaimConfig{BatchSize: n})
 		require.NoError(t, err)
@@ -82,7 +85,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 			mine := append([]Claimed{}, claimed...)
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			s := storeAs(t, pool, worker)
-			s.policies = retention
+			s.policies = map[string]policy{"ping": {retry: Retry{}.withDefaults(), retention: retention}}
 			wg.Go(func() {
 				<-start
 				var err error

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -88,6 +89,54 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	require.Equal(t, []Outcome{Lost}, outcomes)
 }
 
+// A claim that was nacked or handed back must not delete the event that waits for its next attempt.
+func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := storeWith(t, pool, map[string]policy{"gone": {retry: Retry{}.withDefaults(), retention: Retention{Dead: time.Hour}.withDefaults()}})
+	put(t, pool, "gone", 3)
+	claimed, err := s.Claim(t.Context(), ClaimConfig{})
+	require.NoError(t, err)
+	require.Len(t, claimed, 3)
+	_, err = s.Nack(t.Context(), Failure{Claimed: claimed[0], Err: errors.New("x")}, Failure{Claimed: claimed[1], Err: Permanent(errors.New("x"))})
+	require.NoError(t, err)
+	_, err = s.Release(t.Context(), claimed[2])
+	require.NoError(t, err)
+	outcomes, err := s.Ack(t.Context(), claimed...)
+	require.NoError(t, err)
+	require.Equal(t, []Outcome{Lost, Lost, Lost}, outcomes)
+	require.Equal(t, map[string]int{"gone pending": 2, "gone dead": 1}, statuses(t, pool))
+}
+
+// As for every finalisation: the guard is looked at again under the lock.
+func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := storeWith(t, pool, map[string]policy{"gone": {retention: Retention{Dead: time.Hour}.withDefaults()}})
+	put(t, pool, "gone", 1)
+	claimed, err := s.Claim(t.Context(), ClaimConfig{})
+	require.NoError(t, err)
+	got := make(chan []Outcome, 1)
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE outbox.events SET claim_no = claim_no + 1")
+		go func() {
+			outcomes, err := s.Ack(t.Context(), claimed...)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- outcomes
+		}()
+		require.Eventually(t, func() bool {
+			var waits bool
+			err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
+			return err == nil && waits
+		}, 30*time.Second, 5*time.Millisecond)
+		return err
+	}))
+	require.Equal(t, []Outcome{Lost}, <-got)
+	require.Equal(t, map[string]int{"gone processing": 1}, statuses(t, pool))
+}
+
 func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -112,6 +161,38 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 		"unknown delivered": 4, "unknown dead": 5,
 	}, statuses(t, pool), "what a topic that deletes on ack has delivered before it did so goes too")
 	require.Equal(t, 4*6*2-26, n)
+}
+
+// A dispatcher sweeps what it claims: its topics, its tenants, by its own limit of attempts.
+func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := storeWith(t, pool, nil)
+	mine, other := uuid.New(), uuid.New()
+	for _, topic := range []string{"ping", "pong"} {
+		for _, tenant := range []uuid.UUID{mine, other} {
+			_, err := pool.Exec(t.Context(), `INSERT INTO outbox.events (namespace, topic, tenant_id, payload, attempts) VALUES ('test', $1, $2, '1', 3)`, topic, tenant)
+			require.NoError(t, err)
+		}
+	}
+	for _, c := range []struct {
+		claim claim
+		want  int
+	}{
+		{claim{}, 0}, // 3 of 5 attempts
+		{claim{maxAttempts: 4}, 0},
+		{claim{maxAttempts: 3, topics: []string{"none"}}, 0},
+		{claim{maxAttempts: 3, tenants: []uuid.UUID{uuid.New()}}, 0},
+		{claim{maxAttempts: 3, topics: []string{"ping"}, tenants: []uuid.UUID{mine}}, 1},
+		{claim{maxAttempts: 2, topics: []string{"ping"}}, 1},
+		{claim{maxAttempts: 1, tenants: []uuid.UUID{other}}, 1},
+		{claim{maxAttempts: 3}, 1},
+	} {
+		n, err := s.sweep(t.Context(), &c.claim)
+		require.NoError(t, err)
+		require.Equal(t, c.want, n, "%+v", c.claim)
+	}
+	require.Equal(t, map[string]int{"ping dead": 2, "pong dead": 2}, statuses(t, pool))
 }
 
 func TestRetentionNeverThrowsDeadLettersAwayUnasked(t *testing.T) {

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,7 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -179,6 +180,31 @@ func TestZombieIsRefused(t *testing.T) {
 			before := fingerprint(t, pool)
 			require.Equal(t, all(2, outbox.Lost), finalise(zombie, old...))
 			require.Equal(t, before, fingerprint(t, pool))
+		})
+	}
+}
+
+// The other takes over while the finalisation is under way: the guard is looked at again under the lock.
+func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			s := newStore(t, pool)
+			enqueueN(t, pool, 2)
+			claimed := claimN(t, s, 2)
+			tx := begin(t, pool, pgx.TxOptions{})
+			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
+			require.NoError(t, err)
+			got := make(chan []outbox.Outcome, 1)
+			go func() { got <- finalise(s, claimed...) }()
+			awaitBlocked(t, pool, 1)
+			require.NoError(t, tx.Commit(t.Context()))
+			before := rowOf(t, pool, claimed[0].ID)
+			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Acked}, <-got)
+			require.Equal(t, timeless(before), timeless(rowOf(t, pool, claimed[0].ID)))
+			require.Equal(t, 1, countWhere(t, pool, "status = 'processing' AND claim_no = 2"))
 		})
 	}
 }
@@ -423,18 +449,18 @@ func TestPruneAndSweepWaitForNobody(t *testing.T) {
 	pool := pgtest.Database(t)
 	s := newStore(t, pool)
 	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
-	lockOne(t, pool)
-	n, err := s.Prune(t.Context())
+	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, attempts) SELECT 'test', 'ping', '1', 5 FROM generate_series(1, 3)`)
+	tx := begin(t, pool, pgx.TxOptions{})
+	for _, status := range []string{"delivered", "pending"} {
+		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE status = $1 LIMIT 1 FOR UPDATE", status)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n, err := s.Prune(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 4, n)
-}
-
-// lockOne locks one row until the test is over.
-func lockOne(t *testing.T, pool *pgxpool.Pool) {
-	t.Helper()
-	conn, err := pool.Acquire(t.Context())
+	n, err = s.SweepDead(ctx)
 	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "BEGIN; SELECT FROM outbox.events LIMIT 1 FOR UPDATE")
-	require.NoError(t, err)
-	t.Cleanup(conn.Release)
+	require.Equal(t, 2, n)
 }
