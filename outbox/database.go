@@ -125,6 +125,9 @@ func (d *database) bell(namespace string) bell {
 	return bell{key: int64(sum), channel: fmt.Sprintf("outboxgen_%016x", sum)}
 }
 
+// lock is the advisory lock that keeps apart what moves cursors other than forward, and pruning.
+func (d *database) lock() int64 { return d.bell("log lock").key }
+
 // wrap is the one place where an error of PostgreSQL becomes one of ours; what says what was done.
 func wrap(what string, err error) error {
 	if err == nil {

@@ -70,15 +70,11 @@ const (
 	awake  = false
 )
 
-func newDoorbell(d *Dispatcher) *doorbell {
-	b := &doorbell{
-		pool: d.cfg.ListenPool, db: d.store.db, bell: d.store.db.bell(d.store.namespace), log: d.log,
+func newDoorbell(pool *pgxpool.Pool, db *database, bell bell, log *slog.Logger) *doorbell {
+	return &doorbell{
+		pool: pool, db: db, bell: bell, log: log,
 		rang: make(chan struct{}, 1), answers: make(chan bellAnswer, 1), interrupt: func() {},
 	}
-	if b.pool == nil {
-		b.pool = d.pool
-	}
-	return b
 }
 
 // want says what the dispatcher wants to be and returns the number of the wish. To asleep an answer with

@@ -34,24 +34,21 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 	if err != nil {
 		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
 	}
-	bell := db.bell(m.Namespace)
 	q := db.on(tx)
 	what := "enqueue " + m.Namespace + "/" + m.Topic
 	for range insertTries {
-		_, err = q.EventInsert(ctx, dbsqlc.EventInsertParams{
-			Ring: ring, Bell: bell.key, Channel: bell.channel,
-			ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-			TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
-			EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-			Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
-		})
+		if m.Log {
+			_, err = q.LogInsert(ctx, db.logInsert(&m, id, headers, ring))
+		} else {
+			_, err = q.EventInsert(ctx, db.eventInsert(&m, id, headers, ring))
+		}
 		if err == nil {
 			return Receipt{ID: id}, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return Receipt{}, wrap(what, err)
 		}
-		rivals, err := holders(ctx, q, m.Namespace, m.Topic, []string{m.DedupeKey})
+		rivals, err := holders(ctx, q, &m, []string{m.DedupeKey})
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -60,6 +57,18 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 		}
 	}
 	return Receipt{}, fmt.Errorf("%s: %w", what, errKeyFlickers)
+}
+
+// eventInsert returns the row of m, checked, for the queue.
+func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
+	bell := d.bell(m.Namespace)
+	return dbsqlc.EventInsertParams{
+		Ring: ring, Bell: bell.key, Channel: bell.channel,
+		ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+		TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
+		Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
+	}
 }
 
 // insertTries is how often an event is inserted whose dedupe key was taken, but free again when its holder
@@ -90,8 +99,8 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 		if db, headers[i], receipts[i].ID, err = prepare(schema, m); err != nil {
 			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d: %w", m.Namespace, m.Topic, i+1, len(ms), err)
 		}
-		if m.Namespace != ms[0].Namespace || m.Topic != ms[0].Topic || m.Version != ms[0].Version {
-			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d is of %s/%s version %d: one call takes one topic and version",
+		if m.Namespace != ms[0].Namespace || m.Topic != ms[0].Topic || m.Version != ms[0].Version || m.Log != ms[0].Log {
+			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d is of %s/%s version %d: one call takes one topic, version and delivery",
 				ms[0].Namespace, ms[0].Topic, i+1, len(ms), m.Namespace, m.Topic, m.Version)
 		}
 		order[i] = i
@@ -118,8 +127,11 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Message, headers [][]byte,
 	receipts []Receipt, part []int, ring bool,
 ) (again []int, err error) {
-	first := ms[part[0]]
+	first := &ms[part[0]]
 	bell := db.bell(first.Namespace)
+	if first.Log {
+		bell = db.logBell()
+	}
 	p := dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
 		Ring: ring, Bell: bell.key, Channel: bell.channel,
@@ -139,7 +151,12 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Messa
 		p.NotBefore = append(p.NotBefore, pgTime(m.NotBefore))
 	}
 	what := "enqueue " + first.Namespace + "/" + first.Topic
-	written, err := q.EventInsertMany(ctx, p)
+	var written []pgtype.UUID
+	if first.Log {
+		written, err = q.LogInsertMany(ctx, logInsertMany(p, ms, part))
+	} else {
+		written, err = q.EventInsertMany(ctx, p)
+	}
 	if err != nil {
 		return nil, wrap(what, err)
 	}
@@ -156,7 +173,7 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Messa
 			taken = append(taken, ms[i].DedupeKey)
 		}
 	}
-	rivals, err := holders(ctx, q, first.Namespace, first.Topic, taken)
+	rivals, err := holders(ctx, q, first, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -173,23 +190,32 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Messa
 	return again, nil
 }
 
-// holders returns the ids of the events that hold keys.
-func holders(ctx context.Context, q *dbsqlc.Queries, namespace, topic string, keys []string) (map[string]uuid.UUID, error) {
-	rows, err := q.EventIDByKey(ctx, dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: namespace, Topic: topic})
-	if err != nil {
-		return nil, wrap("enqueue "+namespace+"/"+topic+": read duplicate", err)
+// holders returns the ids of the events that hold keys in the topic of m.
+func holders(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
+	p := dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
+	ids := make(map[string]uuid.UUID, len(keys))
+	var err error
+	if m.Log {
+		var rows []dbsqlc.LogIDByKeyRow
+		rows, err = q.LogIDByKey(ctx, dbsqlc.LogIDByKeyParams(p))
+		for _, row := range rows {
+			ids[row.DedupeKey] = row.ID.Bytes
+		}
+	} else {
+		var rows []dbsqlc.EventIDByKeyRow
+		rows, err = q.EventIDByKey(ctx, p)
+		for _, row := range rows {
+			ids[row.DedupeKey] = row.ID.Bytes
+		}
 	}
-	ids := make(map[string]uuid.UUID, len(rows))
-	for _, row := range rows {
-		ids[row.DedupeKey] = row.ID.Bytes
-	}
-	return ids, nil
+	return ids, wrap("enqueue "+m.Namespace+"/"+m.Topic+": read duplicate", err)
 }
 
 // QueuedReceipt is the receipt of an event that rides in the caller's batch. It is filled in when the
 // batch's results are read, at the latest when they are closed. Not for concurrent use.
 type QueuedReceipt struct {
-	schema, namespace, topic, key string
+	schema string
+	event  Message // without its payload
 
 	id       uuid.UUID
 	done     bool
@@ -206,7 +232,7 @@ func (r *QueuedReceipt) Receipt() (Receipt, error) {
 	case r.err != nil:
 		return Receipt{}, r.err
 	case !r.done:
-		return Receipt{}, fmt.Errorf("queue %s/%s: the results of the batch have not been read", r.namespace, r.topic)
+		return Receipt{}, fmt.Errorf("queue %s/%s: the results of the batch have not been read", r.event.Namespace, r.event.Topic)
 	}
 	return r.receipt, nil
 }
@@ -222,11 +248,11 @@ func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error)
 	if err != nil {
 		return Receipt{}, err
 	}
-	rivals, err := holders(ctx, db.on(tx), r.namespace, r.topic, []string{r.key})
+	rivals, err := holders(ctx, db.on(tx), &r.event, []string{r.event.DedupeKey})
 	if err != nil {
 		return Receipt{}, err
 	}
-	r.receipt.ID, r.resolved = rivals[r.key], true
+	r.receipt.ID, r.resolved = rivals[r.event.DedupeKey], true
 	return r.receipt, nil
 }
 
@@ -241,17 +267,27 @@ func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, e
 	if err != nil {
 		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, err)
 	}
-	bell := db.bell(m.Namespace)
 	text, args := db.record(func(q *dbsqlc.Queries) {
+		if m.Log {
+			p := db.logInsert(&m, id, headers, ring)
+			_, _ = q.LogQueue(context.Background(), dbsqlc.LogQueueParams{
+				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
+				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
+				EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Bucket: p.Bucket,
+				Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
+			})
+			return
+		}
+		p := db.eventInsert(&m, id, headers, ring)
 		_, _ = q.EventQueue(context.Background(), dbsqlc.EventQueueParams{
-			Ring: ring, Bell: bell.key, Channel: bell.channel,
-			ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-			TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
-			EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-			Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
+			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
+			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
+			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, MaxAttempts: p.MaxAttempts,
+			NotBefore: p.NotBefore, Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
 		})
 	})
-	r := &QueuedReceipt{schema: schema, namespace: m.Namespace, topic: m.Topic, key: m.DedupeKey, id: id}
+	m.Payload = nil
+	r := &QueuedReceipt{schema: schema, event: m, id: id}
 	b.Queue(text, args...).QueryRow(r.read)
 	return r, nil
 }
@@ -260,7 +296,7 @@ func (r *QueuedReceipt) read(row pgx.Row) error {
 	var written bool
 	var rival pgtype.UUID
 	if err := row.Scan(&written, &rival); err != nil {
-		r.err = wrap("queue "+r.namespace+"/"+r.topic, err)
+		r.err = wrap("queue "+r.event.Namespace+"/"+r.event.Topic, err)
 		return r.err
 	}
 	r.done, r.resolved = true, written || rival.Valid
@@ -304,6 +340,8 @@ func (m *Message) check() error {
 		return fmt.Errorf("version %d is not between 1 and 2147483647", m.Version)
 	case m.MaxAttempts < 1 || m.MaxAttempts > 1<<31-1:
 		return fmt.Errorf("max attempts %d is not between 1 and 2147483647", m.MaxAttempts)
+	case m.Log && !m.NotBefore.IsZero():
+		return errors.New("not before: listeners get the events of a log topic in order, so that none can be put off")
 	}
 	if y := m.NotBefore.UTC().Year(); !m.NotBefore.IsZero() && (y < 1 || y > 9999) {
 		return fmt.Errorf("not before: year %d is not between 1 and 9999", y)

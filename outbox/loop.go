@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -66,7 +67,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	l.work, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.talk, l.hangUp = context.WithCancel(context.WithoutCancel(ctx))
 	if d.cfg.Wake == WakeDoorbell {
-		l.bell = newDoorbell(d)
+		l.bell = newDoorbell(cmp.Or(d.cfg.ListenPool, d.pool), d.store.db, d.store.db.bell(d.store.namespace), d.log)
 	}
 	return l
 }

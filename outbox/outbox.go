@@ -28,6 +28,8 @@ const (
 type Message struct {
 	// Namespace and Topic match ^[a-z][a-z0-9_]{0,40}$.
 	Namespace, Topic string
+	// Log appends the event to the log, for listeners, rather than to the queue, for a dispatcher.
+	Log bool
 	// Version is the schema number of Payload; 0 means 1.
 	Version int
 	// TenantID is the owner, if the topic has one.
@@ -43,9 +45,9 @@ type Message struct {
 	Headers map[string]string
 	// Payload is one JSON value that jsonb can hold.
 	Payload json.RawMessage
-	// NotBefore is the earliest time of the first attempt; zero means at once.
+	// NotBefore is the earliest time of the first attempt; zero means at once. Refused with Log.
 	NotBefore time.Time
-	// MaxAttempts ends the retries; 0 means 5.
+	// MaxAttempts ends the retries; 0 means 5. Without effect with Log, where each listener has its own.
 	MaxAttempts int
 }
 

@@ -18,6 +18,8 @@ type Topic[P any] struct {
 	Schema, Namespace, Name string
 	// Version is the payload's schema number.
 	Version int
+	// Log appends events to the log, which listeners read, instead of the queue.
+	Log bool
 	// Silent enqueues without the doorbell, for producers that use PREPARE TRANSACTION, which refuses
 	// NOTIFY. A dispatcher then notices by polling.
 	Silent bool
@@ -103,7 +105,7 @@ func (t Topic[P]) Queue(b *pgx.Batch, p P, opts ...EnqueueOption) (*QueuedReceip
 
 // message validates p and turns it into a Message.
 func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
-	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.Version, MaxAttempts: t.Retry.MaxAttempts}
+	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.Version, Log: t.Log, MaxAttempts: t.Retry.MaxAttempts}
 	if t.Validate != nil {
 		if err := t.Validate(p); err != nil {
 			return m, err
@@ -168,16 +170,25 @@ func Handle[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) 
 		return th
 	}
 	th.run = func(ctx context.Context, e Event, payload json.RawMessage) error {
-		d := Delivery[P]{Event: e}
-		if e.Version > t.Version {
-			return fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
-		}
-		if err := json.Unmarshal(payload, &d.Payload); err != nil {
-			return Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
+		d, err := decode(t, e, payload)
+		if err != nil {
+			return err
 		}
 		return fn(h, ctx, d)
 	}
 	return th
+}
+
+// decode returns what a handler of t gets.
+func decode[P any](t Topic[P], e Event, payload json.RawMessage) (Delivery[P], error) {
+	d := Delivery[P]{Event: e}
+	if e.Version > t.Version {
+		return d, fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
+	}
+	if err := json.Unmarshal(payload, &d.Payload); err != nil {
+		return d, Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
+	}
+	return d, nil
 }
 
 // decodeError keeps the place of a decoding error and drops the value, which may be sensitive.

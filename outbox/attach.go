@@ -1,0 +1,103 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// locked runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
+func (d *database) locked(ctx context.Context, pool beginner, what string, call func(*dbsqlc.Queries) error) error {
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		q := d.on(tx)
+		if err := q.SessionGuard(ctx); err != nil {
+			return err
+		}
+		if err := q.ListenerLock(ctx, d.lock()); err != nil {
+			return err
+		}
+		return call(q)
+	})
+	return wrap(what, err)
+}
+
+type beginner interface {
+	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
+}
+
+// attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
+// number that it has.
+func (l *Listener) attach(ctx context.Context) (shards int, err error) {
+	maxLag := pgInterval(l.spec.MaxLag)
+	maxLag.Valid = l.spec.MaxLag > 0
+	reg, err := l.registration(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if reg.Cursors == 0 {
+		err := l.db.locked(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
+			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{
+				Listener: l.spec.Name, Shards: int32(l.spec.Shards), Latest: l.spec.Latest, MaxLag: maxLag,
+			})
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		if reg, err = l.registration(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if reg.Restored {
+		return 0, ErrRestored
+	}
+	q := l.db.on(l.pool)
+	if _, err := q.ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+		return 0, wrap("attach", err)
+	}
+	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
+		n, err := q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+		if err != nil {
+			return 0, wrap("ask for another number of shards", err)
+		}
+		if n > 0 {
+			l.log.Info("asked for another number of shards", "shards", reg.Shards, "asked", l.spec.Shards)
+		}
+	}
+	return int(reg.Shards), nil
+}
+
+func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
+	reg, err := l.db.on(l.pool).ListenerRegistration(ctx, l.spec.Name)
+	return reg, wrap(fmt.Sprintf("read listeners of schema %s", l.db.schema), err)
+}
+
+// reshard takes the next step towards another number of shards: it sets the barrier at which the cursors stop, and
+// when all have come there, writes those of the new number, which go on from it. Any process may take any step.
+func (l *Listener) reshard(ctx context.Context) error {
+	return l.db.locked(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
+		if n, err := q.ListenerBarrier(ctx, l.spec.Name); err != nil || n > 0 {
+			return err
+		}
+		a, err := q.ListenerArrived(ctx, l.spec.Name)
+		if err != nil || !a.Arrived {
+			return err
+		}
+		before, err := q.ListenerRegistration(ctx, l.spec.Name)
+		if err != nil {
+			return err
+		}
+		if err := q.ListenerDropShards(ctx, dbsqlc.ListenerDropShardsParams{Listener: l.spec.Name, Shards: a.ReshardTo}); err != nil {
+			return err
+		}
+		if err := q.ListenerRestart(ctx, dbsqlc.ListenerRestartParams{
+			Shards: a.ReshardTo, HighSeq: a.HighSeq, LeaseNo: a.LeaseNo + 1, Paused: a.Paused, Listener: l.spec.Name,
+		}); err != nil {
+			return err
+		}
+		return q.ListenerAddShards(ctx, dbsqlc.ListenerAddShardsParams{First: before.Shards, Listener: l.spec.Name})
+	})
+}

@@ -1,0 +1,239 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/inline"
+)
+
+// batch runs the handlers of one turn: those of one key one after the other, different keys at once. With one
+// worker everything is in the order of the log.
+type batch struct {
+	l     *Listener
+	t     *turn
+	ctx   context.Context // ends the starting of handlers
+	tx    pgx.Tx          // of the handlers, in transactional mode
+	lanes map[string]*lane
+
+	mu      sync.Mutex
+	entries []*entry            // to be looked at, those set aside earlier first
+	running map[*entry]struct{} // handlers under way
+	blocked bool                // an event of the log is in the way of the others
+	halted  bool                // nothing more is started
+	lost    bool                // so is the lease: failures from now on are not the handlers'
+	cause   error               // what broke tx
+	workers sync.WaitGroup
+}
+
+// lane is the state of one key.
+type lane struct {
+	busy    bool     // its handler is running
+	stopped bool     // one of its events waits for a retry
+	parked  bool     // and those behind it are set aside
+	queue   []*entry // came while it was busy
+}
+
+func (l *Listener) newBatch(ctx context.Context, t *turn, tx pgx.Tx) *batch {
+	b := &batch{l: l, t: t, ctx: ctx, tx: tx, lanes: make(map[string]*lane), running: make(map[*entry]struct{})}
+	b.entries = slices.Concat(t.parked, t.events)
+	return b
+}
+
+// run handles what it may, and returns when the handlers have returned or give is closed.
+func (b *batch) run(work context.Context, give <-chan struct{}) {
+	if inline.Marked(b.ctx) {
+		b.workers.Add(1)
+		b.worker(work)
+		return
+	}
+	for range min(b.l.cfg.Concurrency, len(b.entries)) {
+		b.workers.Add(1)
+		go b.worker(work)
+	}
+	finished := make(chan struct{})
+	go func() {
+		b.workers.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-give:
+		b.mu.Lock()
+		b.halted = true
+		b.mu.Unlock()
+	}
+}
+
+// worker runs handlers until it may start none. A handler that ends its goroutine ends the worker, so another takes
+// its place.
+func (b *batch) worker(work context.Context) {
+	over := false
+	defer func() {
+		if over || inline.Marked(b.ctx) {
+			b.workers.Done()
+		} else {
+			go b.worker(work)
+		}
+	}()
+	for e := b.next(); e != nil; e = b.next() {
+		b.handle(work, e)
+	}
+	over = true
+}
+
+// next returns the first entry that may be started, and nil when there is none.
+func (b *batch) next() *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.entries) > 0 && !b.halted && b.ctx.Err() == nil {
+		e := b.entries[0]
+		b.entries = b.entries[1:]
+		if e.fate != waiting {
+			continue
+		}
+		k := b.lanes[e.key]
+		if k == nil {
+			k = &lane{}
+			b.lanes[e.key] = k
+		}
+		switch {
+		case k.busy:
+			k.queue = append(k.queue, e)
+		case k.parked && e.no == 0:
+			e.fate = aside
+		case k.stopped, b.blocked && e.no == 0:
+		default:
+			k.busy, e.started = true, true
+			b.running[e] = struct{}{}
+			return e
+		}
+	}
+	return nil
+}
+
+// finish takes the result of a handler.
+func (b *batch) finish(e *entry, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.running, e)
+	k := b.lanes[e.key]
+	k.busy = false
+	if len(k.queue) > 0 {
+		b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
+	}
+	if b.halted && (b.lost && err != nil || b.cause != nil) {
+		return // it counts as not started
+	}
+	if b.l.judge(e, err); e.fate != failed {
+		return
+	}
+	k.stopped = true
+	switch {
+	case e.no != 0:
+	case b.l.spec.ParkKeys && b.t.parkedRoom:
+		e.fate, k.parked = aside, true
+	default:
+		b.blocked = b.l.cfg.Concurrency == 1
+	}
+}
+
+// lose ends the starting of handlers because the lease is lost.
+func (b *batch) lose() {
+	b.mu.Lock()
+	b.halted, b.lost = true, true
+	b.mu.Unlock()
+}
+
+// fail notes what broke the transaction of the batch.
+func (b *batch) fail(err error) {
+	b.mu.Lock()
+	b.halted = true
+	b.cause = cmp.Or(b.cause, err)
+	b.mu.Unlock()
+}
+
+// names lists the events whose handlers are running.
+func (b *batch) names() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for e := range b.running {
+		names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// handle runs the handler of e and takes its result. It survives panics, and reports runtime.Goexit, which still ends
+// the goroutine.
+func (b *batch) handle(work context.Context, e *entry) {
+	var err error
+	ended := "called runtime.Goexit" // unless something else is found
+	defer func() {
+		if r := recover(); r != nil {
+			ended = fmt.Sprintf("panicked: %.1000v", r) // leaves room for the stack
+		}
+		if ended != "" {
+			stack := debug.Stack()
+			err = fmt.Errorf("handler %s\n%s", ended, handlerStack(stack))
+			b.l.log.Error("handler did not return", "namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt, "stack", string(stack))
+		}
+		b.finish(e, err)
+	}()
+	run := b.l.handlers[e.Namespace+"/"+e.Topic].run
+	switch {
+	case run == nil: // set aside when the listener still read its topic
+		err = Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, ErrUnimplemented))
+	case b.tx == nil:
+		err = run(work, nil, e.Event, e.payload)
+	default:
+		err = b.inSavepoint(work, func(tx pgx.Tx) error { return run(work, tx, e.Event, e.payload) })
+	}
+	ended = ""
+}
+
+// inSavepoint runs call, and undoes what it wrote unless it returns nil.
+func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
+	ctx := context.WithoutCancel(work)
+	if _, err := b.tx.Exec(ctx, "SAVEPOINT outboxgen_event"); err != nil {
+		b.fail(err)
+		return err
+	}
+	kept := false
+	defer func() {
+		if kept {
+			return
+		}
+		if _, undo := b.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
+			b.fail(errors.Join(err, undo))
+		}
+	}()
+	if err := call(listenerTx{b.tx}); err != nil {
+		return err
+	}
+	if _, err := b.tx.Exec(ctx, "RELEASE SAVEPOINT outboxgen_event"); err != nil {
+		return fmt.Errorf("handler returned nil, but left its transaction failed: %w", err)
+	}
+	kept = true
+	return nil
+}
+
+// listenerTx is the transaction that a handler gets: the listener's to end.
+type listenerTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")
+
+// Commit refuses.
+func (listenerTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback refuses.
+func (listenerTx) Rollback(context.Context) error { return errNotYours }

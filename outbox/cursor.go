@@ -1,0 +1,319 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// cursor takes and ends the turns of one shard. One goroutine owns it.
+type cursor struct {
+	l      *Listener
+	shard  int
+	next   uuid.UUID // names the next turn; kept until an answer to it has come
+	scan   int       // positions to look at
+	single int       // turns that take one event each, because one of them broke its transaction
+}
+
+func (l *Listener) cursor(shard int) *cursor {
+	return &cursor{l: l, shard: shard, next: uuid.New(), scan: l.cfg.BatchSize}
+}
+
+// maxScan bounds how many positions a turn looks at for few events.
+const maxScan = 1000
+
+// maxParkedKeys is how many keys of a listener may be set aside: when that many fail it is not they who fail, and
+// the listener waits instead.
+const maxParkedKeys = 1000
+
+// parkedKeyBatch and parkedBatch are how many keys set aside a turn takes, and events of each.
+const (
+	parkedKeyBatch = 20
+	parkedBatch    = 50
+)
+
+// exchange ends the turn of a, if not nil, then takes the next one if take is set: one round trip, two
+// transactions, because a turn needs one that has no xid. It returns nil when there is nothing to do. moved tells
+// whether the end was this cursor's to write.
+func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved bool, t *turn, err error) {
+	b := &pgx.Batch{}
+	if a != nil {
+		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+		c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+		if take {
+			// The turn that follows is flushed, and this with it. If both are lost the events come again.
+			b.Queue("SET LOCAL synchronous_commit = off")
+		}
+		c.queueEnd(b, a, &moved)
+		b.Queue("COMMIT")
+	}
+	if take {
+		t = &turn{id: c.next, batch: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
+		if c.single > 0 {
+			t.batch = 1
+		}
+		t.scan = max(c.scan, t.batch)
+		c.queueTake(b, t)
+	}
+	if b.Len() == 0 {
+		return false, nil, nil
+	}
+	if err := c.l.pool.SendBatch(ctx, b).Close(); err != nil {
+		return false, nil, wrap("listener "+c.l.spec.Name, err)
+	}
+	if a != nil && !moved {
+		if moved, err = c.ended(ctx, a); err != nil {
+			return false, nil, err
+		}
+	}
+	if take {
+		t = c.took(t)
+	}
+	return moved, t, nil
+}
+
+func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
+	text, args := c.l.db.record(call)
+	return b.Queue(text, args...)
+}
+
+// queueEnd puts the statements that end a turn into b.
+func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
+	ctx := context.Background() // recorded, not run
+	if a.settle != nil {
+		c.queue(b, func(q *dbsqlc.Queries) { _ = q.ParkedSettle(ctx, *a.settle) })
+	}
+	c.queue(b, func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
+		return row.Scan(moved)
+	})
+	if len(a.promote) > 0 {
+		c.queue(b, func(q *dbsqlc.Queries) {
+			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: c.l.spec.Name})
+		})
+	}
+}
+
+// queueTake puts the statements that take a turn into b, and their answers into t.
+func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
+	ctx := context.Background() // recorded, not run
+	l := c.l
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+	var row dbsqlc.ListenerTurnRow
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
+			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id),
+			BatchSize: int32(l.cfg.BatchSize), Listener: l.spec.Name, Shard: int32(c.shard), ParkedLimit: maxParkedKeys,
+		})
+	}).QueryRow(func(r pgx.Row) error {
+		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
+			&row.AheadAttempts, &row.WantedBy, &row.ParkedDue, &row.ParkedKeys)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
+		t.careful = row.Careful > 0
+		t.wanted = uuid.NullUUID{UUID: row.WantedBy.Bytes, Valid: row.WantedBy.Valid}
+		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < maxParkedKeys
+		return err
+	})
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
+			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(l.cfg.WorkerID),
+			ScanSize: int32(t.scan), Topics: l.topics, BatchSize: int32(t.batch),
+		})
+	}).Query(func(rows pgx.Rows) error {
+		if err := t.scanEvents(rows); err != nil {
+			return err
+		}
+		if t.careful {
+			t.batch = 1
+		}
+		l.begin(t, row.AheadSeqs, row.AheadAttempts)
+		return nil
+	})
+	b.Queue("COMMIT")
+}
+
+// scanEvents reads the rows of LogRead.
+func (t *turn) scanEvents(rows pgx.Rows) error {
+	defer rows.Close()
+	for rows.Next() {
+		var r dbsqlc.LogReadRow
+		e := &entry{}
+		if err := rows.Scan(&t.scanned, &t.scannedTo, &r.Seq, &r.ID, &r.Namespace, &r.Topic, &r.Version, &r.TenantID,
+			&e.DedupeKey, &e.PartitionKey, &e.Entity.Type, &e.Entity.ID, &e.Entity.Version, &r.Headers, &r.Payload,
+			&r.CreatedAt, &r.Parked,
+		); err != nil {
+			return err
+		}
+		if r.Seq == nil {
+			continue // positions of others only
+		}
+		e.seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = *r.Seq, *r.Namespace, *r.Topic, int(*r.Version), r.CreatedAt.Time
+		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
+		if r.Parked {
+			e.fate = aside
+		}
+		t.events = append(t.events, e)
+	}
+	return rows.Err()
+}
+
+func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
+	e.ID, e.payload = id.Bytes, payload
+	e.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
+	if e.key = e.PartitionKey; e.key == "" {
+		e.key = e.ID.String()
+	}
+	if headers != nil && json.Unmarshal(headers, &e.Headers) != nil {
+		e.Headers = nil // written by hand, not by Enqueue: an event is worth more than its headers
+	}
+}
+
+// took makes ready for the turn after t, which it returns unless there is nothing to do in it.
+func (c *cursor) took(t *turn) *turn {
+	c.next = uuid.New()
+	if t.leaseNo == 0 {
+		return nil
+	}
+	if c.single > 0 {
+		c.single--
+	}
+	switch {
+	case len(t.events) < t.scanned/4:
+		c.scan = min(2*t.scan, max(maxScan, c.l.cfg.BatchSize))
+	case t.scan > c.l.cfg.BatchSize:
+		c.scan = c.l.cfg.BatchSize
+	}
+	return t
+}
+
+// takeParked adds the events to t that were set aside and are due. In a turn of one event there are none beside one
+// of the log.
+func (c *cursor) takeParked(ctx context.Context, t *turn) error {
+	keys, events := parkedKeyBatch, parkedBatch
+	if t.batch == 1 {
+		if len(t.events) > 0 {
+			return nil
+		}
+		keys, events = 1, 1
+	}
+	rows, err := c.l.db.on(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
+		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
+		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys),
+	})
+	if err != nil {
+		return wrap("listener "+c.l.spec.Name+": take events set aside", err)
+	}
+	known := make(map[string]bool, keys)
+	for _, r := range rows {
+		e := &entry{
+			Event: Event{
+				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
+				PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
+				CreatedAt: r.CreatedAt.Time,
+			},
+			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts),
+		}
+		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
+		known[r.Key] = true
+		c.l.number(e)
+		t.parked = append(t.parked, e)
+	}
+	return nil
+}
+
+// ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
+// lost. The turn after it may have been taken in that try, too, under the name of the next.
+func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
+	s, err := c.l.db.on(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, wrap("listener "+c.l.spec.Name, err)
+	}
+	latest := uuid.UUID(s.Turn.Bytes)
+	return latest == a.turn.id && !s.Running || latest == c.next && s.LeaseNo > a.turn.leaseNo, nil
+}
+
+// keep renews the lease of t until stop is called, and calls lose when it cannot.
+func (c *cursor) keep(ctx context.Context, t *turn, lose func()) (stop func()) {
+	lease := c.l.cfg.LeaseDuration
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	timer := time.AfterFunc(time.Until(t.deadline.Add(-lease+lease/3)), func() {
+		defer close(over)
+		for wait := time.Duration(0); ; wait = lease / 10 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if left := time.Until(t.deadline); left <= lease/5 {
+				c.l.log.Warn("lease lost", "shard", c.shard)
+				c.l.signals.lost.emit()
+				lose()
+				return
+			} else if left > lease-lease/3 {
+				continue
+			}
+			if !c.renew(ctx, t) {
+				lose()
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		if !timer.Stop() {
+			<-over
+		}
+	}
+}
+
+// renew extends the lease of t; false means that it is somebody else's. What cannot be reached is tried again.
+func (c *cursor) renew(ctx context.Context, t *turn) bool {
+	lease := c.l.cfg.LeaseDuration
+	sent := time.Now()
+	try, cancel := context.WithDeadline(ctx, sent.Add(max(lease/5, time.Second)))
+	defer cancel()
+	n, err := c.l.db.on(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
+		Lease: pgInterval(lease), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		c.l.log.Warn("renew lease", "shard", c.shard, "error", err)
+	case n == 0:
+		c.l.log.Warn("lease lost", "shard", c.shard)
+		c.l.signals.lost.emit()
+		return false
+	default:
+		t.deadline = sent.Add(lease)
+	}
+	return true
+}
+
+// wait asks what the shard waits for. ok is false when it does not exist any more.
+func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
+	w, err = c.l.db.on(c.l.pool).ListenerWait(ctx, dbsqlc.ListenerWaitParams{
+		WorkerID: pgUUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return w, false, nil
+	}
+	if err != nil {
+		return w, false, wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
+	}
+	return w, true, nil
+}

@@ -1,0 +1,290 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/pgname"
+)
+
+// ListenerSpec is what the YAML says of a listener. Generated constructors fill it.
+type ListenerSpec struct {
+	// Schema and Name say where its cursor is. Schema "" means "outbox".
+	Schema, Name string
+	// Latest starts a new listener behind what is in the log already, rather than at its beginning.
+	Latest bool
+	// ParkKeys sets the events of a failing partition key aside and lets the other keys flow on; else a
+	// failing event is retried in place and holds up what is behind it.
+	ParkKeys bool
+	// Concurrency is how many handlers run at once, events of one partition key one after the other; 0
+	// means 1.
+	Concurrency int
+	// Shards is how many cursors the listener has, which different processes may hold; 0 means 1.
+	Shards int
+	// Lease is how long a crashed holder keeps a shard from the others; 0 means 30 s.
+	Lease time.Duration
+	// MaxLag is the age of the oldest event not yet handled that raises an alarm; 0 means none does.
+	MaxLag time.Duration
+	Retry  Retry
+}
+
+// Bounds of a listener.
+const (
+	maxShards      = 64
+	maxConcurrency = 1000
+)
+
+func (s ListenerSpec) withDefaults() ListenerSpec {
+	if s.Concurrency == 0 {
+		s.Concurrency = 1
+	}
+	if s.Shards == 0 {
+		s.Shards = 1
+	}
+	if s.Lease == 0 {
+		s.Lease = defaultLease
+	}
+	s.Retry = s.Retry.withDefaults()
+	return s
+}
+
+func (s ListenerSpec) validate() error {
+	switch {
+	case !pgname.IsName(s.Name):
+		return fmt.Errorf("listener name %q is not a name like companion", s.Name)
+	case s.Shards < 1 || s.Shards > maxShards:
+		return fmt.Errorf("field Shards %d is not between 1 and %d", s.Shards, maxShards)
+	case s.MaxLag < 0:
+		return fmt.Errorf("MaxLag %s is negative", s.MaxLag)
+	}
+	return nil
+}
+
+// ListenerConfig tunes a listener. The zero value is a good start.
+type ListenerConfig struct {
+	// WorkerID marks the leases of this process; the zero UUID means a new one.
+	WorkerID uuid.UUID
+	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
+	// event that fails; 0 means 100.
+	BatchSize int
+	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
+	// mode it is 1.
+	Concurrency int
+	// LeaseDuration is how long a killed process keeps its shards from the others; it is renewed at a third
+	// while handlers run. 0 means what the YAML says. In transactional mode it is also how long a handler may
+	// pause between two statements.
+	LeaseDuration time.Duration
+	// PollInterval is how often an idle listener looks for itself, whatever wakes it otherwise. At most a third
+	// of the lease; 0 means 1 s, or that third if it is shorter.
+	PollInterval time.Duration
+	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
+	// their contexts are cancelled.
+	ShutdownTimeout time.Duration
+	// PruneInterval is how often events past their retention that every listener has passed are deleted, and
+	// how often lag is looked at; 0 means 10 min, negative never.
+	PruneInterval time.Duration
+	// MaxAttempts, if positive, stands in for the limit that the YAML sets.
+	MaxAttempts int
+	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
+	Wake Wake
+	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
+	// means the main pool. The connection is taken out of the pool and not counted by it.
+	ListenPool *pgxpool.Pool
+	// Logger gets events that failed, died or were set aside, lag, and trouble with the database; nil means
+	// slog.Default(). No payload is ever logged.
+	Logger *slog.Logger
+}
+
+func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
+	if cfg.BatchSize == 0 {
+		cfg.BatchSize = defaultBatchSize
+	}
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = spec.Concurrency
+	}
+	if cfg.LeaseDuration == 0 {
+		cfg.LeaseDuration = spec.Lease
+	}
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
+	}
+	if cfg.ShutdownTimeout == 0 {
+		cfg.ShutdownTimeout = 20 * time.Second
+	}
+	if cfg.PruneInterval == 0 {
+		cfg.PruneInterval = 10 * time.Minute
+	}
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = spec.Retry.MaxAttempts
+	}
+	if cfg.Wake == "" {
+		cfg.Wake = WakeDoorbell
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return cfg
+}
+
+func (cfg ListenerConfig) validate() error {
+	switch {
+	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
+		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
+	case cfg.Concurrency < 1 || cfg.Concurrency > maxConcurrency:
+		return fmt.Errorf("field Concurrency %d is not between 1 and %d", cfg.Concurrency, maxConcurrency)
+	case cfg.LeaseDuration < 10*minLease:
+		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
+	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
+		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
+	case cfg.ShutdownTimeout < 0:
+		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
+	case cfg.MaxAttempts < 1 || cfg.MaxAttempts > 1<<31-1:
+		return fmt.Errorf("MaxAttempts %d is not between 0 and 2147483647", cfg.MaxAttempts)
+	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
+		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
+	}
+	return nil
+}
+
+// ListenerHandler ties a log topic to the user's code for it. Listen and ListenTx make one.
+type ListenerHandler struct {
+	schema, namespace, topic string
+	log                      bool
+	transactional            bool
+	retention                Retention
+	run                      func(context.Context, pgx.Tx, Event, json.RawMessage) error // nil without a handler
+}
+
+// Listen ties t to fn, a method of h, as Handle does for queue topics. No transaction is open while fn runs: its
+// effects may happen again after a crash.
+func Listen[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) error) ListenerHandler {
+	lh := listenerHandler(t)
+	if any(h) == nil || fn == nil {
+		return lh
+	}
+	lh.run = func(ctx context.Context, _ pgx.Tx, e Event, payload json.RawMessage) error {
+		d, err := decode(t, e, payload)
+		if err != nil {
+			return err
+		}
+		return fn(h, ctx, d)
+	}
+	return lh
+}
+
+// ListenTx ties t to fn, a method of h that gets the transaction in which the cursor moves: what it writes with tx
+// happens exactly once. tx is a savepoint of its own for each event, undone when fn fails; fn neither commits nor
+// rolls it back.
+func ListenTx[H, P any](t Topic[P], h H, fn func(H, context.Context, pgx.Tx, Delivery[P]) error) ListenerHandler {
+	lh := listenerHandler(t)
+	lh.transactional = true
+	if any(h) == nil || fn == nil {
+		return lh
+	}
+	lh.run = func(ctx context.Context, tx pgx.Tx, e Event, payload json.RawMessage) error {
+		d, err := decode(t, e, payload)
+		if err != nil {
+			return err
+		}
+		return fn(h, ctx, tx, d)
+	}
+	return lh
+}
+
+func listenerHandler[P any](t Topic[P]) ListenerHandler {
+	return ListenerHandler{schema: t.Schema, namespace: t.Namespace, topic: t.Name, log: t.Log, retention: t.Retention.withDefaults()}
+}
+
+// Listener reads log topics with cursors of its own and runs their handlers, in order within a partition key. Any
+// number of processes may run one listener: each of its shards is held by one of them at a time.
+type Listener struct {
+	spec          ListenerSpec
+	cfg           ListenerConfig
+	pool          *pgxpool.Pool
+	db            *database
+	handlers      map[string]ListenerHandler // by "namespace/topic"
+	topics        []string
+	transactional bool
+	log           *slog.Logger
+	busy          atomic.Bool // Run or Drain is under way
+	signals       listenerSignals
+}
+
+// listenerSignals let tests wait for what happens inside; nil channels cost nothing.
+type listenerSignals struct {
+	idle       signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	ended      signal // a turn was ended
+	lost       signal // a lease was lost
+	refused    signal // the doorbell could not watch
+	maintained signal // pruned, and looked at lag
+}
+
+// NewListener returns a listener for handlers, all of one schema and one mode. pool stays the caller's. Generated
+// constructors call it.
+func NewListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, handlers ...ListenerHandler) (*Listener, error) {
+	l, err := newListener(pool, spec.withDefaults(), cfg, handlers)
+	if err != nil {
+		return nil, fmt.Errorf("new listener: %w", err)
+	}
+	return l, nil
+}
+
+func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, handlers []ListenerHandler) (*Listener, error) {
+	if pool == nil {
+		return nil, errors.New("no pool")
+	}
+	if len(handlers) == 0 {
+		return nil, errors.New("no handlers")
+	}
+	cfg = cfg.withDefaults(spec)
+	if err := errors.Join(spec.validate(), cfg.validate()); err != nil {
+		return nil, err
+	}
+	if cfg.WorkerID == uuid.Nil {
+		var err error
+		if cfg.WorkerID, err = uuid.NewV7(); err != nil {
+			return nil, err
+		}
+	}
+	db, err := openDatabase(spec.Schema)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{
+		spec: spec, cfg: cfg, pool: pool, db: db,
+		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
+		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
+	}
+	for _, h := range handlers {
+		name := h.namespace + "/" + h.topic
+		switch {
+		case h.run == nil:
+			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
+		case !h.log:
+			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
+		case cmp.Or(h.schema, "outbox") != db.schema:
+			return nil, fmt.Errorf("topic %s: is in schema %q, the listener in %q", name, h.schema, db.schema)
+		case h.transactional != l.transactional:
+			return nil, fmt.Errorf("topic %s: one listener has handlers with a transaction and without", name)
+		}
+		if _, twice := l.handlers[name]; twice {
+			return nil, fmt.Errorf("topic %s: has two handlers", name)
+		}
+		l.handlers[name] = h
+		l.topics = append(l.topics, name)
+	}
+	if l.transactional && cfg.Concurrency > 1 {
+		return nil, fmt.Errorf("field Concurrency %d: a transaction runs one handler at a time", cfg.Concurrency)
+	}
+	return l, nil
+}

@@ -1,0 +1,82 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Drain handles what is due now, what handlers enqueue meanwhile included, and returns when nothing more is: for a
+// cron job, or a test. It attaches the listener when it is new. Events that failed and are due later stay, as do
+// shards that another process holds. When ctx ends it starts no more handlers, waits for those that run, moves the
+// cursors and returns the context's error; so it does at the first trouble with the database.
+func (l *Listener) Drain(ctx context.Context) (DrainReport, error) {
+	var report DrainReport
+	if !l.busy.CompareAndSwap(false, true) {
+		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, errListenerBusy)
+	}
+	defer l.busy.Store(false)
+	if err := l.drain(ctx, &report); err != nil {
+		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)
+	}
+	return report, nil
+}
+
+func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
+	shards, err := l.attach(ctx)
+	if err != nil {
+		return err
+	}
+	talk := context.WithoutCancel(ctx)
+	r := &listenerRun{l: l, work: talk, talk: talk, drained: report}
+	for quiet := 0; quiet < shards; {
+		for i := 0; i < shards; i++ {
+			before := r.turns
+			s := &shardLoop{cursor: l.cursor(i), run: r, shards: shards}
+			err := s.loop(ctx)
+			if err == nil && ctx.Err() == nil {
+				err = s.settled(talk)
+			}
+			switch {
+			case errors.Is(err, errReshaped):
+				reg, err := l.registration(talk)
+				if err != nil {
+					return err
+				}
+				if reg.Cursors == 0 {
+					return errDetached
+				}
+				shards, quiet, i = int(reg.Shards), 0, -1
+				continue
+			case err != nil:
+				return err
+			case ctx.Err() != nil:
+				_ = l.release(talk)
+				return ctx.Err()
+			}
+			if r.turns > before {
+				quiet = 0
+			} else {
+				quiet++
+			}
+		}
+	}
+	return l.release(talk)
+}
+
+// settled takes the steps of a change of shards that are this shard's to wait for.
+func (s *shardLoop) settled(ctx context.Context) error {
+	w, ok, err := s.wait(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !ok || int(w.Shards) != s.shards:
+		return errReshaped
+	case w.Resharding:
+		if err := s.l.reshard(ctx); err != nil {
+			return err
+		}
+		s.run.turns++ // there may be more to do now
+	}
+	return nil
+}

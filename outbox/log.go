@@ -1,0 +1,56 @@
+package outbox
+
+import (
+	"hash/fnv"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// logBell is the doorbell of all log topics of a schema: a listener may read topics of any namespace, whose names
+// hold no space.
+func (d *database) logBell() bell { return d.bell("log topics") }
+
+// buckets is how many values a bucket has: what the events of a log are sharded by.
+const buckets = 1 << 15
+
+// bucketOf hashes the partition key of m, so that events of one key are always in one shard, or without a key
+// its id. It is written with the event and must never change.
+func bucketOf(m *Message, id uuid.UUID) int16 {
+	h := fnv.New32a()
+	if m.PartitionKey != "" {
+		h.Write([]byte(m.PartitionKey))
+	} else {
+		h.Write(id[:])
+	}
+	sum := h.Sum32()
+	return int16((sum ^ sum>>15) % buckets)
+}
+
+// logInsert returns the row of m, checked, for the log.
+func (d *database) logInsert(m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.LogInsertParams {
+	bell := d.logBell()
+	return dbsqlc.LogInsertParams{
+		Ring: ring, Bell: bell.key, Channel: bell.channel,
+		ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+		TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
+		Headers: headers, Payload: m.Payload, Bucket: bucketOf(m, id),
+	}
+}
+
+// logInsertMany turns the rows of part from those of a queue into those of the log.
+func logInsertMany(p dbsqlc.EventInsertManyParams, ms []Message, part []int) dbsqlc.LogInsertManyParams {
+	q := dbsqlc.LogInsertManyParams{
+		Namespace: p.Namespace, Topic: p.Topic, Version: p.Version, Ids: p.Ids, TenantIds: p.TenantIds,
+		DedupeKeys: p.DedupeKeys, PartitionKeys: p.PartitionKeys, EntityTypes: p.EntityTypes, EntityIds: p.EntityIds,
+		EntityVersions: p.EntityVersions, Headers: p.Headers, Payloads: p.Payloads,
+		Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
+	}
+	for n, i := range part {
+		q.Buckets = append(q.Buckets, bucketOf(&ms[i], p.Ids[n].Bytes))
+		q.Places = append(q.Places, int32(i))
+	}
+	return q
+}

@@ -1,0 +1,105 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// pruneScan is how many positions of the log one transaction of a prune looks at.
+const pruneScan = 1000
+
+// pruneLog deletes events of topics ("namespace/topic") that are older than their retention and that every listener
+// has passed, walking the log once from its beginning as far as anything is old enough.
+func (d *database) pruneLog(ctx context.Context, pool *pgxpool.Pool, topics map[string]Retention) (deleted, held int, err error) {
+	if len(topics) == 0 {
+		return 0, 0, nil
+	}
+	p := dbsqlc.LogPruneParams{ScanSize: pruneScan}
+	for topic, keep := range topics {
+		p.Topics = append(p.Topics, topic)
+		p.RetentionsUs = append(p.RetentionsUs, keep.Delivered.Microseconds())
+	}
+	for {
+		var row dbsqlc.LogPruneRow
+		err := d.locked(ctx, pool, "prune log", func(q *dbsqlc.Queries) (err error) {
+			row, err = q.LogPrune(ctx, p)
+			return err
+		})
+		if err != nil {
+			return deleted, held, err
+		}
+		deleted += int(row.Deleted)
+		held += int(row.Old - row.Deleted)
+		if row.Young || row.Scanned < pruneScan {
+			return deleted, held, nil
+		}
+		p.AfterSeq = row.LastSeq
+	}
+}
+
+// pruneLetters deletes dead letters of listeners past the retention of their topic.
+func (d *database) pruneLetters(ctx context.Context, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
+	p := dbsqlc.LetterPruneParams{BatchSize: pruneChunk}
+	for topic, keep := range topics {
+		p.Topics = append(p.Topics, topic)
+		p.RetentionsUs = append(p.RetentionsUs, keep.Dead.Microseconds())
+	}
+	total := 0
+	for {
+		n, err := d.on(pool).LetterPrune(ctx, p)
+		total += int(n)
+		if err != nil || n < pruneChunk {
+			return total, wrap("prune dead letters", err)
+		}
+	}
+}
+
+// maintain prunes and looks at the lag of all listeners once a PruneInterval until ctx ends, with jitter.
+func (l *Listener) maintain(ctx context.Context) {
+	if l.cfg.PruneInterval < 0 {
+		return
+	}
+	topics := make(map[string]Retention, len(l.handlers))
+	for name, h := range l.handlers {
+		topics[name] = h.retention
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(jitter(l.cfg.PruneInterval)):
+		}
+		l.alarm(ctx)
+		deleted, _, err := l.db.pruneLog(ctx, l.pool, topics)
+		if err == nil {
+			_, err = l.db.pruneLetters(ctx, l.pool, topics)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.log.Warn("prune", "error", err)
+		}
+		if deleted > 0 {
+			l.log.Info("pruned", "count", deleted)
+		}
+		l.signals.maintained.emit()
+	}
+}
+
+// alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
+// which hold back the retention of all.
+func (l *Listener) alarm(ctx context.Context) {
+	rows, err := l.db.on(l.pool).ListenerLags(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.log.Warn("look at lag", "error", err)
+		}
+		return
+	}
+	for _, row := range rows {
+		l.log.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
+			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
+	}
+}

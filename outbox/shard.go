@@ -1,0 +1,270 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// shardLoop takes turns of one shard until its context ends. What it knows beyond a turn is in the database, so that
+// any process can go on from there.
+type shardLoop struct {
+	*cursor
+	run     *listenerRun
+	shards  int // in this generation
+	trouble retrier
+}
+
+// Conditions that end all loops of a generation.
+var (
+	errReshaped = errors.New("the listener has another number of shards now")
+	errDetached = errors.New("the listener was detached")
+)
+
+// loop runs until ctx ends and everything it took is ended, or the listener changes its shape.
+func (s *shardLoop) loop(ctx context.Context) error {
+	var a *advance
+	for {
+		take := ctx.Err() == nil
+		if a == nil && !take {
+			return nil
+		}
+		if a != nil && !take {
+			a.params.Release, a.params.HandTo.Valid = true, false
+		}
+		moved, t, err := s.exchange(s.run.talk, a, take)
+		if err != nil {
+			if s.run.talk.Err() != nil {
+				return s.gaveUp(a, err)
+			}
+			if s.run.drained != nil {
+				return err
+			}
+			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+			s.pause(ctx, a != nil)
+			continue
+		}
+		s.trouble.reset()
+		if a != nil {
+			s.run.account(a, moved)
+			a = nil
+		}
+		if t == nil {
+			if s.run.drained != nil {
+				return nil
+			}
+			if err := s.idle(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		s.run.report(s.shard, shardWorking)
+		if a, err = s.take(ctx, t); err != nil {
+			return err
+		}
+		if t.shards != s.shards {
+			return s.last(a)
+		}
+	}
+}
+
+// last ends the turn of a without another.
+func (s *shardLoop) last(a *advance) error {
+	if a != nil {
+		moved, _, err := s.exchange(s.run.talk, a, false)
+		if err != nil {
+			return s.gaveUp(a, err) // its lease runs out
+		}
+		s.run.account(a, moved)
+	}
+	return errReshaped
+}
+
+func (s *shardLoop) gaveUp(a *advance, err error) error {
+	if a == nil {
+		return nil
+	}
+	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.turn.events)+len(a.turn.parked), s.shard, err)
+}
+
+// pause waits before the database is asked again; less if ctx ends, unless something has to be written.
+func (s *shardLoop) pause(ctx context.Context, pending bool) {
+	if pending {
+		ctx = s.run.talk
+	}
+	timer := time.NewTimer(s.trouble.next())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// idle waits until the shard may have something to do.
+func (s *shardLoop) idle(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	w, ok, err := s.wait(s.run.talk)
+	switch {
+	case err != nil:
+		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+		s.pause(ctx, false)
+		return nil
+	case !ok || int(w.Shards) != s.shards:
+		return errReshaped
+	}
+	state := shardIdle
+	limit := s.l.cfg.PollInterval
+	switch {
+	case w.Resharding:
+		if err := s.l.reshard(s.run.talk); err != nil {
+			s.l.log.Error("reshard", "error", err)
+		}
+		state, limit = shardDeaf, min(limit, 20*time.Millisecond)
+	case w.ForeignLease:
+		state = shardDeaf
+		s.ask(ctx)
+	case w.Paused || w.Blocked:
+		state = shardDeaf
+	}
+	var due <-chan time.Time // an idle shard is woken by the watch
+	if wait := time.Duration(w.WaitUs) * time.Microsecond; w.WaitUs >= 0 && wait < limit {
+		due = time.After(wait + time.Millisecond)
+	} else if state == shardDeaf {
+		due = time.After(jitter(limit))
+	}
+	s.run.report(s.shard, state)
+	select {
+	case <-ctx.Done():
+	case <-due:
+	case <-s.run.looks[s.shard]:
+	}
+	return nil
+}
+
+// ask asks for the shard if its holder has at least two more than this process.
+func (s *shardLoop) ask(ctx context.Context) {
+	_, err := s.l.db.on(s.l.pool).ListenerWant(ctx, dbsqlc.ListenerWantParams{
+		WorkerID: pgUUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
+	})
+	if err != nil && ctx.Err() == nil {
+		s.l.log.Warn("ask for a shard", "shard", s.shard, "error", err)
+	}
+}
+
+// take handles the events of t and returns how it ends; nil if that is written already, or cannot be.
+func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
+	if t.parkedDue {
+		if err := s.takeParked(s.run.talk, t); err != nil {
+			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+			s.next = t.id // the same turn again: nothing of it was handled
+			s.pause(ctx, false)
+			return nil, nil
+		}
+	}
+	if s.l.transactional {
+		return s.inTransaction(ctx, t)
+	}
+	b := s.l.newBatch(ctx, t, nil)
+	if err := s.handle(ctx, b); err != nil {
+		return nil, err
+	}
+	return s.l.end(t, s.shard, ctx.Err() != nil), nil
+}
+
+// handle runs b under the lease of its turn.
+func (s *shardLoop) handle(ctx context.Context, b *batch) error {
+	work, cancel := context.WithCancelCause(s.run.work)
+	defer cancel(nil)
+	stop := s.keep(s.run.talk, b.t, func() {
+		b.lose()
+		cancel(ErrLeaseLost)
+	})
+	defer stop()
+	b.run(work, s.run.give)
+	if names := b.names(); names != "" {
+		return fmt.Errorf("stop listener: still running after %s: %s", s.l.cfg.ShutdownTimeout, names)
+	}
+	return nil
+}
+
+// inTransaction handles the events of t in the transaction in which the cursor moves.
+func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error) {
+	talk := s.run.talk
+	tx, err := s.l.pool.BeginTx(talk, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return s.again(ctx, t, err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(talk)) }()
+	// A process that is stopped in the middle must not keep the rows that its handlers have locked.
+	if err := s.l.db.on(tx).SessionGuard(talk); err != nil {
+		return s.again(ctx, t, err)
+	}
+	if _, err := tx.Exec(talk, "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
+		return s.again(ctx, t, err)
+	}
+	b := s.l.newBatch(ctx, t, tx)
+	if err := s.handle(ctx, b); err != nil {
+		return nil, err
+	}
+	if b.cause != nil {
+		return s.broke(ctx, b, b.cause)
+	}
+	if b.lost {
+		return s.again(ctx, t, ErrLeaseLost)
+	}
+	a := s.l.end(t, s.shard, ctx.Err() != nil)
+	moved, err := s.endIn(talk, tx, a)
+	if err != nil {
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && !tx.Conn().IsClosed() {
+			return s.broke(ctx, b, err) // a deferred constraint, for example
+		}
+		return s.again(ctx, t, err)
+	}
+	s.run.account(a, moved)
+	return nil, nil
+}
+
+// endIn ends the turn of a in tx, and commits if it was this process's to end.
+func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
+	b := &pgx.Batch{}
+	s.queueEnd(b, a, &moved)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {
+		return false, err
+	}
+	return true, tx.Commit(ctx)
+}
+
+// again gives up what was done in a turn that came to nothing by no handler's fault. If it was committed after all,
+// the next turn goes on from there.
+func (s *shardLoop) again(ctx context.Context, t *turn, err error) (*advance, error) {
+	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(t.events)+len(t.parked), "error", err)
+	s.next = t.id
+	if ctx.Err() != nil { // hand back, so that the next holder need not wait or be careful
+		t.forget()
+		return s.l.end(t, s.shard, true), nil
+	}
+	s.pause(ctx, false)
+	return nil, nil
+}
+
+// broke deals with a transaction that a handler left unusable. If only one was started it has failed; else events
+// are taken one by one, each in a transaction of its own, until it is found.
+func (s *shardLoop) broke(ctx context.Context, b *batch, cause error) (*advance, error) {
+	t := b.t
+	started := t.forget()
+	if len(started) != 1 || ctx.Err() != nil {
+		s.single = len(started)
+		return s.again(ctx, t, cause)
+	}
+	s.l.judge(started[0], fmt.Errorf("transaction of the handler: %w", cause))
+	return s.l.end(t, s.shard, false), nil
+}

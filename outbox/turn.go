@@ -1,0 +1,247 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// turn is what one lease of a shard brought: the next events of the log, and those set aside earlier that are due.
+type turn struct {
+	id         uuid.UUID
+	leaseNo    int64
+	shards     int
+	lastSeq    int64 // where the cursor stands in the open window
+	retryCount int   // attempts of the first event that is not done
+	careful    bool  // one event at a time, its attempt counted in retryCount already
+	wanted     uuid.NullUUID
+	parkedDue  bool
+	parkedRoom bool // another key may be set aside
+	batch      int  // most events that were asked for
+	scan       int  // most positions that were asked for
+	scanned    int
+	scannedTo  int64
+	events     []*entry
+	parked     []*entry
+	ahead      map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
+	deadline   time.Time       // end of the lease by this process's clock
+}
+
+// entry is one event of a turn.
+type entry struct {
+	Event
+	payload json.RawMessage
+	seq     int64
+	no      int64  // of an event set aside earlier
+	key     string // what keeps it in order: the partition key, or the id without one
+	head    bool   // first of its key among those set aside
+	used    int    // attempts before this turn
+	started bool   // its handler was called
+	fate    fate
+	err     error
+}
+
+// fate is what becomes of an entry in its turn.
+type fate int
+
+const (
+	waiting fate = iota // not started
+	done
+	failed // and is tried again
+	dead
+	aside // is put behind others of its key that are set aside
+)
+
+// judge decides about an entry whose handler returned err.
+func (l *Listener) judge(e *entry, err error) {
+	e.err = err
+	switch {
+	case err == nil:
+		e.fate = done
+	case isPermanent(err) || e.Attempt >= e.MaxAttempts:
+		e.fate = dead
+	default:
+		e.fate = failed
+	}
+}
+
+var errSpent = errors.New("attempts spent: the process that handled it died each time, or the limit was lowered")
+
+// begin numbers the attempts of the events of t, and decides about those that need no handler.
+func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32) {
+	t.ahead = make(map[int64]int32, len(aheadSeqs))
+	for i, seq := range aheadSeqs {
+		t.ahead[seq] = aheadAttempts[i]
+	}
+	head := t.retryCount
+	if t.careful {
+		head-- // this attempt is counted already
+	}
+	for _, e := range t.events {
+		n, ahead := t.ahead[e.seq]
+		if ahead && n == 0 {
+			e.fate = done
+			continue
+		}
+		e.used = max(int(n), head)
+		head = 0
+		l.number(e)
+	}
+}
+
+func (l *Listener) number(e *entry) {
+	e.Attempt, e.MaxAttempts = e.used+1, l.cfg.MaxAttempts
+	if e.used >= e.MaxAttempts && e.fate == waiting {
+		e.fate, e.err = dead, errSpent
+	}
+}
+
+// forget takes back what was made of the entries whose handlers were started, which it returns.
+func (t *turn) forget() (started []*entry) {
+	for _, e := range slices.Concat(t.parked, t.events) {
+		if e.started {
+			e.fate, e.err = waiting, nil
+			started = append(started, e)
+		}
+	}
+	return started
+}
+
+// advance is a turn that has ended, as the database is to keep it.
+type advance struct {
+	turn    *turn
+	params  dbsqlc.ListenerAdvanceParams
+	settle  *dbsqlc.ParkedSettleParams // nil when nothing was set aside
+	promote []string                   // keys whose first event becomes their head
+}
+
+// end decides, from the fates of its entries, where t leaves the cursor.
+func (l *Listener) end(t *turn, shard int, release bool) *advance {
+	a := &advance{turn: t}
+	p := &a.params
+	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
+	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
+	p.Release = release
+	if !release && t.wanted.Valid && t.wanted.UUID != l.cfg.WorkerID {
+		p.HandTo = pgNullUUID(t.wanted)
+	}
+	l.endParked(a, shard)
+	l.endLog(a)
+	return a
+}
+
+// endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
+func (l *Listener) endLog(a *advance) {
+	t, p := a.turn, &a.params
+	var stop *entry
+	for _, e := range t.events {
+		delete(t.ahead, e.seq)
+		switch e.fate {
+		case dead:
+			p.DeadSeqs = append(p.DeadSeqs, e.seq)
+			p.DeadAttempts = append(p.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
+			p.DeadErrors = append(p.DeadErrors, errorText(e.err))
+		case aside:
+			l.setAside(a, e)
+		}
+		over := e.fate == done || e.fate == dead || e.fate == aside
+		switch {
+		case over && stop == nil:
+			p.Handled++
+		case over:
+			p.AheadSeqs, p.AheadAttempts = append(p.AheadSeqs, e.seq), append(p.AheadAttempts, 0)
+		default:
+			attempts := e.used
+			if e.fate == failed {
+				attempts = e.Attempt
+				l.delay(p, e)
+			}
+			if stop == nil {
+				stop, p.RetryCount = e, int32(attempts)
+			} else if attempts > 0 {
+				p.AheadSeqs, p.AheadAttempts = append(p.AheadSeqs, e.seq), append(p.AheadAttempts, int32(attempts))
+			}
+		}
+	}
+	switch {
+	case stop != nil:
+		p.LastSeq = stop.seq - 1
+	case len(t.events) == t.batch: // there may be more between here and scannedTo
+		p.LastSeq = t.events[t.batch-1].seq
+	default:
+		p.LastSeq = max(t.scannedTo, t.lastSeq)
+		p.Closes = t.scanned < t.scan
+	}
+	for _, seq := range slices.Sorted(maps.Keys(t.ahead)) { // not read this time
+		if !p.Closes && seq > p.LastSeq {
+			p.AheadSeqs, p.AheadAttempts = append(p.AheadSeqs, seq), append(p.AheadAttempts, t.ahead[seq])
+		}
+	}
+}
+
+// delay puts the next turn off until the earliest retry.
+func (l *Listener) delay(p *dbsqlc.ListenerAdvanceParams, e *entry) {
+	d := retryDelay(e.err, l.spec.Retry, e.Attempt)
+	if !p.Delay.Valid || d.Microseconds() < p.Delay.Microseconds {
+		p.Delay = pgInterval(d)
+	}
+	if p.LastError == nil {
+		text := errorText(e.err)
+		p.LastError = &text
+	}
+}
+
+// setAside parks e: as the head of its key if it was tried, else behind it.
+func (l *Listener) setAside(a *advance, e *entry) {
+	p := &a.params
+	delay, attempts, text := int64(-1), 0, ""
+	if e.err != nil {
+		delay, attempts, text = retryDelay(e.err, l.spec.Retry, e.Attempt).Microseconds(), e.Attempt, errorText(e.err)
+	}
+	p.ParkedSeqs = append(p.ParkedSeqs, e.seq)
+	p.ParkedAttempts = append(p.ParkedAttempts, int32(attempts))
+	p.ParkedDelaysUs = append(p.ParkedDelaysUs, delay)
+	p.ParkedErrors = append(p.ParkedErrors, text)
+	a.promote = append(a.promote, e.key)
+}
+
+// endParked settles the events that were set aside earlier.
+func (l *Listener) endParked(a *advance, shard int) {
+	if len(a.turn.parked) == 0 {
+		return
+	}
+	s := &dbsqlc.ParkedSettleParams{
+		Listener: l.spec.Name, Shard: int32(shard), WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: a.turn.leaseNo,
+		Done: []int64{}, Dead: []int64{},
+	}
+	a.settle = s
+	for _, e := range a.turn.parked {
+		a.promote = append(a.promote, e.key)
+		switch e.fate {
+		case done:
+			s.Done = append(s.Done, e.no)
+		case dead:
+			s.Dead = append(s.Dead, e.no)
+			s.DeadAttempts = append(s.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
+			s.DeadErrors = append(s.DeadErrors, errorText(e.err))
+		case failed:
+			s.Failed = append(s.Failed, e.no)
+			s.FailedAttempts = append(s.FailedAttempts, int32(e.Attempt))
+			s.FailedDelaysUs = append(s.FailedDelaysUs, retryDelay(e.err, l.spec.Retry, e.Attempt).Microseconds())
+			s.FailedErrors = append(s.FailedErrors, errorText(e.err))
+		case waiting:
+			if e.head { // its attempt was counted when it was taken
+				s.Failed = append(s.Failed, e.no)
+				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
+				s.FailedDelaysUs = append(s.FailedDelaysUs, 0)
+				s.FailedErrors = append(s.FailedErrors, "")
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"time"
+)
+
+// shardState is what a shard's loop says of itself.
+type shardState int
+
+const (
+	shardLooking shardState = iota // it has been told to look, or starts
+	shardWorking                   // it found something
+	shardIdle                      // it found nothing, and an event would wake it
+	shardDeaf                      // it found nothing, and waits for something else: a retry, a lease, a resume
+)
+
+type shardReport struct {
+	shard int
+	state shardState
+}
+
+// report tells the watch the state of a shard.
+func (r *listenerRun) report(shard int, state shardState) {
+	if r.drained != nil {
+		r.turns++
+		return
+	}
+	r.states <- shardReport{shard: shard, state: state}
+}
+
+// watch sleeps with the doorbell for all shards of a process: it asks to be rung when all have found nothing, lets
+// them look once more when it is, and tells them to look when it rings. One goroutine owns it.
+type watch struct {
+	of      *listenerRun
+	bell    *doorbell // nil when polling
+	states  []shardState
+	asked   bool // the doorbell has been asked to watch
+	watched bool // and has answered that it does
+	wish    int  // the number of the latest thing asked of it
+	refused int  // times in a row that it could not, because an enqueue was under way
+}
+
+func newWatch(r *listenerRun) *watch {
+	w := &watch{of: r, states: make([]shardState, len(r.looks))}
+	if r.l.cfg.Wake == WakeDoorbell {
+		w.bell = newDoorbell(cmp.Or(r.l.cfg.ListenPool, r.l.pool), r.l.db, r.l.db.logBell(), r.l.log)
+	}
+	return w
+}
+
+// run watches until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	var rang <-chan struct{}
+	var answers <-chan bellAnswer
+	over := make(chan struct{})
+	if w.bell != nil {
+		rang, answers = w.bell.rang, w.bell.answers
+		go func() {
+			defer close(over)
+			w.bell.run(ctx)
+		}()
+		defer func() { <-over }()
+	}
+	poll := time.NewTimer(jitter(w.of.l.cfg.PollInterval))
+	defer poll.Stop()
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-w.of.states:
+			w.states[r.shard] = r.state
+			w.settle()
+		case a := <-answers:
+			again = w.heed(a)
+		case <-again:
+			again = nil
+			w.look()
+		case <-rang:
+			w.watched = false // ask again: it may be who watched that rang, because it stopped
+			w.look()
+		case <-poll.C:
+			w.watched = false // ask again: who watched may have been killed
+			w.look()
+			poll.Reset(jitter(w.of.l.cfg.PollInterval))
+		}
+	}
+}
+
+// look tells every shard that waits to look.
+func (w *watch) look() {
+	for i, state := range w.states {
+		if state != shardWorking {
+			w.states[i] = shardLooking
+		}
+		select {
+		case w.of.looks[i] <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+}
+
+// settle asks the doorbell for what the states of the shards call for.
+func (w *watch) settle() {
+	idle := false
+	for _, state := range w.states {
+		switch state {
+		case shardWorking:
+			w.wake()
+			return
+		case shardLooking:
+			return
+		case shardIdle:
+			idle = true
+		}
+	}
+	switch {
+	case !idle:
+		w.wake() // no event would wake anybody
+	case w.bell == nil, w.watched:
+		w.of.l.signals.idle.emit()
+	case !w.asked:
+		w.asked = true
+		w.wish = w.bell.want(asleep)
+	}
+}
+
+// wake lets go of the doorbell.
+func (w *watch) wake() {
+	if w.asked || w.watched {
+		w.asked, w.watched = false, false
+		w.wish = w.bell.want(awake)
+	}
+}
+
+// heed takes an answer of the doorbell: look once more, now that nothing can be missed; or soon, while nobody watches.
+func (w *watch) heed(a bellAnswer) (again <-chan time.Time) {
+	if a.wish != w.wish && a.state != bellGone {
+		return nil // to what we wished before
+	}
+	w.watched = a.state == bellWatches
+	w.asked = false
+	if a.state != bellBusy {
+		w.refused = 0
+		w.look()
+		return nil
+	}
+	w.refused++
+	w.of.l.signals.refused.emit()
+	return time.After(backoff(2*time.Millisecond, 25*time.Millisecond, w.refused))
+}

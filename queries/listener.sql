@@ -1,0 +1,385 @@
+-- name: ListenerLock :exec
+-- Keeps registration, rewinding, resharding and pruning apart until the transaction ends: a listener that starts
+-- or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid.
+SELECT pg_advisory_xact_lock(@lock::bigint);
+
+-- name: ListenerAttach :execrows
+-- Registers a listener with its shards unless it is there. One statement, so that all shards start from one snapshot:
+-- for earliest before everything, for latest after all that is visible now. lo_bound is taken after lo, because no
+-- xid is assigned to the transaction before.
+INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, max_lag, system_id)
+SELECT
+    @listener::text, s.shard, @shards::integer,
+    CASE WHEN @latest::boolean THEN pg_current_snapshot() ELSE '1:1:'::pg_snapshot END,
+    CASE WHEN @latest::boolean THEN pg_current_xact_id() ELSE '1'::xid8 END,
+    CASE WHEN @latest::boolean THEN coalesce((SELECT max(g.seq) FROM outbox_schema.log AS g), 0) ELSE 0 END,
+    sqlc.narg('max_lag')::interval,
+    (SELECT c.system_identifier FROM pg_control_system() AS c)
+FROM generate_series(0, -1 + @shards::integer) AS s (shard)
+WHERE NOT EXISTS (SELECT FROM outbox_schema.listeners AS l WHERE l.listener = @listener::text)
+ON CONFLICT (listener, shard) DO NOTHING;
+
+-- name: ListenerRegistration :one
+-- Reads what a process must know of its listener at its start: no row if it is not attached. restored tells that the
+-- cursors speak of another cluster's xids, or of xids that this one has not reached.
+SELECT
+    count(*)::integer AS cursors,
+    coalesce(max(l.shards), 0)::integer AS shards,
+    coalesce(max(l.reshard_to), 0)::integer AS reshard_to,
+    coalesce(bool_or(
+        l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
+        OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
+    ), false)::boolean AS restored
+FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener;
+
+-- name: ListenerMaxLag :execrows
+-- Keeps the alarm's bound as the YAML has it; writes nothing when it is so already.
+UPDATE outbox_schema.listeners AS l
+SET max_lag = sqlc.narg('max_lag')::interval
+WHERE l.listener = @listener
+  AND l.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval;
+
+-- name: ListenerTurn :one
+-- Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
+-- is paused, waits for a retry, is held by another or has nothing to do.
+--
+-- The transaction must have no xid yet: hi is this statement's snapshot, and hi_bound the xid that is assigned after it
+-- was taken, above every one that was assigned before. lease_no is compared with what that snapshot sees, because a
+-- statement that waited for the row's lock goes on with its newer version: without the comparison it could put a snapshot
+-- older than lo into hi, and deliver again what another holder has delivered meanwhile.
+--
+-- running is still set when the answer of the latest turn never came: its handlers may have killed their process. Then
+-- events are taken one by one (careful), each attempt counted before it is made. A taker that got no answer asks again
+-- with the same turn, so that its own try is not held for another's.
+UPDATE outbox_schema.listeners AS l
+SET lease_by = @worker_id,
+    lease_until = clock_timestamp() + @lease::interval,
+    lease_no = l.lease_no + 1,
+    turn = @turn,
+    wanted_by = CASE WHEN l.lease_by = @worker_id THEN l.wanted_by END,
+    running = true,
+    careful = CASE
+        WHEN l.running AND l.turn IS DISTINCT FROM @turn THEN greatest(@batch_size::integer, l.careful)
+        ELSE l.careful
+    END,
+    retry_count = CASE
+        WHEN l.running AND l.turn IS NOT DISTINCT FROM @turn THEN l.retry_count
+        WHEN l.running OR l.careful > 0 THEN l.retry_count + 1
+        ELSE l.retry_count
+    END,
+    in_batch = true,
+    hi = CASE
+        WHEN l.in_batch THEN l.hi
+        WHEN l.barrier IS NOT NULL THEN l.barrier
+        ELSE pg_current_snapshot()
+    END,
+    hi_bound = CASE
+        WHEN l.in_batch THEN l.hi_bound
+        WHEN l.barrier IS NOT NULL THEN l.barrier_bound
+        ELSE pg_current_xact_id()
+    END,
+    hi_seq = CASE
+        WHEN l.in_batch THEN l.hi_seq
+        WHEN l.barrier IS NOT NULL THEN l.barrier_seq
+        ELSE coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+    END
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND (l.lease_by IS NULL OR l.lease_by = @worker_id OR l.lease_until < statement_timestamp())
+  AND NOT l.paused
+  AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
+  AND l.lease_no = (
+    SELECT s.lease_no
+    FROM outbox_schema.listeners AS s
+    WHERE s.listener = @listener
+      AND s.shard = @shard
+  )
+  AND CASE
+    WHEN l.in_batch THEN true
+    WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
+    WHEN l.reshard_to IS NOT NULL THEN false
+    WHEN EXISTS (
+        SELECT
+        FROM outbox_schema.parked AS p
+        WHERE p.listener = l.listener
+          AND p.retry_after <= statement_timestamp()
+          AND p.bucket % l.shards = l.shard
+    ) THEN true
+    WHEN EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.seq > l.high_seq) THEN true
+    ELSE EXISTS (
+        SELECT
+        FROM (
+            SELECT pg_snapshot_xip(l.lo) AS xid
+            UNION ALL
+            SELECT (n.n::text)::xid8 AS xid
+            FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
+        ) AS x
+        WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
+          AND EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.xid = x.xid AND g.seq <= l.high_seq)
+    )
+  END
+RETURNING
+    l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts, l.wanted_by,
+    EXISTS (
+        SELECT
+        FROM outbox_schema.parked AS p
+        WHERE p.listener = l.listener
+          AND p.retry_after <= statement_timestamp()
+          AND p.bucket % l.shards = l.shard
+    )::boolean AS parked_due,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM outbox_schema.parked AS p
+            WHERE p.listener = l.listener
+              AND p.retry_after IS NOT NULL
+            LIMIT @parked_limit::integer
+        ) AS k
+    )::integer AS parked_keys;
+
+-- name: ListenerAdvance :one
+-- Ends a turn: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
+-- What died is copied to the dead letters and what is set aside is parked, in the same statement. Guarded by the lease
+-- and by running, which makes a repeat change nothing: moved is false then, and ListenerTurnState tells why.
+-- hand_to, if not null, leaves the lease to that worker; release gives it up.
+WITH moved AS (
+    UPDATE outbox_schema.listeners AS l
+    SET last_seq = CASE WHEN @closes::boolean THEN 0 ELSE @last_seq::bigint END,
+        lo = CASE WHEN @closes::boolean THEN l.hi ELSE l.lo END,
+        lo_bound = CASE WHEN @closes::boolean THEN l.hi_bound ELSE l.lo_bound END,
+        high_seq = CASE WHEN @closes::boolean THEN greatest(l.high_seq, @last_seq::bigint) ELSE l.high_seq END,
+        hi = CASE WHEN @closes::boolean THEN NULL ELSE l.hi END,
+        hi_bound = CASE WHEN @closes::boolean THEN NULL ELSE l.hi_bound END,
+        hi_seq = CASE WHEN @closes::boolean THEN NULL ELSE l.hi_seq END,
+        in_batch = NOT @closes::boolean,
+        ahead_seqs = @ahead_seqs,
+        ahead_attempts = @ahead_attempts,
+        retry_count = @retry_count,
+        retry_after = clock_timestamp() + sqlc.narg('delay')::interval,
+        last_error = sqlc.narg('last_error')::text,
+        running = false,
+        careful = CASE WHEN @closes::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
+        lease_by = CASE WHEN @release::boolean THEN NULL ELSE coalesce(sqlc.narg('hand_to')::uuid, l.lease_by) END,
+        lease_until = CASE WHEN @release::boolean THEN NULL ELSE l.lease_until END,
+        wanted_by = CASE WHEN @release::boolean OR sqlc.narg('hand_to')::uuid IS NOT NULL THEN NULL ELSE l.wanted_by END,
+        advanced_at = clock_timestamp()
+    WHERE l.listener = @listener
+      AND l.shard = @shard
+      AND l.lease_by = @worker_id
+      AND l.lease_no = @lease_no
+      AND l.running
+    RETURNING l.listener
+),
+dead AS (
+    INSERT INTO outbox_schema.dead_letters (
+        listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+        entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+    SELECT
+        m.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
+        g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at,
+        w.attempts, w.error
+    FROM moved AS m
+    CROSS JOIN (
+        SELECT
+            unnest(@dead_seqs::bigint[]) AS seq,
+            unnest(@dead_attempts::integer[]) AS attempts,
+            unnest(@dead_errors::text[]) AS error
+    ) AS w
+    CROSS JOIN LATERAL (
+        SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
+            o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.bucket, o.created_at
+        FROM outbox_schema.log AS o
+        WHERE o.seq = w.seq
+        LIMIT 1
+    ) AS g
+    ORDER BY g.seq
+),
+aside AS (
+    INSERT INTO outbox_schema.parked (
+        listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+        entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
+    SELECT
+        m.listener, coalesce(g.partition_key, g.id::text), g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+        g.dedupe_key, g.partition_key, g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket,
+        g.created_at, w.attempts,
+        CASE WHEN w.delay_us >= 0 THEN clock_timestamp() + w.delay_us * interval '1 microsecond' END,
+        nullif(w.error, '')
+    FROM moved AS m
+    CROSS JOIN (
+        SELECT
+            unnest(@parked_seqs::bigint[]) AS seq,
+            unnest(@parked_attempts::integer[]) AS attempts,
+            unnest(@parked_delays_us::bigint[]) AS delay_us,
+            unnest(@parked_errors::text[]) AS error
+    ) AS w
+    CROSS JOIN LATERAL (
+        SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
+            o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.bucket, o.created_at
+        FROM outbox_schema.log AS o
+        WHERE o.seq = w.seq
+        LIMIT 1
+    ) AS g
+    ORDER BY g.seq
+    ON CONFLICT (listener, seq) DO NOTHING
+)
+SELECT EXISTS (SELECT FROM moved)::boolean AS moved;
+
+-- name: ListenerTurnState :one
+-- Reads who had the latest turn of a shard, and whether it is over.
+SELECT l.lease_by, l.lease_no, l.turn, l.running
+FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener
+  AND l.shard = @shard;
+
+-- name: ListenerRenew :execrows
+-- Renews a lease while a turn is handled.
+UPDATE outbox_schema.listeners AS l
+SET lease_until = clock_timestamp() + @lease::interval
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.lease_by = @worker_id
+  AND l.lease_no = @lease_no
+  AND l.running;
+
+-- name: ListenerRelease :execrows
+-- Gives up the leases of a worker that stops, but for turns that were never ended.
+UPDATE outbox_schema.listeners AS l
+SET lease_by = NULL,
+    lease_until = NULL,
+    wanted_by = NULL
+WHERE l.listener = @listener
+  AND l.lease_by = @worker_id
+  AND NOT l.running;
+
+-- name: ListenerWait :one
+-- Tells a process that got no turn what it waits for. No row if the listener was detached, or has fewer shards now.
+-- wait_us is until something falls due by itself: a retry, the end of another's lease, or a parked event; -1 when
+-- nothing does.
+SELECT
+    l.shards,
+    l.paused,
+    (l.reshard_to IS NOT NULL)::boolean AS resharding,
+    coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
+    coalesce(l.lease_by <> @worker_id AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce((extract(epoch FROM least(
+        CASE WHEN l.retry_after > statement_timestamp() THEN l.retry_after END,
+        CASE WHEN l.lease_by <> @worker_id AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
+        (
+            SELECT p.retry_after
+            FROM outbox_schema.parked AS p
+            WHERE p.listener = l.listener
+              AND p.retry_after > statement_timestamp()
+              AND p.bucket % l.shards = l.shard
+            ORDER BY p.retry_after
+            LIMIT 1
+        )
+    ) - statement_timestamp()) * 1000000)::bigint, -1)::bigint AS wait_us
+FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener
+  AND l.shard = @shard;
+
+-- name: ListenerWant :execrows
+-- Asks for a shard of a worker that holds at least two more than this one. Writes nothing otherwise.
+UPDATE outbox_schema.listeners AS l
+SET wanted_by = @worker_id
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.wanted_by IS DISTINCT FROM @worker_id
+  AND l.lease_by <> @worker_id
+  AND l.lease_until >= statement_timestamp()
+  AND (
+    SELECT count(*) FILTER (WHERE o.lease_by = l.lease_by) - count(*) FILTER (WHERE o.lease_by = @worker_id OR o.wanted_by = @worker_id)
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND (o.lease_until >= statement_timestamp() OR o.wanted_by = @worker_id)
+  ) > 1;
+
+-- name: ListenerReshard :execrows
+-- Asks for another number of shards: from now on no shard opens a window.
+UPDATE outbox_schema.listeners AS l
+SET reshard_to = @shards::integer
+WHERE l.listener = @listener
+  AND l.shards <> @shards::integer
+  AND l.reshard_to IS DISTINCT FROM @shards::integer;
+
+-- name: ListenerBarrier :execrows
+-- Sets the snapshot at which the shards of the old number stop. It needs a transaction without an xid, and one that
+-- began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it.
+UPDATE outbox_schema.listeners AS l
+SET barrier = pg_current_snapshot(),
+    barrier_bound = pg_current_xact_id(),
+    barrier_seq = coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+WHERE l.listener = @listener
+  AND l.reshard_to IS NOT NULL
+  AND l.barrier IS NULL;
+
+-- name: ListenerArrived :one
+-- Locks the cursors of a listener and tells whether all have delivered everything up to the barrier.
+SELECT
+    coalesce(bool_and(l.barrier IS NOT NULL AND NOT l.in_batch AND l.lo_bound = l.barrier_bound), false)::boolean AS arrived,
+    coalesce(max(l.reshard_to), 0)::integer AS reshard_to,
+    coalesce(max(l.high_seq), 0)::bigint AS high_seq,
+    coalesce(bool_or(l.paused), false)::boolean AS paused,
+    coalesce(max(l.lease_no), 0)::bigint AS lease_no
+FROM (
+    SELECT o.barrier, o.in_batch, o.lo_bound, o.barrier_bound, o.reshard_to, o.high_seq, o.paused, o.lease_no
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+    ORDER BY o.shard
+    FOR UPDATE
+) AS l;
+
+-- name: ListenerDropShards :exec
+-- Removes the cursors that a smaller number of shards has no use for.
+DELETE FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener
+  AND l.shard >= @shards::integer;
+
+-- name: ListenerRestart :exec
+-- Lets the remaining cursors go on from the barrier with the new number of shards. high_seq is the highest of the old
+-- ones: a row up to it was visible at the barrier, and is delivered, or unfinished there, and a straggler of every new
+-- window.
+UPDATE outbox_schema.listeners AS l
+SET shards = @shards::integer,
+    lo = l.barrier,
+    lo_bound = l.barrier_bound,
+    high_seq = @high_seq,
+    lease_no = @lease_no,
+    lease_by = NULL,
+    lease_until = NULL,
+    wanted_by = NULL,
+    paused = @paused,
+    reshard_to = NULL,
+    barrier = NULL,
+    barrier_bound = NULL,
+    barrier_seq = NULL
+WHERE l.listener = @listener;
+
+-- name: ListenerAddShards :exec
+-- Copies cursor 0 to the shards that a larger number adds.
+INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, paused, max_lag, system_id, created_at)
+SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.paused, l.max_lag, l.system_id, l.created_at
+FROM outbox_schema.listeners AS l
+CROSS JOIN generate_series(@first::integer, l.shards - 1) AS n (shard)
+WHERE l.listener = @listener
+  AND l.shard = 0;
+
+-- name: ListenerLags :many
+-- Lists the cursors that lag more than their bound: by the age of the first event of any topic that they have not
+-- passed. One probe of log_pkey a cursor.
+SELECT l.listener, l.shard,
+    (extract(epoch FROM statement_timestamp() - g.created_at) * 1000000)::bigint AS lag_us,
+    (extract(epoch FROM l.max_lag) * 1000000)::bigint AS max_lag_us,
+    coalesce(l.last_error, '') AS last_error
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT o.created_at
+    FROM outbox_schema.log AS o
+    WHERE o.seq > greatest(l.high_seq, l.last_seq)
+    ORDER BY o.seq
+    LIMIT 1
+) AS g
+WHERE l.max_lag < statement_timestamp() - g.created_at
+ORDER BY l.listener, l.shard;

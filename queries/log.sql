@@ -1,0 +1,254 @@
+-- name: LogInsert :one
+-- EventInsert for a log topic: no row if the dedupe key is taken. seq and xid come from their defaults, in that
+-- order.
+WITH inserted AS (
+    INSERT INTO outbox_schema.log (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, bucket)
+    VALUES (
+        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
+        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
+        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @bucket)
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING log.id
+)
+SELECT
+    (CASE
+        WHEN NOT @ring::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted;
+
+-- name: LogInsertMany :many
+-- EventInsertMany for a log topic. Rows go in by dedupe key, as there, but their seqs are drawn in the order of the
+-- call, which is the order in which listeners get them; the xid is taken before, as by the default of seq.
+WITH wanted AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@tenant_ids::uuid[]) AS tenant_id,
+        unnest(@dedupe_keys::text[]) AS dedupe_key,
+        unnest(@partition_keys::text[]) AS partition_key,
+        unnest(@entity_types::text[]) AS entity_type,
+        unnest(@entity_ids::text[]) AS entity_id,
+        unnest(@entity_versions::bigint[]) AS entity_version,
+        unnest(@headers::jsonb[]) AS headers,
+        unnest(@payloads::jsonb[]) AS payload,
+        unnest(@buckets::smallint[]) AS bucket,
+        unnest(@places::integer[]) AS place
+),
+numbered AS MATERIALIZED (
+    SELECT
+        w.id, w.tenant_id, w.dedupe_key, w.partition_key, w.entity_type, w.entity_id, w.entity_version,
+        w.headers, w.payload, w.bucket,
+        CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('outbox_schema.log_seq') END AS seq
+    FROM (
+        SELECT o.id, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id, o.entity_version,
+            o.headers, o.payload, o.bucket
+        FROM wanted AS o
+        ORDER BY o.place
+    ) AS w
+),
+inserted AS (
+    INSERT INTO outbox_schema.log (
+        seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, bucket)
+    SELECT
+        w.seq, w.id, @namespace, @topic, @version, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        nullif(w.entity_type, ''), nullif(w.entity_id, ''),
+        CASE WHEN w.entity_type <> '' THEN w.entity_version END,
+        w.headers, w.payload, w.bucket
+    FROM numbered AS w
+    ORDER BY w.dedupe_key COLLATE "C"
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING log.id
+),
+bell AS MATERIALIZED (
+    SELECT
+        CASE
+            WHEN NOT @ring::boolean THEN false
+            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+            ELSE pg_notify(@channel::text, '') IS NOT NULL
+        END AS rang
+    FROM (SELECT FROM inserted LIMIT 1) AS one
+)
+SELECT inserted.id
+FROM inserted, bell
+WHERE bell.rang IS NOT NULL;
+
+-- name: LogQueue :one
+-- EventQueue for a log topic.
+WITH inserted AS (
+    INSERT INTO outbox_schema.log (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, bucket)
+    VALUES (
+        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
+        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
+        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @bucket)
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING
+        CASE
+            WHEN NOT @ring::boolean THEN false
+            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+            ELSE pg_notify(@channel::text, '') IS NOT NULL
+        END AS rang
+)
+SELECT
+    n.written,
+    (CASE WHEN NOT n.written THEN (
+        SELECT g.id
+        FROM outbox_schema.log AS g
+        WHERE g.namespace = @namespace
+          AND g.topic = @topic
+          AND g.dedupe_key = @dedupe_key::text
+    ) END)::uuid AS rival
+FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n;
+
+-- name: LogIDByKey :many
+-- EventIDByKey for a log topic.
+SELECT g.id, g.dedupe_key::text AS dedupe_key
+FROM (SELECT unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
+CROSS JOIN LATERAL (
+    SELECT o.id, o.dedupe_key
+    FROM outbox_schema.log AS o
+    WHERE o.namespace = @namespace
+      AND o.topic = @topic
+      AND o.dedupe_key = w.dedupe_key
+    LIMIT 1
+) AS g;
+
+-- name: LogRead :many
+-- Reads the next events of a shard's open window, up to batch_size of them, from up to scan_size positions: what a
+-- listener skips, because it is of other topics or shards, is counted against scan_size alone; after a crash events come
+-- one by one. Each row repeats how
+-- many positions were passed (scanned) and the last of them; without an event there is one row with nulls.
+--
+-- late holds the transactions that were unfinished in lo and are visible in hi: the xids that lo lists, and those
+-- between its xmax and lo_bound, which had been assigned but are in no list, because xmax follows the latest that had
+-- ended. Their rows up to high_seq are the stragglers, walked by log_xid, a limit for each. fresh is what lies above
+-- high_seq, by log_pkey, and ends at hi_seq, so that a window does not read on into what was enqueued after it was opened.
+-- Stragglers have the smaller seqs, so that seq orders both.
+WITH cur AS MATERIALIZED (
+    SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = @listener
+      AND l.shard = @shard
+      AND l.lease_by = @worker_id
+      AND l.running
+),
+late AS MATERIALIZED (
+    SELECT x.xid
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT pg_snapshot_xip(c.lo) AS xid
+        UNION ALL
+        SELECT (n.n::text)::xid8 AS xid
+        FROM generate_series((pg_snapshot_xmax(c.lo)::text)::bigint, (c.lo_bound::text)::bigint - 1) AS n (n)
+    ) AS x
+    WHERE pg_visible_in_snapshot(x.xid, c.hi)
+),
+straggler AS MATERIALIZED (
+    SELECT g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type,
+        g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at
+    FROM cur AS c
+    CROSS JOIN late AS x
+    CROSS JOIN LATERAL (
+        SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
+            o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.bucket, o.created_at
+        FROM outbox_schema.log AS o
+        WHERE o.xid = x.xid
+          AND o.seq > c.last_seq
+          AND o.seq <= c.high_seq
+        ORDER BY o.seq
+        LIMIT @scan_size::integer
+    ) AS g
+    ORDER BY g.seq
+    LIMIT @scan_size::integer
+),
+seen AS MATERIALIZED (
+    SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
+        s.entity_id, s.entity_version, s.headers, s.payload, s.bucket, s.created_at
+    FROM straggler AS s
+    UNION ALL
+    SELECT g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type,
+        g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
+            o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.bucket, o.created_at
+        FROM outbox_schema.log AS o
+        WHERE o.seq > greatest(c.high_seq, c.last_seq)
+          AND o.seq <= c.hi_seq
+          AND pg_visible_in_snapshot(o.xid, c.hi)
+        ORDER BY o.seq
+        LIMIT -(SELECT count(*) FROM straggler) + @scan_size::integer
+    ) AS g
+),
+picked AS (
+    SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
+        s.entity_id, s.entity_version, s.headers, s.payload, s.created_at
+    FROM seen AS s
+    CROSS JOIN cur AS c
+    WHERE s.namespace || '/' || s.topic = ANY (@topics::text[])
+      AND s.bucket % c.shards = c.shard
+    ORDER BY s.seq
+    LIMIT (SELECT CASE WHEN c.careful > 0 THEN 1 ELSE @batch_size::integer END FROM cur AS c)
+)
+SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
+    p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id,
+    coalesce(p.dedupe_key, '') AS dedupe_key,
+    coalesce(p.partition_key, '') AS partition_key,
+    coalesce(p.entity_type, '') AS entity_type,
+    coalesce(p.entity_id, '') AS entity_id,
+    coalesce(p.entity_version, 0) AS entity_version,
+    p.headers, p.payload, p.created_at,
+    ((SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = @listener)) AND EXISTS (
+        SELECT
+        FROM outbox_schema.parked AS k
+        WHERE k.listener = @listener
+          AND k.key = coalesce(p.partition_key, p.id::text)
+    ))::boolean AS parked
+FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
+LEFT JOIN picked AS p ON true
+ORDER BY p.seq;
+
+-- name: LogPrune :one
+-- Deletes, of the next scan_size positions after after_seq, the events that are older than the retention of their
+-- topic and that every listener is past: visible in its finished windows, or delivered in its open one. Returns how
+-- far it went, how many it deleted, and whether all of what it saw was too young for any retention, which ends the walk.
+WITH retention AS MATERIALIZED (
+    SELECT
+        unnest(@topics::text[]) AS topic,
+        unnest(@retentions_us::bigint[]) * interval '1 microsecond' AS keep
+),
+seen AS MATERIALIZED (
+    SELECT g.seq, g.xid, g.namespace || '/' || g.topic AS topic, g.created_at
+    FROM outbox_schema.log AS g
+    WHERE g.seq > @after_seq
+    ORDER BY g.seq
+    LIMIT @scan_size::integer
+),
+old AS MATERIALIZED (
+    SELECT s.seq, s.xid
+    FROM seen AS s
+    JOIN retention AS r ON r.topic = s.topic AND s.created_at < statement_timestamp() - r.keep
+),
+gone AS (
+    DELETE FROM outbox_schema.log AS g
+    USING old AS o
+    WHERE g.seq = o.seq
+      AND NOT EXISTS (
+        SELECT
+        FROM outbox_schema.listeners AS l
+        WHERE NOT (o.seq <= l.high_seq AND pg_visible_in_snapshot(o.xid, l.lo))
+          AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
+      )
+    RETURNING g.seq
+)
+SELECT
+    (SELECT coalesce(max(s.seq), 0) FROM seen AS s)::bigint AS last_seq,
+    (SELECT count(*) FROM seen)::bigint AS scanned,
+    (SELECT count(*) FROM old)::bigint AS old,
+    (SELECT count(*) FROM gone)::bigint AS deleted,
+    (SELECT NOT coalesce(bool_or(s.created_at < statement_timestamp() - (SELECT min(r.keep) FROM retention AS r)), false) FROM seen AS s)::boolean AS young;

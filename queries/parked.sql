@@ -1,0 +1,118 @@
+-- name: ParkedTake :many
+-- Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
+-- event_limit of them. The attempt of each head is counted before it is made, since it may kill its process. Guarded
+-- by the turn.
+WITH due AS MATERIALIZED (
+    SELECT p.key
+    FROM outbox_schema.parked AS p
+    WHERE p.listener = @listener
+      AND p.retry_after <= statement_timestamp()
+      AND p.bucket % @shards::integer = @shard::integer
+      AND EXISTS (
+        SELECT
+        FROM outbox_schema.listeners AS l
+        WHERE l.listener = @listener
+          AND l.shard = @shard::integer
+          AND l.lease_by = @worker_id
+          AND l.lease_no = @lease_no
+          AND l.running
+      )
+    ORDER BY p.retry_after
+    LIMIT @key_limit::integer
+),
+charged AS (
+    UPDATE outbox_schema.parked AS p
+    SET attempts = p.attempts + 1
+    FROM due AS d
+    WHERE p.listener = @listener
+      AND p.key = d.key
+      AND p.retry_after IS NOT NULL
+)
+SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
+    coalesce(e.dedupe_key, '') AS dedupe_key,
+    coalesce(e.partition_key, '') AS partition_key,
+    coalesce(e.entity_type, '') AS entity_type,
+    coalesce(e.entity_id, '') AS entity_id,
+    coalesce(e.entity_version, 0) AS entity_version,
+    e.headers, e.payload, e.created_at, e.attempts
+FROM due AS d
+CROSS JOIN LATERAL (
+    SELECT o.no, o.key, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
+        o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
+        o.attempts
+    FROM outbox_schema.parked AS o
+    WHERE o.listener = @listener
+      AND o.key = d.key
+    ORDER BY o.no
+    LIMIT @event_limit::integer
+) AS e
+ORDER BY e.no;
+
+-- name: ParkedSettle :exec
+-- Ends attempts at parked events: those done go, those dead go to the dead letters, the heads that failed wait for their
+-- next attempt. Guarded by the turn, whose row is locked, so that an outdated holder changes nothing.
+WITH held AS MATERIALIZED (
+    SELECT l.listener
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = @listener
+      AND l.shard = @shard
+      AND l.lease_by = @worker_id
+      AND l.lease_no = @lease_no
+      AND l.running
+    FOR UPDATE
+),
+done AS (
+    DELETE FROM outbox_schema.parked AS p
+    USING held AS h
+    WHERE p.no = ANY (@done::bigint[])
+),
+dying AS (
+    DELETE FROM outbox_schema.parked AS p
+    USING held AS h
+    WHERE p.no = ANY (@dead::bigint[])
+    RETURNING p.no, p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
+        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at
+),
+dead AS (
+    INSERT INTO outbox_schema.dead_letters (
+        listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+        entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+    SELECT d.listener, d.seq, d.id, d.namespace, d.topic, d.version, d.tenant_id, d.dedupe_key, d.partition_key,
+        d.entity_type, d.entity_id, d.entity_version, d.headers, d.payload, d.bucket, d.created_at, w.attempts, w.error
+    FROM dying AS d
+    JOIN (
+        SELECT
+            unnest(@dead::bigint[]) AS no,
+            unnest(@dead_attempts::integer[]) AS attempts,
+            unnest(@dead_errors::text[]) AS error
+    ) AS w ON w.no = d.no
+    ORDER BY d.seq
+)
+UPDATE outbox_schema.parked AS p
+SET attempts = w.attempts,
+    retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
+    last_error = coalesce(nullif(w.error, ''), p.last_error)
+FROM held AS h, (
+    SELECT
+        unnest(@failed::bigint[]) AS no,
+        unnest(@failed_attempts::integer[]) AS attempts,
+        unnest(@failed_delays_us::bigint[]) AS delay_us,
+        unnest(@failed_errors::text[]) AS error
+) AS w
+WHERE p.no = w.no;
+
+-- name: ParkedPromote :exec
+-- Makes the first event of each key its head, due at once, unless it is the head already.
+UPDATE outbox_schema.parked AS p
+SET retry_after = clock_timestamp()
+FROM (SELECT unnest(@keys::text[]) AS key) AS k
+CROSS JOIN LATERAL (
+    SELECT o.no
+    FROM outbox_schema.parked AS o
+    WHERE o.listener = @listener
+      AND o.key = k.key
+    ORDER BY o.no
+    LIMIT 1
+) AS first
+WHERE p.no = first.no
+  AND p.retry_after IS NULL;

@@ -1,0 +1,5 @@
+DROP TABLE outbox_schema.dead_letters;
+DROP TABLE outbox_schema.parked;
+DROP TABLE outbox_schema.listeners;
+DROP TABLE outbox_schema.log;
+DROP SEQUENCE outbox_schema.log_seq;
