@@ -20,13 +20,16 @@ func randomSource(t *rapid.T) string {
 	s.types()
 	s.line(0, "namespaces:")
 	for n := range rapid.IntRange(1, 3).Draw(t, "namespaces") {
-		s.line(2, "%s:", s.name("n", n))
+		namespace := s.name("n", n)
+		s.line(2, "%s:", namespace)
 		s.doc(4)
 		s.line(4, "topics:")
 		for i := range rapid.IntRange(1, 4).Draw(t, "topics") {
-			s.topic(s.name("t", n*10+i))
+			name := s.name("t", n*10+i)
+			s.topic(name, fmt.Sprintf("%s/%s", namespace, name))
 		}
 	}
+	s.listeners()
 	return s.String()
 }
 
@@ -34,6 +37,7 @@ type sourceWriter struct {
 	strings.Builder
 	t     *rapid.T
 	named []string // shared types that may be used
+	logs  []string // topics that some listener must read
 }
 
 func (s *sourceWriter) line(indent int, format string, args ...any) {
@@ -82,9 +86,17 @@ func (s *sourceWriter) types() {
 	}
 }
 
-func (s *sourceWriter) topic(name string) {
+func (s *sourceWriter) topic(name, full string) {
 	s.line(6, "%s:", name)
 	s.doc(8)
+	switch rapid.SampledFrom([]string{"queue", "queue", "log", "log", "unread"}).Draw(s.t, "delivery") {
+	case "log":
+		s.line(8, "delivery: log")
+		s.logs = append(s.logs, full)
+	case "unread":
+		s.line(8, "delivery: log")
+		s.line(8, "listeners: none")
+	}
 	if rapid.Bool().Draw(s.t, "tenant") {
 		s.line(8, "tenant: tenant_id")
 		s.line(8, `dedupe_key: "{tenant_id}/p-{text}-s/lit/{number}"`)
@@ -102,6 +114,42 @@ func (s *sourceWriter) topic(name string) {
 	}
 	for i := range rapid.IntRange(0, 6).Draw(s.t, "fields") {
 		s.field(10, s.name("f", i))
+	}
+}
+
+// listeners draws listeners until each topic of s.logs has one, and some have several.
+func (s *sourceWriter) listeners() {
+	if len(s.logs) == 0 {
+		return
+	}
+	s.line(0, "listeners:")
+	unread := s.logs
+	for i := 0; i == 0 || len(unread) > 0; i++ {
+		n := rapid.IntRange(1, len(unread)).Draw(s.t, "reads")
+		topics := unread[:n]
+		unread = unread[n:]
+		for _, again := range s.logs[:len(s.logs)-len(unread)-n] {
+			if rapid.Bool().Draw(s.t, "reads again") {
+				topics = append(slices.Clone(topics), again)
+			}
+		}
+		s.listener(s.name("l", i), topics)
+	}
+}
+
+func (s *sourceWriter) listener(name string, topics []string) {
+	s.line(2, "%s:", name)
+	s.doc(4)
+	s.line(4, "topics: [%s]", strings.Join(topics, ", "))
+	if rapid.Bool().Draw(s.t, "transactional") {
+		s.line(4, "mode: transactional")
+	} else if rapid.Bool().Draw(s.t, "concurrent") {
+		s.line(4, "concurrency: %d", rapid.IntRange(1, 1000).Draw(s.t, "concurrency"))
+	}
+	for _, setting := range []string{"start: latest", "on_failure: park_key", "shards: 64", "lease: 90s", "max_lag: 1500ms", "retry: {max_attempts: 1}"} {
+		if rapid.Bool().Draw(s.t, setting) {
+			s.line(4, "%s", setting)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/emit"
@@ -32,8 +33,10 @@ func withoutWrittenStubs(root *os.Root, entries []fs.DirEntry, files []File) ([]
 		available[f.Stub.Receiver] = written.types[f.Stub.Receiver] || !exists[f.Name]
 	}
 	for _, f := range files {
-		// Somebody handles the namespace with a type of their own: the compiler tells them what is missing.
-		if f.Stub != nil && !written.types[f.Stub.Receiver] && written.methods[f.Stub.Method] {
+		// Somebody handles the topics with a type of their own: the compiler tells them what is missing. The
+		// types of other stubs are not it: two listeners of one topic have methods of one name.
+		own := func(receiver string) bool { _, ours := available[receiver]; return !ours }
+		if f.Stub != nil && !written.types[f.Stub.Receiver] && slices.ContainsFunc(written.methods[f.Stub.Method], own) {
 			available[f.Stub.Receiver] = false
 		}
 	}
@@ -49,9 +52,9 @@ func withoutWrittenStubs(root *os.Root, entries []fs.DirEntry, files []File) ([]
 // declarations are the types and methods in the hand-written Go files of a folder.
 type declarations struct {
 	types     map[string]bool
-	methods   map[string]bool // "HandleTurnFinalized", whatever the receiver
-	qualified map[string]bool // "MiniChatHandler.HandleTurnFinalized"
-	embeds    map[string]bool // "MiniChatHandler.UnimplementedMiniChatHandlers"
+	methods   map[string][]string // the receivers of "HandleTurnFinalized"
+	qualified map[string]bool     // "MiniChatHandler.HandleTurnFinalized"
+	embeds    map[string]bool     // "MiniChatHandler.UnimplementedMiniChatHandlers"
 }
 
 // has reports whether s is declared already, or its type opts out of methods.
@@ -66,7 +69,7 @@ func (d *declarations) has(s *emit.Stub) bool {
 // not parse it uses what can be read.
 func readDeclarations(root *os.Root, entries []fs.DirEntry) (*declarations, error) {
 	d := &declarations{
-		types: make(map[string]bool), methods: make(map[string]bool),
+		types: make(map[string]bool), methods: make(map[string][]string),
 		qualified: make(map[string]bool), embeds: make(map[string]bool),
 	}
 	for _, entry := range entries {
@@ -99,8 +102,9 @@ func (d *declarations) add(decl ast.Decl) {
 		if decl.Recv == nil || len(decl.Recv.List) != 1 {
 			return
 		}
-		d.methods[decl.Name.Name] = true
-		d.qualified[typeName(decl.Recv.List[0].Type)+"."+decl.Name.Name] = true
+		method, receiver := decl.Name.Name, typeName(decl.Recv.List[0].Type)
+		d.methods[method] = append(d.methods[method], receiver)
+		d.qualified[receiver+"."+method] = true
 	case *ast.GenDecl:
 		for _, spec := range decl.Specs {
 			if spec, ok := spec.(*ast.TypeSpec); ok {

@@ -1,6 +1,9 @@
 package generator_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,16 +48,48 @@ func TestStubs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			changes, err := generator.Plan(dir, generate(t, minichat(t), generator.Options{Stubs: generator.StubsNone}))
-			require.NoError(t, err)
-			require.NoError(t, changes.Write())
-			for file, content := range test.files {
-				put(t, dir, file, content)
-			}
-			changes, err = generator.Plan(dir, generate(t, minichat(t), generator.Options{}))
-			require.NoError(t, err)
-			require.ElementsMatch(t, test.want, kinds(changes))
+			require.ElementsMatch(t, test.want, missing(t, minichat(t), test.files))
 		})
 	}
+}
+
+// TestStubsOfListeners has two listeners of one topic, whose handlers have a method of one name.
+func TestStubsOfListeners(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile(filepath.Join("testdata", "listeners", "outbox.yaml"))
+	require.NoError(t, err)
+	broadcast := []string{"create broadcast_handlers.go", "create broadcast_handle_message_created.go"}
+	companion := []string{"create companion_handlers.go", "create companion_handle_message_created.go", "create companion_handle_thread_closed.go"}
+	const first = "package events\ntype BroadcastHandler struct{}\nfunc (h *BroadcastHandler) HandleMessageCreated() {}\n"
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"nothing written":             {nil, slices.Concat(broadcast, companion)},
+		"a second listener is added":  {map[string]string{"a.go": first}, companion},
+		"its type is there, too":      {map[string]string{"a.go": first + "type CompanionHandler struct{}"}, companion[1:]},
+		"it opts out":                 {map[string]string{"a.go": first + "type CompanionHandler struct{ UnimplementedCompanionHandlers }"}, nil},
+		"it has a type of their own":  {map[string]string{"a.go": first + "type reader struct{}\nfunc (reader) HandleThreadClosed() {}"}, nil},
+		"one type of theirs for both": {map[string]string{"a.go": "package events\ntype hub struct{}\nfunc (hub) HandleMessageCreated() {}"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.ElementsMatch(t, test.want, missing(t, source, test.files))
+		})
+	}
+}
+
+// missing generates source into a folder of hand-written files, and returns what the stubs would change.
+func missing(t *testing.T, source []byte, written map[string]string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	changes, err := generator.Plan(dir, generate(t, source, generator.Options{Stubs: generator.StubsNone}))
+	require.NoError(t, err)
+	require.NoError(t, changes.Write())
+	for file, content := range written {
+		put(t, dir, file, content)
+	}
+	changes, err = generator.Plan(dir, generate(t, source, generator.Options{}))
+	require.NoError(t, err)
+	return kinds(changes)
 }

@@ -57,7 +57,10 @@ func typeCheck(t require.TestingT, files []generator.File) {
 	require.NoError(t, err)
 	fset := token.NewFileSet()
 	parsed := make([]*ast.File, 0, len(files))
+	names := make(map[string]bool)
 	for _, f := range files {
+		require.NotContains(t, names, f.Name, "two files have one name")
+		names[f.Name] = true
 		file, err := parser.ParseFile(fset, f.Name, f.Content, parser.SkipObjectResolution)
 		require.NoError(t, err, string(f.Content))
 		parsed = append(parsed, file)

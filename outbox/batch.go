@@ -29,6 +29,7 @@ type batch struct {
 	running map[*entry]struct{} // handlers under way
 	blocked bool                // an event of the log is in the way of the others
 	halted  bool                // nothing more is started
+	left    bool                // handlers that still run are left to themselves
 	lost    bool                // so is the lease: failures from now on are not the handlers'
 	cause   error               // what broke tx
 	workers sync.WaitGroup
@@ -68,7 +69,7 @@ func (b *batch) run(work context.Context, give <-chan struct{}) {
 	case <-finished:
 	case <-give:
 		b.mu.Lock()
-		b.halted = true
+		b.halted, b.left = true, true
 		b.mu.Unlock()
 	}
 }
@@ -124,6 +125,9 @@ func (b *batch) next() *entry {
 func (b *batch) finish(e *entry, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.left {
+		return // the account is closed
+	}
 	delete(b.running, e)
 	k := b.lanes[e.key]
 	k.busy = false

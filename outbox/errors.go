@@ -27,6 +27,9 @@ var (
 	ErrSerialization = errors.New("serialization failure")
 	// ErrNotMigrated: the schema, or a table in it, does not exist.
 	ErrNotMigrated = errors.New("database is not migrated")
+	// ErrRestored: the database was restored from a dump, so that its transaction ids start anew and say nothing
+	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
+	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
 	// ErrUnimplemented: no handler has been written for a topic.
 	ErrUnimplemented = errors.New("handler is not implemented")
 )

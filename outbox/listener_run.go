@@ -11,10 +11,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// ErrRestored: the database was restored from a dump, or upgraded by one, so that its transaction ids start anew and
-// say nothing about the cursors of its listeners. `outboxgen listener rebase` puts them right.
-var ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
-
 // listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
 type listenerRun struct {
 	l      *Listener

@@ -173,14 +173,19 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 		return s.inTransaction(ctx, t)
 	}
 	b := s.l.newBatch(ctx, t, nil)
-	if err := s.handle(ctx, b); err != nil {
-		return nil, err
+	if err := s.handle(b); err != nil {
+		// Its lease stays until it runs out, since the handlers still run; what the others did is kept.
+		moved, _, ending := s.exchange(s.run.talk, s.l.end(t, s.shard, false), false)
+		if ending == nil && !moved {
+			ending = ErrLeaseLost
+		}
+		return nil, errors.Join(err, ending)
 	}
 	return s.l.end(t, s.shard, ctx.Err() != nil), nil
 }
 
 // handle runs b under the lease of its turn.
-func (s *shardLoop) handle(ctx context.Context, b *batch) error {
+func (s *shardLoop) handle(b *batch) error {
 	work, cancel := context.WithCancelCause(s.run.work)
 	defer cancel(nil)
 	stop := s.keep(s.run.talk, b.t, func() {
@@ -204,14 +209,11 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(talk)) }()
 	// A process that is stopped in the middle must not keep the rows that its handlers have locked.
-	if err := s.l.db.on(tx).SessionGuard(talk); err != nil {
-		return s.again(ctx, t, err)
-	}
 	if _, err := tx.Exec(talk, "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
 		return s.again(ctx, t, err)
 	}
 	b := s.l.newBatch(ctx, t, tx)
-	if err := s.handle(ctx, b); err != nil {
+	if err := s.handle(b); err != nil {
 		return nil, err
 	}
 	if b.cause != nil {
@@ -236,6 +238,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 // endIn ends the turn of a in tx, and commits if it was this process's to end.
 func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
 	b := &pgx.Batch{}
+	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) }) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {
 		return false, err

@@ -54,6 +54,16 @@ func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
 	return report
 }
 
+// DrainListener is Drain for a listener, which it attaches if it is new.
+func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
+	t.Helper()
+	report, err := l.Drain(inline.With(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
 // find returns the first match, and a list of the events up to it.
 func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) (payload P, seen string, found bool) {
 	t.Helper()
@@ -61,9 +71,13 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 	if schema == "" {
 		schema = "outbox"
 	}
-	rows, err := db.Query(t.Context(),
-		"SELECT id, status, coalesce(dedupe_key, ''), payload FROM "+pgx.Identifier{schema, "events"}.Sanitize()+
-			" WHERE namespace = $1 AND topic = $2 ORDER BY created_at, id", topic.Namespace, topic.Name)
+	query := "SELECT id, status, coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "events"}.Sanitize() +
+		" WHERE namespace = $1 AND topic = $2 ORDER BY created_at, id"
+	if topic.Log {
+		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +
+			" WHERE namespace = $1 AND topic = $2 ORDER BY seq"
+	}
+	rows, err := db.Query(t.Context(), query, topic.Namespace, topic.Name)
 	if err != nil {
 		t.Fatalf("read events of %s: %v", topic, err)
 	}

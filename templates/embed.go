@@ -14,15 +14,15 @@ var files embed.FS
 
 var parsed = template.Must(template.New("").Option("missingkey=error").ParseFS(files, "*.tmpl"))
 
-// Handlers is what the stub of a namespace's handler type needs.
+// Handlers is what the stub of a handler type needs.
 type Handlers struct {
 	Package   string
-	Namespace string
+	Of        string // namespace mini_chat, or listener companion
 	Interface string // MiniChatHandlers
 	Type      string // MiniChatHandler
 }
 
-// HandlersStub renders the stub of a namespace's handler type.
+// HandlersStub renders the stub of a handler type.
 func HandlersStub(data Handlers) ([]byte, error) { return render("handlers.go.tmpl", data) }
 
 // Handle is what the stub of a handler method needs.
@@ -36,6 +36,9 @@ type Handle struct {
 
 // HandleStub renders the stub of a handler method.
 func HandleStub(data Handle) ([]byte, error) { return render("handle.go.tmpl", data) }
+
+// HandleTxStub renders the stub of a handler method that gets the transaction in which a cursor moves.
+func HandleTxStub(data Handle) ([]byte, error) { return render("handle_tx.go.tmpl", data) }
 
 // Starter is what a first outbox.yaml and the Go file beside it need.
 type Starter struct {

@@ -45,6 +45,19 @@ func (r *Reporter) Findings() List {
 // DidYouMean returns ` (did you mean "name"?)` with the candidate that name is most likely a slip of,
 // or "" when none is near. The first of equally near candidates wins.
 func (r *Reporter) DidYouMean(name string, candidates []string) string {
+	return Hint(r.Nearest(name, candidates))
+}
+
+// Hint returns ` (did you mean "name"?)`, or "" without a name.
+func Hint(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " (did you mean " + strconv.Quote(name) + "?)"
+}
+
+// Nearest returns the candidate that name is most likely a slip of, or "" when none is near.
+func (r *Reporter) Nearest(name string, candidates []string) string {
 	limit := 2
 	if len(name) <= 3 {
 		limit = 1
@@ -69,8 +82,5 @@ func (r *Reporter) DidYouMean(name string, candidates []string) string {
 	if best == "" {
 		best = prefixed
 	}
-	if best == "" {
-		return ""
-	}
-	return " (did you mean " + strconv.Quote(best) + "?)"
+	return best
 }

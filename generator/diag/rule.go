@@ -80,10 +80,14 @@ const (
 	LeaseBounds            Rule = "lease-bounds"
 	RetentionBounds        Rule = "retention-bounds"
 	VersionBounds          Rule = "version-bounds"
-	DeliveryUnsupported    Rule = "delivery-unsupported"
+	ListenerMissing        Rule = "listener-missing"
+	ListenerNone           Rule = "listener-none"
 	ListenerUnknownTopic   Rule = "listener-unknown-topic"
 	ListenerQueueTopic     Rule = "listener-queue-topic"
 	ListenerDuplicateTopic Rule = "listener-duplicate-topic"
+	ListenerConcurrency    Rule = "listener-concurrency"
+	ListenerShards         Rule = "listener-shards"
+	ListenerMaxLag         Rule = "listener-max-lag"
 )
 
 // RuleInfo describes a rule in a line of documentation.
@@ -149,12 +153,16 @@ var rules = []RuleInfo{
 
 	{RetryBounds, "max_attempts is 1 to 1000, base_delay at least 1ms and at most max_delay, max_delay at most 720h."},
 	{LeaseBounds, "A lease is 1s to 24h."},
-	{RetentionBounds, "retention.delivered, the dedupe window, exceeds the longest retry horizon, or is 0s without a dedupe_key; retention.dead is at least as long."},
+	{RetentionBounds, "retention.delivered, the dedupe window, exceeds the longest retry horizon, or is 0s in a queue topic without a dedupe_key; retention.dead is at least as long."},
 	{VersionBounds, "A payload version is 1 to 2147483647."},
-	{DeliveryUnsupported, "The delivery of a topic is one that this outboxgen can generate."},
+	{ListenerMissing, "A log topic has a listener, or says listeners: none."},
+	{ListenerNone, "Only a log topic that no listener reads says listeners: none."},
 	{ListenerUnknownTopic, "A listener names declared topics."},
 	{ListenerQueueTopic, "A listener reads topics with delivery log."},
 	{ListenerDuplicateTopic, "A listener names a topic once."},
+	{ListenerConcurrency, "A listener's concurrency is 1 to 1000, and 1 with mode transactional."},
+	{ListenerShards, "A listener has 1 to 64 shards."},
+	{ListenerMaxLag, "A listener's max_lag is at least 1s."},
 }
 
 // Rules returns every rule with its description, in the order of the documentation.

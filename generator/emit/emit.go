@@ -68,26 +68,39 @@ func (e *emitter) jobs(o Options) []job {
 		for _, t := range ns.Topics {
 			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
 		}
-		queue := ns.QueueTopics()
-		if len(queue) == 0 {
+		r := dispatched(ns)
+		if len(r.topics) == 0 {
 			continue
 		}
-		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns, queue) }})
-		if !o.Stubs {
-			continue
+		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns) }})
+		if o.Stubs {
+			jobs = append(jobs, e.stubs(r, "namespace "+ns.Name, stubNames.handlers(ns), stubNames.handle)...)
 		}
+	}
+	for _, l := range e.model.Listeners {
+		jobs = append(jobs, job{name: listenerFile(l), render: func() ([]byte, error) { return e.listener(l) }})
+		if o.Stubs {
+			handle := func(t *model.Topic) string { return stubNames.listen(l, t) }
+			jobs = append(jobs, e.stubs(listening(l), "listener "+l.Name, stubNames.listener(l), handle)...)
+		}
+	}
+	return jobs
+}
+
+// stubs are the files that a person fills in to handle the topics of r, which of names: one for the type,
+// named handlers, and one for each topic.
+func (e *emitter) stubs(r reader, of, handlers string, handle func(*model.Topic) string) []job {
+	jobs := []job{{
+		name:   handlers,
+		stub:   &Stub{Receiver: r.handler(), OptOut: r.unimplemented()},
+		render: func() ([]byte, error) { return e.handlersStub(r, of) },
+	}}
+	for _, t := range r.topics {
 		jobs = append(jobs, job{
-			name:   stubNames.handlers(ns),
-			stub:   &Stub{Receiver: handlerName(ns), OptOut: unimplementedName(ns)},
-			render: func() ([]byte, error) { return e.handlersStub(ns) },
+			name:   handle(t),
+			stub:   &Stub{Receiver: r.handler(), Method: handleName(t), OptOut: r.unimplemented()},
+			render: func() ([]byte, error) { return e.handleStub(r, t) },
 		})
-		for _, t := range queue {
-			jobs = append(jobs, job{
-				name:   stubNames.handle(t),
-				stub:   &Stub{Receiver: handlerName(ns), Method: handleName(t), OptOut: unimplementedName(ns)},
-				render: func() ([]byte, error) { return e.handleStub(t) },
-			})
-		}
 	}
 	return jobs
 }

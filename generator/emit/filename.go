@@ -12,16 +12,31 @@ const Suffix = ".outbox.go"
 // sharedTypesFile holds the shared types. No namespace can have this name: YAML names have no hyphen.
 const sharedTypesFile = "shared-types" + Suffix
 
-func namespaceFile(ns *model.Namespace) string { return safeBase(ns.Name) + Suffix }
+func namespaceFile(ns *model.Namespace) string { return safeBase(ns.Name, "-ns") + Suffix }
 
-func topicFile(t *model.Topic) string { return safeBase(t.Namespace.Name) + "." + t.Name + Suffix }
+// listenerPart is what the file of a listener has where that of a topic has the topic's name.
+const listenerPart = "listener"
+
+func listenerFile(l *model.Listener) string {
+	return safeBase(l.Name, "-"+listenerPart) + "." + listenerPart + Suffix
+}
+
+// topicFile returns the name of a topic's file. That of a topic called listener would be the file of a
+// listener named like the namespace.
+func topicFile(t *model.Topic) string {
+	name := t.Name
+	if name == listenerPart {
+		name += "-topic"
+	}
+	return safeBase(t.Namespace.Name, "-ns") + "." + name + Suffix
+}
 
 // safeBase returns what a generated file's name starts with. Where name would make go build take the
-// file for one of a single platform, or Windows for a device, it gets a "-ns" that no YAML name can end
-// with, so that no two namespaces share a file.
-func safeBase(name string) string {
+// file for one of a single platform, or Windows for a device, it gets an end that no YAML name can have,
+// so that no two names share a file.
+func safeBase(name, end string) string {
 	if isPlatform(name) || isDevice(name) {
-		return name + "-ns"
+		return name + end
 	}
 	return name
 }
@@ -57,7 +72,7 @@ func set(words string) map[string]bool {
 	return members
 }
 
-// stubNames gives stubs their file names, each once. A stub is named after its topic or namespace; one
+// stubNames gives stubs their file names, each once. A stub is named after its topic, namespace or listener; one
 // whose name would be taken for a test or for one platform, or is given to another stub already, gets
 // more words.
 type stubNames struct{ taken map[string]bool }
@@ -69,11 +84,24 @@ func (s stubNames) handlers(ns *model.Namespace) string {
 }
 
 func (s stubNames) handle(t *model.Topic) string {
+	return s.handleAs("handle_", t)
+}
+
+func (s stubNames) listener(l *model.Listener) string {
+	return s.take(l.Name+"_handlers", l.Name+"_handlers_listener")
+}
+
+// listen names the stub of one of l's topics: several listeners may read it.
+func (s stubNames) listen(l *model.Listener, t *model.Topic) string {
+	return s.handleAs(l.Name+"_handle_", t)
+}
+
+func (s stubNames) handleAs(prefix string, t *model.Topic) string {
 	name := t.Name
 	if strings.ReplaceAll(name, "_", "") != strings.ToLower(t.GoName) { // a go: override
 		name = snake(t.GoName)
 	}
-	return s.take("handle_"+name, "handle_"+name+"_topic", "handle_"+t.Namespace.Name+"_"+name+"_topic")
+	return s.take(prefix+name, prefix+name+"_topic", prefix+t.Namespace.Name+"_"+name+"_topic")
 }
 
 // take returns the first candidate that is free and harmless; the last one is made so by underscores.

@@ -28,6 +28,37 @@ func TestFileNames(t *testing.T) {
 	}
 	topic := &model.Topic{Namespace: &model.Namespace{Name: "a_arm64"}, Name: "b_linux"}
 	require.Equal(t, "a_arm64-ns.b_linux.outbox.go", topicFile(topic))
+	for name, want := range map[string]string{
+		"companion": "companion.listener.outbox.go",
+		"a_linux":   "a_linux-listener.listener.outbox.go",
+		"nul":       "nul-listener.listener.outbox.go",
+	} {
+		require.Equal(t, want, listenerFile(&model.Listener{Name: name}))
+	}
+}
+
+// TestFileNamesAreDistinct draws from few words, so that everything is named like something else.
+func TestFileNamesAreDistinct(t *testing.T) {
+	t.Parallel()
+	name := rapid.SampledFrom([]string{"listener", "topic", "types", "shared", "ns", "aux", "a_linux", "handlers", "companion"})
+	rapid.Check(t, func(rt *rapid.T) {
+		taken := make(map[string]string)
+		take := func(file, what string) {
+			require.NotContains(rt, taken, file, "%s has the file of %s", what, taken[file])
+			taken[file] = what
+		}
+		take(sharedTypesFile, "types")
+		for _, listener := range rapid.SliceOfDistinct(name, rapid.ID).Draw(rt, "listeners") {
+			take(listenerFile(&model.Listener{Name: listener}), "listener "+listener)
+		}
+		for _, namespace := range rapid.SliceOfDistinct(name, rapid.ID).Draw(rt, "namespaces") {
+			ns := &model.Namespace{Name: namespace}
+			take(namespaceFile(ns), "namespace "+namespace)
+			for _, topic := range rapid.SliceOfDistinct(name, rapid.ID).Draw(rt, "topics") {
+				take(topicFile(&model.Topic{Namespace: ns, Name: topic}), "topic "+namespace+"/"+topic)
+			}
+		}
+	})
 }
 
 func TestStubNames(t *testing.T) {
@@ -44,6 +75,19 @@ func TestStubNames(t *testing.T) {
 	require.Equal(t, "handle_b_url_made_topic.go", topic(b, "made2", "URLmade"[:3]+"Made"))
 	require.Equal(t, "handle_a_test_topic.go", topic(a, "a_test", "ATest"))
 	require.Equal(t, "handle_darwin_topic.go", topic(a, "darwin", "Darwin"))
+
+	listen := func(listener, ns, name, goName string) string {
+		l := &model.Listener{Name: listener}
+		return names.listen(l, &model.Topic{Namespace: &model.Namespace{Name: ns}, Name: name, GoName: goName})
+	}
+	require.Equal(t, "companion_handlers.go", names.listener(&model.Listener{Name: "companion"}))
+	require.Equal(t, "a_handlers_listener.go", names.listener(&model.Listener{Name: "a"}), "namespace a was there first")
+	require.Equal(t, "companion_handle_turn_seen.go", listen("companion", "a", "turn_seen", "TurnSeen"))
+	require.Equal(t, "broadcast_handle_turn_seen.go", listen("broadcast", "a", "turn_seen", "TurnSeen"))
+	require.Equal(t, "companion_handle_url_made.go", listen("companion", "a", "made", "URLMade"))
+	require.Equal(t, "companion_handle_linux_topic.go", listen("companion", "a", "linux", "Linux"))
+	require.Equal(t, "handle_a_handle_turn_seen.go", topic(a, "a_handle_turn_seen", "AHandleTurnSeen"))
+	require.Equal(t, "handle_a_handle_turn_seen_topic.go", listen("handle_a", "a", "turn_seen", "TurnSeen"))
 }
 
 // TestNamesSuitEveryPlatform asks go/build about names of every platform word.
@@ -59,11 +103,12 @@ func TestNamesSuitEveryPlatform(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		words := []string{"linux", "windows", "amd64", "arm64", "test", "x", "", "aux"}
 		name := "n" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(words), 0, 3).Draw(rt, "words"), "_")
-		ns := &model.Namespace{Name: name}
+		ns, listener := &model.Namespace{Name: name}, &model.Listener{Name: name}
 		topic := &model.Topic{Namespace: ns, Name: name, GoName: "Other"}
 		plain := &model.Topic{Namespace: ns, Name: name, GoName: strings.ReplaceAll(name, "_", "")}
 		for _, file := range []string{
 			namespaceFile(ns), topicFile(topic), newStubNames().handlers(ns), newStubNames().handle(topic), newStubNames().handle(plain),
+			listenerFile(listener), newStubNames().listener(listener), newStubNames().listen(listener, topic), newStubNames().listen(listener, plain),
 		} {
 			require.False(rt, strings.HasSuffix(file, "_test.go"), file)
 			for _, ctx := range contexts {

@@ -5,23 +5,28 @@ import (
 	"github.com/outboxgen/outboxgen/templates"
 )
 
-// handlersStub renders the type that a person fills in to handle a namespace.
-func (e *emitter) handlersStub(ns *model.Namespace) ([]byte, error) {
+// handlersStub renders the type that a person fills in to handle the topics of a namespace or listener, as
+// of says.
+func (e *emitter) handlersStub(r reader, of string) ([]byte, error) {
 	return templates.HandlersStub(templates.Handlers{
 		Package:   e.model.Package,
-		Namespace: ns.Name,
-		Interface: handlersName(ns),
-		Type:      handlerName(ns),
+		Of:        of,
+		Interface: r.handlers(),
+		Type:      r.handler(),
 	})
 }
 
 // handleStub renders the method that a person fills in to handle a topic.
-func (e *emitter) handleStub(t *model.Topic) ([]byte, error) {
-	return templates.HandleStub(templates.Handle{
+func (e *emitter) handleStub(r reader, t *model.Topic) ([]byte, error) {
+	data := templates.Handle{
 		Package: e.model.Package,
 		Topic:   t.FullName(),
 		Payload: t.GoName,
-		Type:    handlerName(t.Namespace),
+		Type:    r.handler(),
 		Method:  handleName(t),
-	})
+	}
+	if r.transactional {
+		return templates.HandleTxStub(data)
+	}
+	return templates.HandleStub(data)
 }

@@ -31,33 +31,68 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 		{"Name", jen.Lit(t.Name)},
 		{"Version", jen.Lit(t.Version)},
 	}
+	if isLog(t) {
+		list = append(list, member{"Log", jen.True()})
+	}
 	if !t.Bell {
 		list = append(list, member{"Silent", jen.True()})
 	}
-	list = append(list,
-		member{"Retry", jen.Qual(outboxPath, "Retry").Values(
-			jen.Id("MaxAttempts").Op(":").Lit(t.Retry.MaxAttempts),
-			jen.Id("BaseDelay").Op(":").Add(duration(t.Retry.BaseDelay)),
-			jen.Id("MaxDelay").Op(":").Add(duration(t.Retry.MaxDelay)),
-		)},
-		member{"Lease", duration(t.Lease)},
-		member{"Retention", jen.Qual(outboxPath, "Retention").Values(
-			jen.Id("Delivered").Op(":").Add(duration(t.Retention.Delivered)),
-			jen.Id("Dead").Op(":").Add(duration(t.Retention.Dead)),
-		)},
-	)
+	if !isLog(t) {
+		list = append(list, member{"Retry", retry(t.Retry)}, member{"Lease", duration(t.Lease)})
+	}
+	list = append(list, member{"Retention", jen.Qual(outboxPath, "Retention").Values(
+		jen.Id("Delivered").Op(":").Add(duration(t.Retention.Delivered)),
+		jen.Id("Dead").Op(":").Add(duration(t.Retention.Dead)),
+	)})
 	if hasKeys(t) {
 		list = append(list, member{"Keys", jen.Id(t.GoName).Dot("outboxKeys")})
 	}
 	list = append(list, member{"Validate", jen.Id(t.GoName).Dot("Validate")})
 
-	doc := topicVar(t) + " identifies " + t.FullName() + ", payload version " + strconv.Itoa(t.Version) + "."
-	if !t.Bell {
-		doc += " Its events wake no dispatcher: they wait for the next poll."
-	}
-	addComment(g, doc)
+	addComment(g, topicVarDoc(t))
 	g.Var().Id(topicVar(t)).Op("=").Qual(outboxPath, "Topic").Types(jen.Id(t.GoName)).Add(members(list))
 	g.Line()
+}
+
+func isLog(t *model.Topic) bool { return t.Delivery == model.Log }
+
+// retry writes the bounds of retries on one line.
+func retry(r model.Retry) *jen.Statement {
+	return jen.Qual(outboxPath, "Retry").Values(
+		jen.Id("MaxAttempts").Op(":").Lit(r.MaxAttempts),
+		jen.Id("BaseDelay").Op(":").Add(duration(r.BaseDelay)),
+		jen.Id("MaxDelay").Op(":").Add(duration(r.MaxDelay)),
+	)
+}
+
+func topicVarDoc(t *model.Topic) string {
+	doc := topicVar(t) + " identifies " + t.FullName() + ", payload version " + strconv.Itoa(t.Version)
+	waker := "dispatcher"
+	if isLog(t) {
+		waker = "listener"
+		switch names := listenerNames(t); len(names) {
+		case 0:
+			doc += ", a log topic that no listener reads"
+		case 1:
+			doc += ", a log topic that listener " + names[0] + " reads"
+		default:
+			doc += ", a log topic that listeners " + enumerate(names) + " read"
+		}
+	}
+	doc += "."
+	if !t.Bell {
+		doc += " Its events wake no " + waker + ": they wait for the next poll."
+	}
+	return doc
+}
+
+// listenerNames are the YAML names of the listeners that read t.
+func listenerNames(t *model.Topic) []string {
+	names := make([]string, len(t.Listeners))
+	for i, l := range t.Listeners {
+		names[i] = l.Name
+	}
+	return names
 }
 
 // addEnqueue declares the three ways to enqueue.
@@ -69,6 +104,9 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 	opts := jen.Id("opts").Op("...").Qual(outboxPath, "EnqueueOption")
 
 	doc := one + " writes one " + t.FullName() + " event with tx: it is delivered if and only if tx commits. "
+	if isLog(t) {
+		doc = one + " appends one " + t.FullName() + " event to the log with tx: listeners read it if and only if tx commits. "
+	}
 	if t.DedupeKey != nil {
 		doc += "If an event with its dedupe key is already there, nothing is written and the receipt has Duplicate set. "
 	}

@@ -34,6 +34,7 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 		types:    make(map[string]*Type),
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
+		meant:    make(map[string]bool),
 	}
 	b.goNames = b.newSymbols()
 	if s.Schema.Set() {
@@ -42,13 +43,14 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 	b.checkPackage(s.Package)
 	b.checkSchema(s.Schema)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
+	b.horizon(b.defaults, &s.Defaults, "defaults")
 	b.sharedTypes(s.Types.Items)
 	for _, n := range s.Namespaces.Items {
 		b.namespace(n)
 	}
 	b.listeners(s.Listeners.Items)
+	b.readers(s)
 	b.checkMethods()
-	b.unsupported(s)
 	findings := b.Findings()
 	if findings.HasErrors() {
 		return nil, findings
@@ -66,7 +68,8 @@ type builder struct {
 	enums      map[*Type]bool   // the types that have an enum, be it empty or refused
 	topics     map[string]*Topic
 	topicNames []string
-	goNames    *symbols // of the package
+	meant      map[string]bool // topics whose name a listener has misspelt, by full name
+	goNames    *symbols        // of the package
 	structs    []structure
 }
 
@@ -161,7 +164,10 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	t.Fields = b.fields(s.Payload.Items, where, "Validate", "DedupeKey")
 	b.tenant(s, t)
 	b.dedupeKey(s, t)
-	b.dedupeWindow(s, t)
+	if t.Delivery == Queue {
+		b.horizon(p, &s.Policy, where)
+		b.dedupeWindow(s, t)
+	}
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
 	b.entity(s, t)
 	if !b.checkName(s.Name, "a topic") {

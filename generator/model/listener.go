@@ -1,8 +1,17 @@
 package model
 
 import (
+	"time"
+
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+// The bounds of a listener.
+const (
+	maxConcurrency = 1000
+	maxShards      = 64
+	minMaxLag      = time.Second
 )
 
 func (b *builder) listeners(specs []*spec.Listener) {
@@ -12,9 +21,22 @@ func (b *builder) listeners(specs []*spec.Listener) {
 			Doc:           cleanDoc(s.Doc.V),
 			Transactional: s.Mode.V == "transactional",
 			Latest:        s.Start.V == "latest",
+			ParkKeys:      s.OnFailure.V == "park_key",
 		}
 		b.model.Listeners = append(b.model.Listeners, l)
 		where := "listener " + spec.Show(l.Name)
+		l.Concurrency = b.count("concurrency", s.Concurrency, maxConcurrency, diag.ListenerConcurrency, where)
+		if l.Transactional && l.Concurrency > 1 {
+			b.Errorf(s.Concurrency.Pos, diag.ListenerConcurrency, "concurrency: %d in %s, which is transactional: its handlers share one transaction and run one at a time; use shards, or mode leased", l.Concurrency, where)
+		}
+		l.Shards = b.count("shards", s.Shards, maxShards, diag.ListenerShards, where)
+		l.Lease = b.lease(b.defaults.lease, s.Lease, where)
+		if s.MaxLag.Set() {
+			l.MaxLag = s.MaxLag.V
+			if l.MaxLag < minMaxLag {
+				b.Errorf(s.MaxLag.Pos, diag.ListenerMaxLag, "max_lag: %s in %s is shorter than %s", showDuration(l.MaxLag), where, showDuration(minMaxLag))
+			}
+		}
 		l.Retry = b.retry(b.defaults.retry, &s.Retry, where)
 		b.listenerTopics(s, l, where)
 		if !b.checkName(s.Name, "a listener") {
@@ -24,6 +46,18 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		self := &decl{where, nameOrGo(s.Name, s.Go)}
 		b.goNames.declare(self, l.GoName+"Handlers", l.GoName+"Handler", "Unimplemented"+l.GoName+"Handlers", "New"+l.GoName+"Listener")
 	}
+}
+
+// count returns v, which is 1 to most, or 1 when it is not set or refused.
+func (b *builder) count(key string, v spec.Value[int64], most int64, rule diag.Rule, where string) int {
+	switch {
+	case !v.Set():
+		return 1
+	case v.V < 1 || v.V > most:
+		b.Errorf(v.Pos, rule, "%s: %d in %s is not between 1 and %d", key, v.V, where, most)
+		return 1
+	}
+	return int(v.V)
 }
 
 func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
@@ -40,22 +74,78 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 		t, known := b.topics[name.V]
 		switch {
 		case !known:
-			b.Errorf(name.Pos, diag.ListenerUnknownTopic, "topics: unknown topic %q in %s%s", name.V, where, b.DidYouMean(name.V, b.topicNames))
+			near := b.Nearest(name.V, b.topicNames)
+			b.meant[near] = true
+			b.Errorf(name.Pos, diag.ListenerUnknownTopic, "topics: unknown topic %q in %s%s", name.V, where, diag.Hint(near))
 		case t.Delivery != Log:
 			b.Errorf(name.Pos, diag.ListenerQueueTopic, "topics: %q of %s has delivery queue: a listener reads topics with delivery log", name.V, where)
 		default:
 			l.Topics = append(l.Topics, t)
+			t.Listeners = append(t.Listeners, l)
 		}
 	}
 }
 
-// unsupported reports what is valid, and cannot be generated yet: log topics, and with them listeners.
-func (b *builder) unsupported(s *spec.Spec) {
-	for _, n := range s.Namespaces.Items {
-		for _, t := range n.Topics.Items {
-			if t.Delivery.V == string(Log) {
-				b.Errorf(t.Delivery.Pos, diag.DeliveryUnsupported, "delivery: log is not supported yet in topic %s/%s: use queue", spec.Show(n.Name.V), spec.Show(t.Name.V))
+// readers checks of each topic what depends on the listeners that read it.
+func (b *builder) readers(s *spec.Spec) {
+	specs := make(map[*Listener]*spec.Listener, len(s.Listeners.Items))
+	for i, l := range b.model.Listeners {
+		specs[l] = s.Listeners.Items[i]
+	}
+	told := make(map[*Listener]bool)
+	for i, n := range s.Namespaces.Items {
+		for j, topic := range n.Topics.Items {
+			t := b.model.Namespaces[i].Topics[j]
+			b.reader(topic, t)
+			if t.Delivery == Log {
+				b.logWindow(topic, t, specs, told)
 			}
 		}
+	}
+}
+
+// reader reports a log topic that nobody reads without saying so, and one that says so and is read.
+func (b *builder) reader(s *spec.Topic, t *Topic) {
+	where := "topic " + showTopic(t)
+	switch none := s.Listeners; {
+	case none.Set() && t.Delivery != Log:
+		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: only a log topic has listeners or none", where)
+	case none.Set() && len(t.Listeners) > 0:
+		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove listeners: none", spec.Show(t.Listeners[0].Name), where)
+	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && !b.meant[t.FullName()]:
+		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or say listeners: none", where)
+	}
+}
+
+// logWindow reports a log topic whose events may be forgotten while a listener still tries them. Where
+// the topic leaves its retention to the defaults, the retries of the listener are what is pointed at, once.
+func (b *builder) logWindow(s *spec.Topic, t *Topic, specs map[*Listener]*spec.Listener, told map[*Listener]bool) {
+	set, delivered := s.Policy.Retention.Delivered, t.Retention.Delivered
+	if delivered == 0 {
+		pos, from := set.Pos, ""
+		if !pos.IsValid() {
+			pos, from = s.Delivery.Pos, ", from defaults,"
+		}
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s in topic %s: a log topic has no ack to delete on, its retention counts from the enqueue", from, showTopic(t))
+		return
+	}
+	report := func(pos diag.Pos, l *Listener) {
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in topic %s does not exceed the longest retry horizon of listener %s, %s", showDuration(delivered), showTopic(t), spec.Show(l.Name), showDuration(l.Retry.Horizon()))
+	}
+	var longest *Listener
+	for _, l := range t.Listeners {
+		if delivered > l.Retry.Horizon() {
+			continue
+		}
+		if longest == nil || l.Retry.Horizon() > longest.Retry.Horizon() {
+			longest = l
+		}
+		if pos := retryPos(&specs[l].Retry); !set.Set() && pos.IsValid() && !told[l] {
+			report(pos, l)
+			told[l] = true
+		}
+	}
+	if set.Set() && longest != nil {
+		report(set.Pos, longest)
 	}
 }

@@ -50,10 +50,11 @@ type Topic struct {
 	Doc       string // "is emitted once per chat turn, ...", may be empty
 	Version   int
 	Delivery  Delivery
-	Bell      bool // false for `wake: none`: enqueue without ringing the doorbell
-	Retry     Retry
-	Lease     time.Duration
+	Bell      bool          // false for `wake: none`: enqueue without ringing the doorbell
+	Retry     Retry         // of a queue topic; the events of a log topic are tried as its listeners say
+	Lease     time.Duration // likewise
 	Retention Retention
+	Listeners []*Listener // that read it, in YAML order; a log topic may say that there is none
 	Fields    []*Field
 
 	Tenant       *Field    // nil when the topic has no tenant
@@ -87,7 +88,8 @@ func (r Retry) Horizon() time.Duration {
 	return sum
 }
 
-// Retention says how long finalised events are kept. Delivered of zero deletes on ack.
+// Retention says how long finalised events are kept. Delivered of zero deletes on ack; it is positive for a
+// log topic, where it counts from the enqueue.
 type Retention struct {
 	Delivered time.Duration
 	Dead      time.Duration
@@ -185,5 +187,10 @@ type Listener struct {
 	Topics        []*Topic
 	Transactional bool // mode: transactional
 	Latest        bool // start: latest
+	ParkKeys      bool // on_failure: park_key
+	Concurrency   int  // 1 when Transactional
+	Shards        int
+	Lease         time.Duration
+	MaxLag        time.Duration // 0 without an alarm
 	Retry         Retry
 }

@@ -22,7 +22,7 @@ func (b *builder) checkName(name spec.Value[string], what string) bool {
 	}
 	hint := ""
 	if better := snake(name.V); better != name.V && namePattern.MatchString(better) {
-		hint = " (did you mean \"" + better + "\"?)"
+		hint = diag.Hint(better)
 	}
 	b.Errorf(name.Pos, diag.BadName, "%q is no name for %s: want a lower-case letter, then up to 40 of a-z, 0-9 and _%s", name.V, what, hint)
 	return false
@@ -60,7 +60,7 @@ func (b *builder) goName(name, override spec.Value[string]) string {
 	if !goNamePattern.MatchString(override.V) {
 		hint := ""
 		if better := camel(snake(override.V)); goNamePattern.MatchString(better) {
-			hint = " (did you mean \"" + better + "\"?)"
+			hint = diag.Hint(better)
 		}
 		b.Errorf(override.Pos, diag.BadGoName, "go: %q is no exported Go name: want an upper-case letter, then up to 63 letters and digits%s", override.V, hint)
 		return camel(name.V)

@@ -37,19 +37,27 @@ const (
 // override returns base with what s sets, and reports what is out of bounds. A finding is made only where
 // a setting that it is about was written, so that a slip in defaults is told once and not per topic.
 func (b *builder) override(base policy, s *spec.Policy, where string) policy {
-	p := base
-	p.retry = b.retry(base.retry, &s.Retry, where)
-	if s.Lease.Set() {
-		p.lease = s.Lease.V
-		if p.lease < minLease || p.lease > maxLease {
-			b.Errorf(s.Lease.Pos, diag.LeaseBounds, "lease: %s in %s is not between %s and %s", showDuration(p.lease), where, showDuration(minLease), showDuration(maxLease))
-		}
+	p := policy{
+		retry:     b.retry(base.retry, &s.Retry, where),
+		lease:     b.lease(base.lease, s.Lease, where),
+		retention: b.retention(base.retention, &s.Retention, where),
+		bell:      base.bell,
 	}
-	p.retention = b.retention(base.retention, s, p.retry, where)
 	if s.Wake.Set() {
 		p.bell = s.Wake.V != "none"
 	}
 	return p
+}
+
+// lease returns v, or base when it is not set.
+func (b *builder) lease(base time.Duration, v spec.Value[time.Duration], where string) time.Duration {
+	if !v.Set() {
+		return base
+	}
+	if v.V < minLease || v.V > maxLease {
+		b.Errorf(v.Pos, diag.LeaseBounds, "lease: %s in %s is not between %s and %s", showDuration(v.V), where, showDuration(minLease), showDuration(maxLease))
+	}
+	return v.V
 }
 
 // retry returns base with what s sets.
@@ -85,36 +93,49 @@ func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
 	return r
 }
 
-// retention returns base with what s sets, for events that are tried again by retry.
-func (b *builder) retention(base Retention, s *spec.Policy, retry Retry, where string) Retention {
+// retention returns base with what s sets.
+func (b *builder) retention(base Retention, s *spec.Retention, where string) Retention {
 	r := base
-	if s.Retention.Delivered.Set() {
-		r.Delivered = s.Retention.Delivered.V
+	if s.Delivered.Set() {
+		r.Delivered = s.Delivered.V
 	}
-	if s.Retention.Dead.Set() {
-		r.Dead = s.Retention.Dead.V
+	if s.Dead.Set() {
+		r.Dead = s.Dead.V
 	}
-	for _, v := range []spec.Value[time.Duration]{s.Retention.Delivered, s.Retention.Dead} {
+	for _, v := range []spec.Value[time.Duration]{s.Delivered, s.Dead} {
 		if v.Set() && v.V > maxRetention {
 			b.Errorf(v.Pos, diag.RetentionBounds, "retention: %s in %s is more than %s", showDuration(v.V), where, showDuration(maxRetention))
-			return base
+			return r
 		}
 	}
-	pos := firstSet(s.Retention.Dead, s.Retention.Delivered)
+	pos := firstSet(s.Dead, s.Delivered)
 	switch {
-	case s.Retention.Dead.Set() && r.Dead == 0:
+	case s.Dead.Set() && r.Dead == 0:
 		b.Errorf(pos, diag.RetentionBounds, "retention.dead: 0s in %s would lose dead letters unseen", where)
 	case pos.IsValid() && r.Dead < r.Delivered:
 		b.Errorf(pos, diag.RetentionBounds, "retention.dead: %s in %s is shorter than retention.delivered %s", showDuration(r.Dead), where, showDuration(r.Delivered))
 	}
-	pos = firstSet(s.Retention.Delivered, s.Retry.MaxDelay, s.Retry.BaseDelay)
-	if !pos.IsValid() {
-		pos = s.Retry.MaxAttempts.Pos
-	}
-	if horizon := retry.Horizon(); pos.IsValid() && r.Delivered > 0 && r.Delivered <= horizon {
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in %s does not exceed the longest retry horizon, %s", showDuration(r.Delivered), where, showDuration(horizon))
-	}
 	return r
+}
+
+// horizon reports a policy under which an event may be forgotten while it is still tried.
+func (b *builder) horizon(p policy, s *spec.Policy, where string) {
+	pos := s.Retention.Delivered.Pos
+	if !pos.IsValid() {
+		pos = retryPos(&s.Retry)
+	}
+	delivered, horizon := p.retention.Delivered, p.retry.Horizon()
+	if pos.IsValid() && delivered > 0 && delivered <= horizon {
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in %s does not exceed the longest retry horizon, %s", showDuration(delivered), where, showDuration(horizon))
+	}
+}
+
+// retryPos returns where s sets how long an event is tried, or no place.
+func retryPos(s *spec.Retry) diag.Pos {
+	if pos := firstSet(s.MaxDelay, s.BaseDelay); pos.IsValid() {
+		return pos
+	}
+	return s.MaxAttempts.Pos
 }
 
 // dedupeWindow reports a topic that deletes on ack what its dedupe key is looked up in.

@@ -66,7 +66,7 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 
 func (b *builder) suggestType(name string) string {
 	if kind, ok := synonyms[strings.ToLower(name)]; ok {
-		return " (did you mean \"" + string(kind) + "\"?)"
+		return diag.Hint(string(kind))
 	}
 	return b.DidYouMean(name, b.typeNames)
 }

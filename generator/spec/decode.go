@@ -32,10 +32,17 @@ func Decode(source []byte, name string) (*Spec, diag.List) {
 // decoder is one run of Decode.
 type decoder struct {
 	*diag.Reporter
+	lines int // of the file
 }
 
-// at returns the position of n.
-func (d *decoder) at(n *node) diag.Pos { return d.Pos(n.Line, n.Column) }
+// at returns the position of n. The library puts what is missing at the end of a file, as in "---", behind
+// its last line.
+func (d *decoder) at(n *node) diag.Pos {
+	if n.Line > d.lines {
+		return d.Pos(d.lines, 1)
+	}
+	return d.Pos(n.Line, n.Column)
+}
 
 // place says where a value stands, for messages: under the key, in the thing.
 type place struct {

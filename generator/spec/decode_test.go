@@ -52,7 +52,14 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	require.True(t, started.Payload.Set())
 	require.Empty(t, started.Payload.Items)
 	require.False(t, started.Entity.Pos.IsValid())
-	require.Equal(t, "mini_chat/turn_started", s.Listeners.Items[0].Topics.Items[0].V)
+	archived, companion := s.Namespaces.Items[0].Topics.Items[2], s.Listeners.Items[0]
+	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(53, 20)}, archived.Listeners)
+	require.Equal(t, "mini_chat/turn_started", companion.Topics.Items[0].V)
+	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(62, 17)}, companion.OnFailure)
+	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(63, 18)}, companion.Concurrency)
+	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(64, 13)}, companion.Shards)
+	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(65, 12)}, companion.Lease)
+	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(66, 14)}, companion.MaxLag)
 }
 
 // The rest of a file is still read after a finding, so that the model can report on it.

@@ -40,7 +40,7 @@ var file = &record[Spec]{
 		optional("schema", nameText, func(s *Spec) *Value[string] { return &s.Schema },
 			"PostgreSQL schema of the outbox tables. Default: outbox."),
 		optional("defaults", policy, func(s *Spec) *Policy { return &s.Defaults },
-			"Settings of every topic that does not override them."),
+			"Settings of every topic that does not override them; retry and lease are those of listeners, too."),
 		optional("types", types, func(s *Spec) *Section[*Type] { return &s.Types },
 			"Structs and enums that fields may use by name."),
 		required("namespaces", namespaces, func(s *Spec) *Section[*Namespace] { return &s.Namespaces },
@@ -66,7 +66,7 @@ func policyKeys[T any](of func(*T) *Policy) []key[T] {
 
 var policy = &record[Policy]{
 	name: "defaults",
-	doc:  "Settings of every topic that does not override them.",
+	doc:  "Settings of every topic that does not override them; retry and lease are those of listeners, too.",
 	keys: policyKeys(func(p *Policy) *Policy { return p }),
 }
 
@@ -88,7 +88,7 @@ var retention = &record[Retention]{
 	doc:  "How long finished events are kept.",
 	keys: []key[Retention]{
 		optional("delivered", span, func(r *Retention) *Value[time.Duration] { return &r.Delivered },
-			"How long delivered events are kept, which is also the dedupe window. It exceeds the longest retry horizon; 0s deletes on ack and is refused with a dedupe_key. Default: 168h."),
+			"How long delivered events are kept, which is also the dedupe window. It exceeds the longest retry horizon; 0s deletes on ack and is refused with a dedupe_key. In a log topic it counts from the enqueue and is not 0s. Default: 168h."),
 		optional("dead", span, func(r *Retention) *Value[time.Duration] { return &r.Dead },
 			"How long dead letters are kept, at least as long as delivered events. Default: 720h."),
 	},
@@ -157,12 +157,14 @@ var topic = &record[Topic]{
 			"Payload version. Default: 1."),
 		optional("delivery", oneOf("queue", "log"), func(t *Topic) *Value[string] { return &t.Delivery },
 			"queue (default): one handler works each event off. log: any number of listeners read it."),
+		optional("listeners", oneOf("none"), func(t *Topic) *Value[string] { return &t.Listeners },
+			"none, for a log topic that no listener reads yet."),
 		optional("tenant", nameText, func(t *Topic) *Value[string] { return &t.Tenant },
 			"Payload field, a required uuid, that owns the event."),
 		optional("dedupe_key", templateText, func(t *Topic) *Value[string] { return &t.DedupeKey },
 			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it starts with {<tenant field>}/."),
 		optional("partition_key", templateText, func(t *Topic) *Value[string] { return &t.PartitionKey },
-			"Template of the key whose events stay together when they are published."),
+			"Template of the key whose events stay together when they are published, and in order when a listener reads them."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
 		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
@@ -234,7 +236,7 @@ var listeners = &dict[Listener]{
 
 var listener = &record[Listener]{
 	name: "listener",
-	doc:  "A named consumer of log topics.",
+	doc:  "A named consumer of log topics, with a cursor, retries and dead letters of its own.",
 	keys: []key[Listener]{
 		optional("doc", freeText, func(l *Listener) *Value[string] { return &l.Doc },
 			"Sentence for the Go doc comment."),
@@ -245,7 +247,17 @@ var listener = &record[Listener]{
 		optional("mode", oneOf("leased", "transactional"), func(l *Listener) *Value[string] { return &l.Mode },
 			"leased (default): no transaction is open while the handler runs. transactional: the handler gets the transaction in which the cursor advances."),
 		optional("start", oneOf("earliest", "latest"), func(l *Listener) *Value[string] { return &l.Start },
-			"Where a new listener starts: earliest (default) or latest."),
+			"Where a new listener starts: at the earliest event that is kept (default), or behind the latest one."),
+		optional("on_failure", oneOf("block", "park_key"), func(l *Listener) *Value[string] { return &l.OnFailure },
+			"block (default): a failed event is tried again in place, and those behind it wait. park_key: the events of its partition key are set aside, and all others go on."),
+		optional("concurrency", whole(1, 1000), func(l *Listener) *Value[int64] { return &l.Concurrency },
+			"How many events are handled at once, in order within a partition key; mode leased only. Default: 1."),
+		optional("shards", whole(1, 64), func(l *Listener) *Value[int64] { return &l.Shards },
+			"How many cursors the listener has, each with the partition keys of its hash, so that several processes share the work. Default: 1."),
+		optional("lease", span, func(l *Listener) *Value[time.Duration] { return &l.Lease },
+			"How long a process holds a cursor before another may take it over; renewed while handlers run. Default: that of defaults, else 30s."),
+		optional("max_lag", span, func(l *Listener) *Value[time.Duration] { return &l.MaxLag },
+			"How old the oldest event that waits may be before the listener raises an alarm, 1s at least. Default: no alarm."),
 		optional("retry", retry, func(l *Listener) *Retry { return &l.Retry },
 			"How often and how fast a failed event is tried again."),
 	},

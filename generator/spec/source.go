@@ -60,8 +60,8 @@ func next(parser interface{ Decode(any) error }, into *node) (err error) {
 	return parser.Decode(into)
 }
 
-// checkEncoding reports the first character that YAML does not allow, and whether there is none. The
-// library would report it without a position.
+// checkEncoding reports the first character that YAML does not allow, and whether there is none; then it
+// has counted the lines. The library would report the character without a position.
 func (d *decoder) checkEncoding(source []byte) bool {
 	line, column := 1, 1
 	for i := 0; i < len(source); {
@@ -83,6 +83,7 @@ func (d *decoder) checkEncoding(source []byte) bool {
 			line, column = line+1, 1
 		}
 	}
+	d.lines = line
 	return true
 }
 

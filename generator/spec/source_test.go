@@ -43,6 +43,20 @@ func TestDecodePlacesBadCharacters(t *testing.T) {
 	}
 }
 
+// What is missing at the end of a file has a place in the file.
+func TestDecodePlacesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"---":             "1:1: want a mapping, got nothing [wrong-type]",
+		"# c\n---":        "2:1: want a mapping, got nothing [wrong-type]",
+		"---\n":           "2:1: want a mapping, got nothing [wrong-type]",
+		"---\n# c\n...\n": "3:1: want a mapping, got nothing [wrong-type]",
+	} {
+		_, findings := decode(source)
+		require.EqualError(t, findings, "outbox.yaml:"+want, "%q", source)
+	}
+}
+
 func TestDecodePlacesSyntaxErrors(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{

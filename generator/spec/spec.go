@@ -79,13 +79,14 @@ type Namespace struct {
 	Topics Section[*Topic]
 }
 
-// Topic is a topic. Delivery is queue or log when it is set.
+// Topic is a topic. Delivery is queue or log when it is set, and Listeners none.
 type Topic struct {
 	Name         Value[string]
 	Doc          Value[string]
 	Go           Value[string]
 	Version      Value[int64]
 	Delivery     Value[string]
+	Listeners    Value[string]
 	Tenant       Value[string]
 	DedupeKey    Value[string]
 	PartitionKey Value[string]
@@ -123,13 +124,19 @@ type Bound struct {
 	Number bool // a YAML number, else text such as 30s
 }
 
-// Listener is a listener. Mode is leased or transactional, Start earliest or latest, when they are set.
+// Listener is a listener. Mode is leased or transactional, Start earliest or latest, and OnFailure block or
+// park_key, when they are set.
 type Listener struct {
-	Name   Value[string]
-	Doc    Value[string]
-	Go     Value[string]
-	Topics Section[Value[string]]
-	Mode   Value[string]
-	Start  Value[string]
-	Retry  Retry
+	Name        Value[string]
+	Doc         Value[string]
+	Go          Value[string]
+	Topics      Section[Value[string]]
+	Mode        Value[string]
+	Start       Value[string]
+	OnFailure   Value[string]
+	Concurrency Value[int64]
+	Shards      Value[int64]
+	Lease       Value[time.Duration]
+	MaxLag      Value[time.Duration]
+	Retry       Retry
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,21 +14,23 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// topicRow is a topic as list shows it. Durations are in Go's syntax, as in the YAML.
+// topicRow is a topic as list shows it. Durations are in Go's syntax, as in the YAML. The events of a log
+// topic are held and tried as its listeners say.
 type topicRow struct {
-	Topic        string       `json:"topic"`
-	Version      int          `json:"version"`
-	Delivery     string       `json:"delivery"`
-	Tenant       string       `json:"tenant,omitempty"`
-	DedupeKey    string       `json:"dedupe_key,omitempty"`
-	PartitionKey string       `json:"partition_key,omitempty"`
-	Entity       *entityRow   `json:"entity,omitempty"`
-	Wake         string       `json:"wake"`
-	Lease        string       `json:"lease"`
-	Retry        retryRow     `json:"retry"`
-	RetryHorizon string       `json:"retry_horizon"`
-	Retention    retentionRow `json:"retention"`
-	Doc          string       `json:"doc,omitempty"`
+	Topic        string        `json:"topic"`
+	Version      int           `json:"version"`
+	Delivery     string        `json:"delivery"`
+	Tenant       string        `json:"tenant,omitempty"`
+	DedupeKey    string        `json:"dedupe_key,omitempty"`
+	PartitionKey string        `json:"partition_key,omitempty"`
+	Entity       *entityRow    `json:"entity,omitempty"`
+	Wake         string        `json:"wake"`
+	Lease        string        `json:"lease,omitempty"`
+	Retry        *retryRow     `json:"retry,omitempty"`
+	RetryHorizon string        `json:"retry_horizon,omitempty"`
+	Retention    retentionRow  `json:"retention"`
+	Listeners    []listenerRow `json:"listeners,omitzero"`
+	Doc          string        `json:"doc,omitempty"`
 }
 
 type entityRow struct {
@@ -42,6 +45,10 @@ type retryRow struct {
 	MaxDelay    string `json:"max_delay"`
 }
 
+func newRetryRow(r model.Retry) *retryRow {
+	return &retryRow{MaxAttempts: r.MaxAttempts, BaseDelay: span(r.BaseDelay), MaxDelay: span(r.MaxDelay)}
+}
+
 type retentionRow struct {
 	Delivered string `json:"delivered"`
 	Dead      string `json:"dead"`
@@ -51,10 +58,12 @@ func (a *app) listCommand() *cobra.Command {
 	var src source
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the topics of outbox.yaml with their keys and retry horizons",
-		Long: `list prints the topics in the order of the YAML. The retry horizon is the longest time from the first
-attempt to the last, without the time that handlers take; retention.delivered, the window in which a
-dedupe key is known, must exceed it.`,
+		Short: "List the topics and listeners of outbox.yaml with their keys and retry horizons",
+		Long: `list prints the topics in the order of the YAML, then the listeners. The retry horizon is the longest
+time from the first attempt to the last, without the time that handlers take; retention.delivered, the
+window in which a dedupe key is known, must exceed it. The events of a log topic are tried as its
+listeners say: attempts, retry horizon and lease are theirs. With --json each log topic holds its
+listeners.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			m, err := src.model(a)
@@ -70,7 +79,11 @@ dedupe key is known, must exceed it.`,
 			if a.json {
 				return a.printJSON(rows)
 			}
-			return a.printTopics(rows)
+			if err := a.printTable(topicTable(rows)); err != nil || len(m.Listeners) == 0 {
+				return err
+			}
+			_, _ = fmt.Fprintln(a.Stdout) // the next print reports what went wrong
+			return a.printTable(listenerTable(m.Listeners))
 		}),
 	}
 	src.flags(c)
@@ -85,15 +98,16 @@ func newTopicRow(t *model.Topic) topicRow {
 		DedupeKey:    templateText(t.DedupeKey),
 		PartitionKey: templateText(t.PartitionKey),
 		Wake:         "bell",
-		Lease:        span(t.Lease),
-		Retry: retryRow{
-			MaxAttempts: t.Retry.MaxAttempts,
-			BaseDelay:   span(t.Retry.BaseDelay),
-			MaxDelay:    span(t.Retry.MaxDelay),
-		},
-		RetryHorizon: span(t.Retry.Horizon()),
 		Retention:    retentionRow{Delivered: span(t.Retention.Delivered), Dead: span(t.Retention.Dead)},
 		Doc:          t.Doc,
+	}
+	if t.Delivery == model.Log {
+		row.Listeners = make([]listenerRow, len(t.Listeners))
+		for i, l := range t.Listeners {
+			row.Listeners[i] = newListenerRow(l)
+		}
+	} else {
+		row.Lease, row.Retry, row.RetryHorizon = span(t.Lease), newRetryRow(t.Retry), span(t.Retry.Horizon())
 	}
 	if !t.Bell {
 		row.Wake = "none"
@@ -110,13 +124,28 @@ func newTopicRow(t *model.Topic) topicRow {
 	return row
 }
 
-func (a *app) printTopics(rows []topicRow) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT"}}
+func topicTable(rows []topicRow) [][]any {
+	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "LISTENERS"}}
 	for _, r := range rows {
+		attempts, listeners := "-", "-"
+		if r.Retry != nil {
+			attempts = strconv.Itoa(r.Retry.MaxAttempts)
+		} else {
+			names := make([]string, len(r.Listeners))
+			for i, l := range r.Listeners {
+				names[i] = l.Listener
+			}
+			listeners = cmp.Or(strings.Join(names, ","), "none")
+		}
 		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey),
-			r.Retry.MaxAttempts, r.RetryHorizon, r.Lease, r.Retention.Delivered, r.Retention.Dead})
+			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, listeners})
 	}
+	return table
+}
+
+// printTable prints rows of cells in columns, the first of them being the titles.
+func (a *app) printTable(table [][]any) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 	for _, row := range table {
 		for i, cell := range row {
 			if i > 0 {

@@ -1,8 +1,8 @@
 package outbox
 
 // DBTestHandler handles the events of namespace db_test.
-// Give it the fields that its methods need, such as a pool; they run concurrently and share them. Where a
-// method calls a package that enqueues, and so imports this one, let the field be an interface.
+// Give it the fields that its methods need, such as a pool; they may run concurrently and share them. Where
+// a method calls a package that enqueues, and so imports this one, let the field be an interface.
 type DBTestHandler struct{}
 
 var _ DBTestHandlers = (*DBTestHandler)(nil)

@@ -1,0 +1,78 @@
+package model_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+func TestListenersAndTheirTopics(t *testing.T) {
+	t.Parallel()
+	m := load(t, head+`defaults: {lease: 45s, retry: {max_attempts: 7}}
+namespaces:
+  threads:
+    topics:
+      created: {delivery: log, payload: {id: uuid}}
+      archived: {delivery: log, listeners: none, payload: {id: uuid}}
+      sent: {payload: {id: uuid}}
+listeners:
+  broadcast:
+    doc: pushes
+    go: Push
+    topics: [threads/created]
+    mode: leased
+    start: latest
+    on_failure: park_key
+    concurrency: 1000
+    shards: 64
+    lease: 1s
+    max_lag: 1s
+    retry: {base_delay: 2s}
+  companion: {topics: [threads/created], mode: transactional}
+`)
+	created, archived, sent := m.Namespaces[0].Topics[0], m.Namespaces[0].Topics[1], m.Namespaces[0].Topics[2]
+	require.Equal(t, []*model.Topic{sent}, m.Namespaces[0].QueueTopics())
+	require.Equal(t, []*model.Listener{
+		{
+			Name: "broadcast", GoName: "Push", Doc: "pushes", Topics: []*model.Topic{created},
+			Latest: true, ParkKeys: true, Concurrency: 1000, Shards: 64, Lease: time.Second, MaxLag: time.Second,
+			Retry: model.Retry{MaxAttempts: 7, BaseDelay: 2 * time.Second, MaxDelay: 5 * time.Minute},
+		},
+		{
+			Name: "companion", GoName: "Companion", Topics: []*model.Topic{created},
+			Transactional: true, Concurrency: 1, Shards: 1, Lease: 45 * time.Second,
+			Retry: model.Retry{MaxAttempts: 7, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+		},
+	}, m.Listeners)
+	require.Equal(t, m.Listeners, created.Listeners)
+	require.Empty(t, archived.Listeners)
+}
+
+// The events of a log topic are tried as its listeners say, so its own retries are measured against nothing.
+func TestLogTopicIsKeptForTheRetriesOfItsListeners(t *testing.T) {
+	t.Parallel()
+	source := func(topic, listener string) string {
+		return head + "namespaces: {a: {topics: {b: {delivery: log, " + topic + "payload: {}}}}}\nlisteners: {c: {" + listener + "topics: [a/b]}}\n"
+	}
+	const patient = "retry: {max_attempts: 3, base_delay: 1m}, " // its horizon is 3m
+	for _, fine := range []string{
+		source("retry: {max_attempts: 1000}, ", ""),
+		source("retention: {delivered: 16s}, ", ""),
+		source("retention: {delivered: 181s}, ", patient),
+	} {
+		load(t, fine)
+	}
+	for _, short := range []string{
+		source("retention: {delivered: 15s}, ", ""),
+		source("retention: {delivered: 3m}, retry: {max_attempts: 1}, ", patient),
+		source("", "retry: {max_attempts: 1000, max_delay: 1h}, "),
+		source("retention: {delivered: 0s}, ", ""),
+	} {
+		_, findings := model.Load([]byte(short), "outbox.yaml")
+		require.Len(t, findings, 1, short)
+		require.ErrorContains(t, findings, "[retention-bounds]")
+	}
+}

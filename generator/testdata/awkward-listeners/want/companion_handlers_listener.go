@@ -1,0 +1,8 @@
+package outbox
+
+// CompanionReaderHandler handles the events of listener companion.
+// Give it the fields that its methods need, such as a pool; they may run concurrently and share them. Where
+// a method calls a package that enqueues, and so imports this one, let the field be an interface.
+type CompanionReaderHandler struct{}
+
+var _ CompanionReaderHandlers = (*CompanionReaderHandler)(nil)

@@ -1,0 +1,16 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleTest handles one companion/test event.
+// What it writes with tx is there exactly once; it neither commits nor rolls back tx. What it does elsewhere
+// may happen more than once. Until it is written it returns an error: events are retried, then kept as dead
+// letters.
+func (h *DBTestHandler) HandleTest(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Test]) error {
+	return outbox.Unimplemented("companion/test")
+}

@@ -1,0 +1,16 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleLinux handles one companion/linux event.
+// What it writes with tx is there exactly once; it neither commits nor rolls back tx. What it does elsewhere
+// may happen more than once. Until it is written it returns an error: events are retried, then kept as dead
+// letters.
+func (h *HandleAHandler) HandleLinux(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Linux]) error {
+	return outbox.Unimplemented("companion/linux")
+}

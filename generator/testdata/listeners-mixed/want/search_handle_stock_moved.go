@@ -1,0 +1,14 @@
+package shop
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleStockMoved handles one stock/moved event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *SearchIndexHandler) HandleStockMoved(ctx context.Context, d outbox.Delivery[StockMoved]) error {
+	return outbox.Unimplemented("stock/moved")
+}

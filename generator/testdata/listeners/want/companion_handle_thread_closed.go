@@ -1,0 +1,16 @@
+package events
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleThreadClosed handles one threads/thread_closed event.
+// What it writes with tx is there exactly once; it neither commits nor rolls back tx. What it does elsewhere
+// may happen more than once. Until it is written it returns an error: events are retried, then kept as dead
+// letters.
+func (h *CompanionHandler) HandleThreadClosed(ctx context.Context, tx pgx.Tx, d outbox.Delivery[ThreadClosed]) error {
+	return outbox.Unimplemented("threads/thread_closed")
+}
