@@ -116,7 +116,12 @@ WHERE l.listener = @listener
             FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
         ) AS x
         WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
-          AND EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.xid = x.xid AND g.seq <= l.high_seq)
+          AND EXISTS (
+            SELECT
+            FROM outbox_schema.log AS g
+            WHERE (g.xid, g.seq) > (x.xid, 0)
+              AND (g.xid, g.seq) <= (x.xid, l.high_seq)
+          )
     )
   END
 RETURNING
@@ -222,7 +227,7 @@ aside AS (
         LIMIT 1
     ) AS g
     ORDER BY g.seq
-    ON CONFLICT (listener, seq) DO NOTHING
+    ON CONFLICT (seq, listener) DO NOTHING
 )
 SELECT EXISTS (SELECT FROM moved)::boolean AS moved;
 

@@ -1,6 +1,6 @@
 -- name: ParkedTake :many
 -- Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
--- event_limit of them. The attempt of each head is counted before it is made, since it may kill its process. Guarded
+-- event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead. The attempt of each head is counted before it is made, since it may kill its process. Guarded
 -- by the turn.
 WITH due AS MATERIALIZED (
     SELECT p.key
@@ -41,9 +41,9 @@ CROSS JOIN LATERAL (
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
-    WHERE o.listener = @listener
-      AND o.key = d.key
-    ORDER BY o.no
+    WHERE (o.listener, o.key, o.no) > (@listener, d.key, 0)
+      AND (o.listener, o.key) <= (@listener, d.key)
+    ORDER BY o.listener, o.key, o.no
     LIMIT @event_limit::integer
 ) AS e
 ORDER BY e.no;
@@ -109,9 +109,9 @@ FROM (SELECT unnest(@keys::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
     FROM outbox_schema.parked AS o
-    WHERE o.listener = @listener
-      AND o.key = k.key
-    ORDER BY o.no
+    WHERE (o.listener, o.key, o.no) > (@listener, k.key, 0)
+      AND (o.listener, o.key) <= (@listener, k.key)
+    ORDER BY o.listener, o.key, o.no
     LIMIT 1
 ) AS first
 WHERE p.no = first.no

@@ -142,7 +142,7 @@ CREATE TABLE outbox_schema.parked (
     last_error     text,
     parked_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
     CONSTRAINT parked_pkey PRIMARY KEY (no),
-    CONSTRAINT parked_event_key UNIQUE (listener, seq)
+    CONSTRAINT parked_event_key UNIQUE (seq, listener)
 );
 
 CREATE INDEX parked_key ON outbox_schema.parked (listener, key, no);

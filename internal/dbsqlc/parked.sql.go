@@ -18,9 +18,9 @@ FROM (SELECT unnest($1::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
     FROM outbox_schema.parked AS o
-    WHERE o.listener = $2
-      AND o.key = k.key
-    ORDER BY o.no
+    WHERE (o.listener, o.key, o.no) > ($2, k.key, 0)
+      AND (o.listener, o.key) <= ($2, k.key)
+    ORDER BY o.listener, o.key, o.no
     LIMIT 1
 ) AS first
 WHERE p.no = first.no
@@ -165,9 +165,9 @@ CROSS JOIN LATERAL (
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
-    WHERE o.listener = $1
-      AND o.key = d.key
-    ORDER BY o.no
+    WHERE (o.listener, o.key, o.no) > ($1, d.key, 0)
+      AND (o.listener, o.key) <= ($1, d.key)
+    ORDER BY o.listener, o.key, o.no
     LIMIT $2::integer
 ) AS e
 ORDER BY e.no
@@ -204,7 +204,7 @@ type ParkedTakeRow struct {
 }
 
 // Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
-// event_limit of them. The attempt of each head is counted before it is made, since it may kill its process. Guarded
+// event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead. The attempt of each head is counted before it is made, since it may kill its process. Guarded
 // by the turn.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
