@@ -1,0 +1,148 @@
+// Command bench measures outboxgen beside hand-written SQL, River and watermill on one PostgreSQL that it starts
+// itself, with durable settings. It prints a table, and writes it with its figures and a plot where -out says.
+//
+// All figures that are compared come from one run on one machine; the report gives ratios, and the spread.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	only    []string
+	runs    int
+	events  int
+	history int
+	minutes int
+	out     string
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	only := f.String("only", "", "run these workloads only: names or beginnings of names, with commas between")
+	f.IntVar(&o.runs, "runs", 5, "runs of each contender; the median counts")
+	f.IntVar(&o.events, "events", 100_000, "events of a drain")
+	f.IntVar(&o.history, "history", 1_000_000, "delivered events beside which is claimed")
+	f.IntVar(&o.minutes, "minutes", 0, "how long to send 1,000 events/s; 0 leaves it out")
+	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg; none without it")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.runs < 1 || o.events < 10_000 || o.history < 1000 || o.minutes < 0 || o.minutes == 1 {
+		return o, errors.New("want -runs of 1 or more, -events of 10,000 or more, -history of 1,000 or more, -minutes of 0, or 2 and more")
+	}
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
+	return o, nil
+}
+
+func workloads(o options, report func(sample)) []workload {
+	all := []workload{
+		transactions(4, 1500), transactions(32, 300),
+		many(100, 200), many(1000, 40),
+		doorbell(32, 300),
+		drain(o.events), drainDeleting(o.events),
+		handlers(time.Millisecond, 20, 20_000), handlers(5*time.Millisecond, 50, 20_000), handlers(50*time.Millisecond, 100, 5000),
+		listen(2 * o.events),
+		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
+		claims(o.history),
+		generation(), allocations(),
+	}
+	if o.minutes > 0 {
+		all = append(all, sustained(1000, o.minutes, report))
+	}
+	return all
+}
+
+func (o options) selects(name string) bool {
+	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	log := func(format string, args ...any) {
+		fmt.Fprintf(stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
+	}
+	rep := report{Machine: machine(), Started: time.Now().UTC(), Runs: o.runs}
+	all := workloads(o, func(s sample) {
+		log("minute %d: %d handled, p50 %.2f ms, p99 %.2f ms, heap %.1f MiB, %d goroutines, table %.1f MiB, indexes %.1f MiB",
+			s.Minute, s.Handled, s.P50, s.P99, s.HeapMiB, s.Goroutines, s.TableMiB, s.IndexMiB)
+		rep.Samples = append(rep.Samples, s)
+	})
+	selected := slices.DeleteFunc(slices.Clone(all), func(w workload) bool { return !o.selects(w.name) })
+	if len(selected) == 0 {
+		var names []string
+		for _, w := range all {
+			names = append(names, w.name)
+		}
+		return fmt.Errorf("no workload is called %s: there are %s", strings.Join(o.only, ", "), strings.Join(names, ", "))
+	}
+	s, err := start()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.stop() }()
+	rep.PostgreSQL = s.version
+	for _, w := range selected {
+		r, err := runWorkload(ctx, s, w, o.runs, log)
+		if err != nil {
+			return err
+		}
+		rep.Results = append(rep.Results, r)
+		fmt.Fprint(stdout, r.text())
+	}
+	if o.out == "" {
+		return nil
+	}
+	for name, write := range map[string]func(io.Writer) error{
+		"benchmarks.md": rep.markdown, "benchmarks.json": rep.json, "benchmarks.svg": rep.svg,
+	} {
+		if err := writeFile(filepath.Join(o.out, name), write); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}

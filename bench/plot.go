@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"io"
+	"strings"
+)
+
+const (
+	plotWidth  = 860
+	labelWidth = 250
+	barHeight  = 18
+)
+
+// svg draws each workload as bars from nothing to its largest figure, with the median at the end.
+func (rep *report) svg(w io.Writer) error {
+	var b strings.Builder
+	y := 10
+	for _, r := range rep.Results {
+		y += 24
+		fmt.Fprintf(&b, `<text x="10" y="%d" font-weight="bold">%s (%s)</text>`+"\n", y, html.EscapeString(r.Title), html.EscapeString(r.Unit))
+		y += 8
+		most := 0.0
+		for _, f := range r.Figures {
+			most = max(most, f.Median)
+		}
+		for _, f := range r.Figures {
+			length := 1.0
+			if most > 0 {
+				length = max(1, f.Median/most*(plotWidth-labelWidth-110))
+			}
+			colour := "#9aa5b1"
+			if ours(f.Contender) {
+				colour = "#2f6fdb"
+			}
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.0f" height="%d" fill="%s"/><text x="%.0f" y="%d">%s</text>`+"\n",
+				labelWidth-8, y+13, html.EscapeString(f.Contender), labelWidth, y, length, barHeight-4, colour, labelWidth+length+6, y+13, number(f.Median))
+			y += barHeight
+		}
+	}
+	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">
+<rect width="100%%" height="100%%" fill="white"/>
+%s</svg>
+`, plotWidth, y+20, b.String())
+	return err
+}
+
+// ours tells our own bars from those of peers and floors.
+func ours(contender string) bool {
+	for _, prefix := range [...]string{"dispatcher", "Enqueue", "Queue", "one listener", "five listeners", "doorbell", "long history"} {
+		if strings.HasPrefix(contender, prefix) {
+			return true
+		}
+	}
+	return strings.HasSuffix(contender, "topics")
+}

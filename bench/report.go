@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A report is what a run found.
+type report struct {
+	Machine    string    `json:"machine"`
+	PostgreSQL string    `json:"postgresql"`
+	Started    time.Time `json:"started"`
+	Runs       int       `json:"runs"`
+	Results    []result  `json:"results"`
+	Samples    []sample  `json:"sustained,omitempty"`
+}
+
+func machine() string {
+	return fmt.Sprintf("%d processors, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+}
+
+// number renders figures with as many digits as they deserve.
+func number(v float64) string {
+	if v < 100 {
+		return fmt.Sprintf("%.2f", v)
+	}
+	digits := fmt.Sprintf("%.0f", math.Round(v))
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func (f figures) spread() string { return number(f.Min) + " to " + number(f.Max) }
+
+func (t targetResult) what() string {
+	if t.To == "" {
+		return t.Of
+	}
+	return t.Of + " / " + t.To
+}
+
+func (t targetResult) verdict() string {
+	if t.Met {
+		return "met"
+	}
+	return "missed"
+}
+
+// text is the result for a terminal.
+func (r result) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s (%s)\n", r.Title, r.Unit)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, f := range r.Figures {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.Contender, number(f.Median), f.spread())
+	}
+	for _, t := range r.Targets {
+		fmt.Fprintf(w, "  %s\t%.2f\t%s: %s\n", t.what(), t.Value, t.Bound, t.verdict())
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+func (rep *report) json(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(rep)
+}
+
+func (rep *report) markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Benchmarks
+
+Written by `+"`make bench`"+`: %s, PostgreSQL %s with fsync and full_page_writes on, medians of %d runs. Contenders of
+a workload take turns, each on a database of its own, and each run checks that all events were handled exactly once and
+are recorded as such. Figures of one machine say little about another; the ratios are what counts. The ratio of a run
+is taken within its round; the table has their median.
+
+![ratios](benchmarks.svg)
+`, rep.Machine, rep.PostgreSQL, rep.Runs)
+	for _, r := range rep.Results {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| | %s | spread |\n|---|--:|---|\n", strings.ToUpper(r.Title[:1])+r.Title[1:], r.About, r.Unit)
+		for _, f := range r.Figures {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Contender, number(f.Median), f.spread())
+		}
+		if len(r.Targets) == 0 {
+			continue
+		}
+		fmt.Fprint(&b, "\n| ratio | | target | |\n|---|--:|---|---|\n")
+		for _, t := range r.Targets {
+			fmt.Fprintf(&b, "| %s | %.2f | %s | %s |\n", t.what(), t.Value, t.Bound, t.verdict())
+		}
+	}
+	if len(rep.Samples) > 0 {
+		fmt.Fprint(&b, "\n### Minute by minute\n\n| minute | handled | p50 ms | p99 ms | heap MiB | goroutines | table MiB | indexes MiB |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+		for _, s := range rep.Samples {
+			fmt.Fprintf(&b, "| %d | %d | %.2f | %.2f | %.1f | %d | %.1f | %.1f |\n", s.Minute, s.Handled, s.P50, s.P99, s.HeapMiB, s.Goroutines, s.TableMiB, s.IndexMiB)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
