@@ -53,7 +53,10 @@ func (t target) bound() string {
 }
 
 func (t target) met(value float64) bool {
-	return value >= t.atLeast && (t.atMost == 0 || value <= t.atMost)
+	if t.atMost > 0 {
+		return value <= t.atMost
+	}
+	return value >= t.atLeast
 }
 
 // A result is what the runs of a workload gave.
