@@ -53,6 +53,9 @@ type DispatcherConfig struct {
 	// TenantIDs are the only tenants whose events are delivered, one shard of a drain; nil means all.
 	// Empty but not nil is refused, so that an empty shard does not drain everything.
 	TenantIDs []uuid.UUID
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
+	// "webhook". They stay the caller's, to be closed when Run has returned.
+	Publishers map[string]Publisher
 	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
@@ -129,7 +132,8 @@ type Dispatcher struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	handlers map[string]TopicHandler
-	topics   []string // what is claimed
+	topics   []string           // what is claimed
+	targets  map[string]*target // by broker
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
@@ -161,11 +165,11 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		return nil, err
 	}
 	store.policies = make(map[string]policy, len(handlers))
-	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers)), targets: make(map[string]*target)}
 	d.log = cfg.Logger.With("namespace", store.namespace, "worker_id", store.worker)
 	for _, h := range handlers {
 		switch {
-		case h.run == nil:
+		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s/%s: no handlers given (nil)", h.namespace, h.topic)
 		case h.schema != handlers[0].schema || h.namespace != store.namespace:
 			return nil, fmt.Errorf("topic %s/%s of schema %q: a dispatcher serves one namespace, here %s of schema %q",
@@ -173,6 +177,11 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		}
 		if _, twice := d.handlers[h.topic]; twice {
 			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
+		}
+		if h.publication != nil {
+			if err := addTarget(d.targets, cfg.Publishers, h.publication.broker); err != nil {
+				return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
+			}
 		}
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
@@ -188,11 +197,20 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	return d, nil
 }
 
-// request returns a claim of up to size events, with suspects or without.
+// scope returns what the dispatcher is responsible for, as a claim of nothing.
+func (d *Dispatcher) scope() *claim {
+	return &claim{maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs}
+}
+
+// request returns a claim of up to size events, with suspects or without, or nil when every topic publishes and their
+// publishers are paused.
 func (d *Dispatcher) request(size int, suspects bool) *claim {
-	c := &claim{
-		size: size, maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration,
-		topics: d.topics, tenants: d.cfg.TenantIDs,
+	c := d.scope()
+	c.size = size
+	if len(d.targets) > 0 {
+		if c.topics = d.open(time.Now()); len(c.topics) == 0 {
+			return nil
+		}
 	}
 	if suspects {
 		c.suspects = suspectsPerClaim
