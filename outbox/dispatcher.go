@@ -40,6 +40,9 @@ type DispatcherConfig struct {
 	// that fall due and wake-ups that got lost. At most a third of the lease; 0 means 1 s, or that third if
 	// it is shorter.
 	PollInterval time.Duration
+	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing; 0 means
+	// 10 s, or PollInterval if that is longer.
+	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
 	ShutdownTimeout time.Duration
@@ -84,6 +87,9 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
 	}
+	if cfg.MaxPollInterval == 0 {
+		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
+	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
 	}
@@ -110,6 +116,8 @@ func (cfg DispatcherConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
+	case cfg.MaxPollInterval < cfg.PollInterval:
+		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.Topics != nil && len(cfg.Topics) == 0:

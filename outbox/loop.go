@@ -34,6 +34,8 @@ type loop struct {
 	soloing  bool  // solo is queued or running
 
 	hungry      bool // there may be something to claim
+	poll        *time.Timer
+	patience    time.Duration // from one poll to the next
 	nextSuspect time.Time
 
 	asked   bool // the doorbell has been asked to watch
@@ -155,14 +157,15 @@ func (l *loop) start(t *task) {
 // deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
 	var trouble retrier
-	poll := time.NewTimer(jitter(l.d.cfg.PollInterval))
-	defer poll.Stop()
+	l.patience = l.d.cfg.PollInterval
+	l.poll = time.NewTimer(jitter(l.patience))
+	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
 		want := l.room()
 		if len(l.finished) == 0 && want == 0 {
-			l.wait(poll)
+			l.wait()
 			continue
 		}
 		if err := l.pass(want); err != nil {
@@ -231,7 +234,12 @@ func (l *loop) took(claimed []Claimed, suspects bool) {
 	if suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
 	}
-	l.hungry = len(claimed) > 0 // a short batch proves nothing: an event may have come since
+	if l.hungry = len(claimed) > 0; l.hungry { // a short batch proves nothing: an event may have come since
+		if l.patience > l.d.cfg.PollInterval {
+			l.patience = l.d.cfg.PollInterval
+			l.poll.Reset(jitter(l.patience))
+		}
+	}
 	switch {
 	case l.hungry && l.asked:
 		l.asked, l.watched = false, false
@@ -277,7 +285,7 @@ func (l *loop) take(t *task) {
 }
 
 // wait sleeps until there is something to do.
-func (l *loop) wait(poll *time.Timer) {
+func (l *loop) wait() {
 	var rang <-chan struct{}
 	var answers <-chan bellAnswer
 	if l.bell != nil {
@@ -292,11 +300,14 @@ func (l *loop) wait(poll *time.Timer) {
 		l.watched = false // ask again: it may be who watched that rang, because it stopped
 	case a := <-answers:
 		l.heed(a)
-	case <-poll.C:
+	case <-l.poll.C:
 		l.hungry = true
 		l.nextSuspect = time.Time{}
 		l.watched = false // ask again: who watched may have been killed
-		poll.Reset(jitter(l.d.cfg.PollInterval))
+		if l.bell == nil {
+			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
+		}
+		l.poll.Reset(jitter(l.patience))
 	}
 }
 
