@@ -78,6 +78,8 @@ func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistratio
 // reshard takes the next step towards another number of shards: it sets the barrier at which the cursors stop, and
 // when all have come there, writes those of the new number, which go on from it. Any process may take any step.
 func (l *Listener) reshard(ctx context.Context) error {
+	ctx, cancel := l.limited(ctx)
+	defer cancel()
 	return l.db.locked(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
 		if n, err := q.ListenerBarrier(ctx, l.spec.Name); err != nil || n > 0 {
 			return err

@@ -24,15 +24,16 @@ type batch struct {
 	tx    pgx.Tx          // of the handlers, in transactional mode
 	lanes map[string]*lane
 
-	mu      sync.Mutex
-	entries []*entry            // to be looked at, those set aside earlier first
-	running map[*entry]struct{} // handlers under way
-	blocked bool                // an event of the log is in the way of the others
-	halted  bool                // nothing more is started
-	left    bool                // handlers that still run are left to themselves
-	lost    bool                // so is the lease: failures from now on are not the handlers'
-	cause   error               // what broke tx
-	workers sync.WaitGroup
+	mu       sync.Mutex
+	entries  []*entry            // to be looked at, those set aside earlier first
+	running  map[*entry]struct{} // handlers under way
+	blocked  bool                // an event of the log is in the way of the others
+	halted   bool                // nothing more is started
+	left     bool                // handlers that still run are left to themselves
+	lost     bool                // so is the lease: failures from now on are not the handlers'
+	cause    error               // what broke tx
+	workers  sync.WaitGroup
+	finished chan struct{} // closed when all handlers have returned
 }
 
 // lane is the state of one key.
@@ -44,7 +45,9 @@ type lane struct {
 }
 
 func (l *Listener) newBatch(ctx context.Context, t *turn, tx pgx.Tx) *batch {
-	b := &batch{l: l, t: t, ctx: ctx, tx: tx, lanes: make(map[string]*lane), running: make(map[*entry]struct{})}
+	b := &batch{
+		l: l, t: t, ctx: ctx, tx: tx, lanes: make(map[string]*lane), running: make(map[*entry]struct{}), finished: make(chan struct{}),
+	}
 	b.entries = slices.Concat(t.parked, t.events)
 	return b
 }
@@ -52,6 +55,7 @@ func (l *Listener) newBatch(ctx context.Context, t *turn, tx pgx.Tx) *batch {
 // run handles what it may, and returns when the handlers have returned or give is closed.
 func (b *batch) run(work context.Context, give <-chan struct{}) {
 	if inline.Marked(b.ctx) {
+		defer close(b.finished)
 		b.workers.Add(1)
 		b.worker(work)
 		return
@@ -60,13 +64,12 @@ func (b *batch) run(work context.Context, give <-chan struct{}) {
 		b.workers.Add(1)
 		go b.worker(work)
 	}
-	finished := make(chan struct{})
 	go func() {
 		b.workers.Wait()
-		close(finished)
+		close(b.finished)
 	}()
 	select {
-	case <-finished:
+	case <-b.finished:
 	case <-give:
 		b.mu.Lock()
 		b.halted, b.left = true, true
@@ -112,6 +115,8 @@ func (b *batch) next() *entry {
 		case k.parked && e.no == 0:
 			e.fate = aside
 		case k.stopped, b.blocked && e.no == 0:
+		case e.held != nil:
+			k.stopped, b.blocked = true, b.l.cfg.Concurrency == 1
 		default:
 			k.busy, e.started = true, true
 			b.running[e] = struct{}{}
@@ -208,7 +213,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 // inSavepoint runs call, and undoes what it wrote unless it returns nil.
 func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
 	ctx := context.WithoutCancel(work)
-	if _, err := b.tx.Exec(ctx, "SAVEPOINT outboxgen_event"); err != nil {
+	if err := b.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
 		b.fail(err)
 		return err
 	}
@@ -217,18 +222,26 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 		if kept {
 			return
 		}
-		if _, undo := b.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
+		if undo := b.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
 			b.fail(errors.Join(err, undo))
 		}
 	}()
 	if err := call(listenerTx{b.tx}); err != nil {
 		return err
 	}
-	if _, err := b.tx.Exec(ctx, "RELEASE SAVEPOINT outboxgen_event"); err != nil {
+	if err := b.l.inTx(ctx, b.tx, "RELEASE SAVEPOINT outboxgen_event"); err != nil {
 		return fmt.Errorf("handler returned nil, but left its transaction failed: %w", err)
 	}
 	kept = true
 	return nil
+}
+
+// inTx runs a statement of the listener's own in tx.
+func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
+	ctx, cancel := l.limited(ctx)
+	defer cancel()
+	_, err := tx.Exec(ctx, sql, args...)
+	return err
 }
 
 // listenerTx is the transaction that a handler gets: the listener's to end.

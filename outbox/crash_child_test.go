@@ -100,12 +100,18 @@ type child struct {
 func newChild(t testing.TB, pool *pgxpool.Pool, o orders) *child {
 	t.Helper()
 	o.URL = pgtest.URL(t, pool)
-	text, err := json.Marshal(o)
+	return spawn(t, "TestChild", childVariable, o)
+}
+
+// spawn starts this very test program as a child that runs one function, and finds its orders in a variable.
+func spawn(t testing.TB, function, variable string, orders any) *child {
+	t.Helper()
+	text, err := json.Marshal(orders)
 	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	c := &child{cmd: exec.Command(self, "-test.run=^TestChild$", "-test.count=1"), lines: make(chan string, 10_000)}
-	c.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	c := &child{cmd: exec.Command(self, "-test.run=^"+function+"$", "-test.count=1"), lines: make(chan string, 10_000)}
+	c.cmd.Env = append(os.Environ(), variable+"="+string(text))
 	c.cmd.Stderr = os.Stderr
 	c.input, err = c.cmd.StdinPipe()
 	require.NoError(t, err)

@@ -16,16 +16,33 @@ import (
 
 // cursor takes and ends the turns of one shard. One goroutine owns it.
 type cursor struct {
-	l      *Listener
-	shard  int
-	next   uuid.UUID // names the next turn; kept until an answer to it has come
-	scan   int       // positions to look at
-	single int       // turns that take one event each, because one of them broke its transaction
+	l        *Listener
+	shard    int
+	next     uuid.UUID      // names the next turn; kept until an answer to it has come
+	repeats  bool           // next is a turn that was taken already, and may be over after all
+	previous uuid.UUID      // the latest turn that was ended
+	scan     int            // positions to look at
+	single   int            // turns that take one event each, because one of them broke its transaction
+	holds    map[int64]hold // by seq, what failed here and is not due yet
+}
+
+// hold is when an event that failed is to be tried again. The database keeps only the earliest of a shard.
+type hold struct {
+	until time.Time
+	text  string // what it failed with
 }
 
 func (l *Listener) cursor(shard int) *cursor {
-	return &cursor{l: l, shard: shard, next: uuid.New(), scan: l.cfg.BatchSize}
+	return &cursor{l: l, shard: shard, next: uuid.New(), scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
 }
+
+// limited bounds what is asked of the database, which may be in a black hole.
+func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
+}
+
+// repeat has the next turn be t again, of which nothing came.
+func (c *cursor) repeat(t *turn) { c.next, c.repeats = t.id, true }
 
 // maxScan bounds how many positions a turn looks at for few events.
 const maxScan = 1000
@@ -44,8 +61,11 @@ const (
 // transactions, because a turn needs one that has no xid. It returns nil when there is nothing to do. moved tells
 // whether the end was this cursor's to write.
 func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved bool, t *turn, err error) {
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
 	b := &pgx.Batch{}
 	if a != nil {
+		c.previous = a.turn.id
 		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 		c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
 		if take {
@@ -74,10 +94,14 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 			return false, nil, err
 		}
 	}
-	if take {
-		t = c.took(t)
+	if !take {
+		return moved, nil, nil
 	}
-	return moved, t, nil
+	repeated := c.repeats
+	if t = c.took(t); t == nil && repeated {
+		_, t, err = c.exchange(ctx, nil, true)
+	}
+	return moved, t, err
 }
 
 func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
@@ -110,8 +134,9 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	var row dbsqlc.ListenerTurnRow
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
-			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id),
-			BatchSize: int32(l.cfg.BatchSize), Listener: l.spec.Name, Shard: int32(c.shard), ParkedLimit: maxParkedKeys,
+			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id), Previous: pgUUID(c.previous),
+			CarefulSize: int32(max(l.cfg.BatchSize, parkedKeyBatch)), Listener: l.spec.Name, Shard: int32(c.shard),
+			ParkedLimit: l.parkedLimit,
 		})
 	}).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
@@ -122,7 +147,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
 		t.careful = row.Careful > 0
 		t.wanted = uuid.NullUUID{UUID: row.WantedBy.Bytes, Valid: row.WantedBy.Valid}
-		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < maxParkedKeys
+		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
 		return err
 	})
 	c.queue(b, func(q *dbsqlc.Queries) {
@@ -137,7 +162,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		if t.careful {
 			t.batch = 1
 		}
-		l.begin(t, row.AheadSeqs, row.AheadAttempts)
+		l.begin(t, row.AheadSeqs, row.AheadAttempts, c.holds)
 		return nil
 	})
 	b.Queue("COMMIT")
@@ -181,7 +206,7 @@ func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
 
 // took makes ready for the turn after t, which it returns unless there is nothing to do in it.
 func (c *cursor) took(t *turn) *turn {
-	c.next = uuid.New()
+	c.next, c.repeats = uuid.New(), false
 	if t.leaseNo == 0 {
 		return nil
 	}
@@ -207,9 +232,11 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 		}
 		keys, events = 1, 1
 	}
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
 	rows, err := c.l.db.on(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
-		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys),
+		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
 	})
 	if err != nil {
 		return wrap("listener "+c.l.spec.Name+": take events set aside", err)
@@ -233,7 +260,7 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 }
 
 // ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
-// lost. The turn after it may have been taken in that try, too, under the name of the next.
+// lost. The turn right after it may have been taken in that try, too, under the name of the next.
 func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
 	s, err := c.l.db.on(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -243,7 +270,7 @@ func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
 		return false, wrap("listener "+c.l.spec.Name, err)
 	}
 	latest := uuid.UUID(s.Turn.Bytes)
-	return latest == a.turn.id && !s.Running || latest == c.next && s.LeaseNo > a.turn.leaseNo, nil
+	return latest == a.turn.id && !s.Running || latest == c.next && s.LeaseNo == a.turn.leaseNo+1, nil
 }
 
 // keep renews the lease of t until stop is called, and calls lose when it cannot.
@@ -306,6 +333,8 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 
 // wait asks what the shard waits for. ok is false when it does not exist any more.
 func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
 	w, err = c.l.db.on(c.l.pool).ListenerWait(ctx, dbsqlc.ListenerWaitParams{
 		WorkerID: pgUUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
 	})

@@ -23,6 +23,7 @@ const everyNth = 8
 type scissors struct {
 	mu      sync.Mutex
 	armed   bool
+	once    bool // cut one connection, not those that take its place
 	replies bool // cut what the server says, else what the client says
 	left    int
 	cut     bool
@@ -47,7 +48,7 @@ func (s *scissors) disarm() bool {
 func (s *scissors) allow(replies bool, n int) (allowed int, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.armed || s.replies != replies {
+	if !s.armed || s.replies != replies || s.once && s.cut {
 		return n, false
 	}
 	allowed = min(n, s.left)

@@ -3,6 +3,9 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +25,9 @@ type said struct {
 
 var saidTopic = outbox.Topic[said]{
 	Namespace: "test", Name: "said", Version: 1, Log: true,
-	Keys: func(n said) outbox.Keys { return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))} },
+	Keys: func(n said) outbox.Keys {
+		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
+	},
 }
 
 // looseTopic has no partition key.
@@ -34,11 +39,39 @@ type notes struct {
 	got  []outbox.Delivery[said]
 	fail func(d outbox.Delivery[said]) error // before it is kept
 	told chan struct{}                       // holds one
+
+	started chan outbox.Delivery[said] // what a handler was called with, as long as there is room
+	hold    chan struct{}              // if set, handlers wait until it is closed or their contexts end
 }
 
-func newNotes() *notes { return &notes{told: make(chan struct{}, 1)} }
+func newNotes() *notes {
+	return &notes{told: make(chan struct{}, 1), started: make(chan outbox.Delivery[said], 1000)}
+}
 
-func (n *notes) handle(_ context.Context, d outbox.Delivery[said]) error {
+func (n *notes) handle(ctx context.Context, d outbox.Delivery[said]) error {
+	return n.work(ctx, d, func() {})
+}
+
+// work is the handler. While it is held it calls busy now and then.
+func (n *notes) work(ctx context.Context, d outbox.Delivery[said], busy func()) error {
+	select {
+	case n.started <- d:
+	default:
+	}
+	if n.hold != nil {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for held := true; held; {
+			select {
+			case <-n.hold:
+				held = false
+			case <-tick.C:
+				busy()
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
 	if n.fail != nil {
 		if err := n.fail(d); err != nil {
 			return err
@@ -55,10 +88,19 @@ func (n *notes) handle(_ context.Context, d outbox.Delivery[said]) error {
 }
 
 func (n *notes) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
-	if _, err := tx.Exec(ctx, "INSERT INTO effects (event_id, key, n) VALUES ($1, $2, $3)", d.ID, d.Payload.Key, d.Payload.N); err != nil {
+	if _, err := tx.Exec(ctx, effectSQL, d.ID, d.Payload.Key, d.Payload.N, d.Attempt); err != nil {
 		return err
 	}
-	return n.handle(ctx, d)
+	return n.work(ctx, d, func() { _, _ = tx.Exec(ctx, "SELECT 1") })
+}
+
+// effectSQL is what handlers with a transaction write.
+const effectSQL = "INSERT INTO effects (event_id, key, n, attempt) VALUES ($1, $2, $3, $4)"
+
+func makeEffects(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	execute(t, pool, `CREATE TABLE IF NOT EXISTS effects (no bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL, key text NOT NULL,
+		n int NOT NULL, attempt int NOT NULL)`)
 }
 
 // names returns what was handled, as key and number, in order.
@@ -115,7 +157,7 @@ func listenTx(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg ou
 	if cfg.Logger == nil {
 		cfg.Logger = quiet()
 	}
-	execute(t, pool, "CREATE TABLE IF NOT EXISTS effects (no bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL, key text NOT NULL, n int NOT NULL)")
+	makeEffects(t, pool)
 	l, err := outbox.NewListener(pool, spec, cfg, outbox.ListenTx(saidTopic, h, (*notes).handleTx))
 	require.NoError(t, err)
 	return l
@@ -144,6 +186,53 @@ func putAll(t testing.TB, pool *pgxpool.Pool, names ...string) {
 		require.NoError(t, err)
 	})
 }
+
+// crowd enqueues the events of several keys, which it numbers from 1.
+type crowd struct{ last map[string]int }
+
+func newCrowd(keys ...string) *crowd {
+	c := &crowd{last: make(map[string]int)}
+	for _, key := range keys {
+		c.last[key] = 0
+	}
+	return c
+}
+
+// talk commits n events of random keys in one transaction.
+func (c *crowd) talk(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	keys := slices.Sorted(maps.Keys(c.last))
+	ps := make([]said, n)
+	for i := range ps {
+		key := keys[rand.IntN(len(keys))]
+		c.last[key]++
+		ps[i] = said{Key: key, N: c.last[key]}
+	}
+	inTx(t, pool, func(tx pgx.Tx) {
+		_, err := saidTopic.EnqueueMany(t.Context(), tx, ps)
+		require.NoError(t, err)
+	})
+}
+
+// inOrder demands that what was handled of each key is numbered from 1 without a gap or a repetition, and returns how
+// many there are.
+func (n *notes) inOrder(t testing.TB) int {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last := make(map[string]int)
+	for _, d := range n.got {
+		require.Equal(t, last[d.Payload.Key]+1, d.Payload.N, "key %s", d.Payload.Key)
+		last[d.Payload.Key]++
+	}
+	return len(n.got)
+}
+
+// disorder counts effects that come behind a later one of their key, by the first of each event.
+const disorder = `SELECT count(*)::int FROM (
+	SELECT f.n, max(f.n) OVER (PARTITION BY f.key ORDER BY f.no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+	FROM (SELECT key, n, min(no) AS no FROM effects GROUP BY event_id, key, n) AS f
+) AS o WHERE o.n < o.before`
 
 func drainAll(t testing.TB, l *outbox.Listener) outbox.DrainReport {
 	t.Helper()

@@ -51,9 +51,12 @@ func (l *Listener) Run(ctx context.Context) error {
 	over := make(chan struct{})
 	var owned sync.WaitGroup
 	owned.Go(func() { r.patience(ctx, over, func() { cancel(errListenerShutdown) }, hangUp) })
-	owned.Go(func() { l.maintain(ctx) })
+	tidy, rest := context.WithCancel(ctx) // a run may end by itself
+	defer rest()
+	owned.Go(func() { l.maintain(tidy) })
 	err = r.generations(ctx, shards)
 	close(over)
+	rest()
 	owned.Wait()
 	if released := l.release(talk); released != nil && err == nil {
 		l.log.Warn("give up leases", "error", released)

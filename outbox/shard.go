@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -151,7 +152,9 @@ func (s *shardLoop) idle(ctx context.Context) error {
 
 // ask asks for the shard if its holder has at least two more than this process.
 func (s *shardLoop) ask(ctx context.Context) {
-	_, err := s.l.db.on(s.l.pool).ListenerWant(ctx, dbsqlc.ListenerWantParams{
+	limited, cancel := s.l.limited(ctx)
+	defer cancel()
+	_, err := s.l.db.on(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
 		WorkerID: pgUUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if err != nil && ctx.Err() == nil {
@@ -164,7 +167,7 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	if t.parkedDue {
 		if err := s.takeParked(s.run.talk, t); err != nil {
 			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
-			s.next = t.id // the same turn again: nothing of it was handled
+			s.repeat(t) // nothing of it was handled
 			s.pause(ctx, false)
 			return nil, nil
 		}
@@ -174,14 +177,18 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	}
 	b := s.l.newBatch(ctx, t, nil)
 	if err := s.handle(b); err != nil {
-		// Its lease stays until it runs out, since the handlers still run; what the others did is kept.
-		moved, _, ending := s.exchange(s.run.talk, s.l.end(t, s.shard, false), false)
+		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
+		a := s.l.end(t, s.shard, false)
+		a.params.HandTo = pgUUID(uuid.New())
+		moved, _, ending := s.exchange(s.run.talk, a, false)
 		if ending == nil && !moved {
 			ending = ErrLeaseLost
 		}
 		return nil, errors.Join(err, ending)
 	}
-	return s.l.end(t, s.shard, ctx.Err() != nil), nil
+	a := s.l.end(t, s.shard, ctx.Err() != nil)
+	s.note(a)
+	return a, nil
 }
 
 // handle runs b under the lease of its turn.
@@ -203,40 +210,64 @@ func (s *shardLoop) handle(b *batch) error {
 // inTransaction handles the events of t in the transaction in which the cursor moves.
 func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error) {
 	talk := s.run.talk
-	tx, err := s.l.pool.BeginTx(talk, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := s.begin(talk)
 	if err != nil {
 		return s.again(ctx, t, err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(talk)) }()
-	// A process that is stopped in the middle must not keep the rows that its handlers have locked.
-	if _, err := tx.Exec(talk, "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
-		return s.again(ctx, t, err)
+	undo := func() {
+		end, cancel := s.l.limited(context.WithoutCancel(talk))
+		defer cancel()
+		_ = tx.Rollback(end)
 	}
 	b := s.l.newBatch(ctx, t, tx)
 	if err := s.handle(b); err != nil {
+		go func() { // the transaction is in use until the handler returns, which is why Run has failed
+			<-b.finished
+			undo()
+		}()
 		return nil, err
+	}
+	defer undo()
+	if b.lost { // whatever else has happened since
+		return s.again(ctx, t, ErrLeaseLost)
 	}
 	if b.cause != nil {
 		return s.broke(ctx, b, b.cause)
-	}
-	if b.lost {
-		return s.again(ctx, t, ErrLeaseLost)
 	}
 	a := s.l.end(t, s.shard, ctx.Err() != nil)
 	moved, err := s.endIn(talk, tx, a)
 	if err != nil {
 		var pg *pgconn.PgError
-		if errors.As(err, &pg) && !tx.Conn().IsClosed() {
+		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session lives
 			return s.broke(ctx, b, err) // a deferred constraint, for example
 		}
 		return s.again(ctx, t, err)
 	}
+	s.note(a)
 	s.run.account(a, moved)
 	return nil, nil
 }
 
+// begin opens the transaction of a turn.
+func (s *shardLoop) begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := s.l.limited(ctx)
+	defer cancel()
+	tx, err := s.l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	// A process that is stopped in the middle must not keep the rows that its handlers have locked.
+	const guard = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
+	if _, err := tx.Exec(ctx, guard, fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
+		return nil, errors.Join(err, tx.Rollback(ctx))
+	}
+	return tx, nil
+}
+
 // endIn ends the turn of a in tx, and commits if it was this process's to end.
 func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
+	ctx, cancel := s.l.limited(ctx)
+	defer cancel()
 	b := &pgx.Batch{}
 	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) }) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
@@ -250,7 +281,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 // the next turn goes on from there.
 func (s *shardLoop) again(ctx context.Context, t *turn, err error) (*advance, error) {
 	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(t.events)+len(t.parked), "error", err)
-	s.next = t.id
+	s.repeat(t)
 	if ctx.Err() != nil { // hand back, so that the next holder need not wait or be careful
 		t.forget()
 		return s.l.end(t, s.shard, true), nil
@@ -269,5 +300,7 @@ func (s *shardLoop) broke(ctx context.Context, b *batch, cause error) (*advance,
 		return s.again(ctx, t, cause)
 	}
 	s.l.judge(started[0], fmt.Errorf("transaction of the handler: %w", cause))
-	return s.l.end(t, s.shard, false), nil
+	a := s.l.end(t, s.shard, false)
+	s.note(a)
+	return a, nil
 }

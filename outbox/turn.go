@@ -45,6 +45,7 @@ type entry struct {
 	started bool   // its handler was called
 	fate    fate
 	err     error
+	held    *hold // not to be tried yet
 }
 
 // fate is what becomes of an entry in its turn.
@@ -74,7 +75,7 @@ func (l *Listener) judge(e *entry, err error) {
 var errSpent = errors.New("attempts spent: the process that handled it died each time, or the limit was lowered")
 
 // begin numbers the attempts of the events of t, and decides about those that need no handler.
-func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32) {
+func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, holds map[int64]hold) {
 	t.ahead = make(map[int64]int32, len(aheadSeqs))
 	for i, seq := range aheadSeqs {
 		t.ahead[seq] = aheadAttempts[i]
@@ -92,6 +93,9 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32) {
 		e.used = max(int(n), head)
 		head = 0
 		l.number(e)
+		if h, held := holds[e.seq]; held && time.Now().Before(h.until) {
+			e.held = &h
+		}
 	}
 }
 
@@ -127,7 +131,7 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p := &a.params
 	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
 	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
-	p.Release = release
+	p.Release, p.ParkedDue = release, t.parkedDue
 	if !release && t.wanted.Valid && t.wanted.UUID != l.cfg.WorkerID {
 		p.HandTo = pgNullUUID(t.wanted)
 	}
@@ -160,7 +164,10 @@ func (l *Listener) endLog(a *advance) {
 			attempts := e.used
 			if e.fate == failed {
 				attempts = e.Attempt
-				l.delay(p, e)
+				e.held = &hold{time.Now().Add(retryDelay(e.err, l.spec.Retry, e.Attempt)), errorText(e.err)}
+			}
+			if e.held != nil {
+				e.held.delay(p)
 			}
 			if stop == nil {
 				stop, p.RetryCount = e, int32(attempts)
@@ -186,14 +193,27 @@ func (l *Listener) endLog(a *advance) {
 }
 
 // delay puts the next turn off until the earliest retry.
-func (l *Listener) delay(p *dbsqlc.ListenerAdvanceParams, e *entry) {
-	d := retryDelay(e.err, l.spec.Retry, e.Attempt)
-	if !p.Delay.Valid || d.Microseconds() < p.Delay.Microseconds {
-		p.Delay = pgInterval(d)
+func (h *hold) delay(p *dbsqlc.ListenerAdvanceParams) {
+	d := pgInterval(max(time.Until(h.until), 0))
+	if !p.Delay.Valid || d.Microseconds < p.Delay.Microseconds {
+		p.Delay = d
 	}
 	if p.LastError == nil {
-		text := errorText(e.err)
-		p.LastError = &text
+		p.LastError = &h.text
+	}
+}
+
+// note keeps what a was held for, in case that the next turn is this process's too.
+func (c *cursor) note(a *advance) {
+	if a.params.Closes {
+		clear(c.holds)
+	}
+	for _, e := range a.turn.events {
+		if e.held != nil {
+			c.holds[e.seq] = *e.held
+		} else {
+			delete(c.holds, e.seq)
+		}
 	}
 }
 
@@ -223,6 +243,9 @@ func (l *Listener) endParked(a *advance, shard int) {
 	a.settle = s
 	for _, e := range a.turn.parked {
 		a.promote = append(a.promote, e.key)
+		if e.fate != waiting {
+			a.params.Handled++
+		}
 		switch e.fate {
 		case done:
 			s.Done = append(s.Done, e.no)

@@ -51,20 +51,24 @@ WHERE l.listener = @listener
 --
 -- running is still set when the answer of the latest turn never came: its handlers may have killed their process. Then
 -- events are taken one by one (careful), each attempt counted before it is made. A taker that got no answer asks again
--- with the same turn, so that its own try is not held for another's.
+-- with the same turn: a try of its own that comes to the server late, even behind the next, changes nothing, and a turn
+-- that is over is never taken again. A turn that runs is nobody else's until its lease is over, not even of the same
+-- worker, whose id another process may have; but for previous, which the taker knows to be over: its end was lost in a
+-- crash of the server.
 UPDATE outbox_schema.listeners AS l
 SET lease_by = @worker_id,
     lease_until = clock_timestamp() + @lease::interval,
-    lease_no = l.lease_no + 1,
+    lease_no = CASE WHEN l.running AND l.turn = @turn THEN l.lease_no ELSE l.lease_no + 1 END,
     turn = @turn,
     wanted_by = CASE WHEN l.lease_by = @worker_id THEN l.wanted_by END,
     running = true,
     careful = CASE
-        WHEN l.running AND l.turn IS DISTINCT FROM @turn THEN greatest(@batch_size::integer, l.careful)
+        WHEN l.running AND NOT (l.turn = @turn OR l.lease_by = @worker_id AND l.turn = @previous)
+            THEN greatest(@careful_size::integer, l.careful)
         ELSE l.careful
     END,
     retry_count = CASE
-        WHEN l.running AND l.turn IS NOT DISTINCT FROM @turn THEN l.retry_count
+        WHEN l.running AND (l.turn = @turn OR l.lease_by = @worker_id AND l.turn = @previous) THEN l.retry_count
         WHEN l.running OR l.careful > 0 THEN l.retry_count + 1
         ELSE l.retry_count
     END,
@@ -86,7 +90,12 @@ SET lease_by = @worker_id,
     END
 WHERE l.listener = @listener
   AND l.shard = @shard
-  AND (l.lease_by IS NULL OR l.lease_by = @worker_id OR l.lease_until < statement_timestamp())
+  AND (
+    l.lease_by IS NULL
+    OR l.lease_until < statement_timestamp()
+    OR l.lease_by = @worker_id AND (NOT l.running OR l.turn IN (@turn, @previous))
+  )
+  AND (l.running OR l.turn IS DISTINCT FROM @turn)
   AND NOT l.paused
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
   AND l.lease_no = (
@@ -165,7 +174,7 @@ WITH moved AS (
         retry_after = clock_timestamp() + sqlc.narg('delay')::interval,
         last_error = sqlc.narg('last_error')::text,
         running = false,
-        careful = CASE WHEN @closes::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
+        careful = CASE WHEN @closes::boolean AND NOT @parked_due::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
         lease_by = CASE WHEN @release::boolean THEN NULL ELSE coalesce(sqlc.narg('hand_to')::uuid, l.lease_by) END,
         lease_until = CASE WHEN @release::boolean THEN NULL ELSE l.lease_until END,
         wanted_by = CASE WHEN @release::boolean OR sqlc.narg('hand_to')::uuid IS NOT NULL THEN NULL ELSE l.wanted_by END,
@@ -249,14 +258,13 @@ WHERE l.listener = @listener
   AND l.running;
 
 -- name: ListenerRelease :execrows
--- Gives up the leases of a worker that stops, but for turns that were never ended.
+-- Gives up the leases of a worker that stops, but for turns that were never ended, and what it has asked others for.
 UPDATE outbox_schema.listeners AS l
-SET lease_by = NULL,
-    lease_until = NULL,
-    wanted_by = NULL
+SET lease_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_by END,
+    lease_until = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_until END,
+    wanted_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, @worker_id) END
 WHERE l.listener = @listener
-  AND l.lease_by = @worker_id
-  AND NOT l.running;
+  AND (l.lease_by = @worker_id AND NOT l.running OR l.wanted_by = @worker_id);
 
 -- name: ListenerWait :one
 -- Tells a process that got no turn what it waits for. No row if the listener was detached, or has fewer shards now.
@@ -267,10 +275,10 @@ SELECT
     l.paused,
     (l.reshard_to IS NOT NULL)::boolean AS resharding,
     coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
-    coalesce(l.lease_by <> @worker_id AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce((l.lease_by <> @worker_id OR l.running) AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
     coalesce((extract(epoch FROM least(
         CASE WHEN l.retry_after > statement_timestamp() THEN l.retry_after END,
-        CASE WHEN l.lease_by <> @worker_id AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
+        CASE WHEN (l.lease_by <> @worker_id OR l.running) AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
         (
             SELECT p.retry_after
             FROM outbox_schema.parked AS p

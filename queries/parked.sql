@@ -1,7 +1,8 @@
 -- name: ParkedTake :many
 -- Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
--- event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead. The attempt of each head is counted before it is made, since it may kill its process. Guarded
--- by the turn.
+-- event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead.
+-- Guarded by the turn. In a careful one the attempt of the head is counted before it is made, since it may kill its
+-- process, and the one that was counted for an event of the log is not, since there was none.
 WITH due AS MATERIALIZED (
     SELECT p.key
     FROM outbox_schema.parked AS p
@@ -27,6 +28,17 @@ charged AS (
     WHERE p.listener = @listener
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
+      AND @careful::boolean
+),
+spared AS (
+    UPDATE outbox_schema.listeners AS l
+    SET retry_count = 0
+    WHERE l.listener = @listener
+      AND l.shard = @shard::integer
+      AND l.lease_by = @worker_id
+      AND l.lease_no = @lease_no
+      AND l.running
+      AND @careful::boolean
 )
 SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,

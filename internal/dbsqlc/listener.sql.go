@@ -48,15 +48,15 @@ WITH moved AS (
         retry_after = clock_timestamp() + $6::interval,
         last_error = $7::text,
         running = false,
-        careful = CASE WHEN $1::boolean THEN 0 ELSE greatest(l.careful - $8::integer, 0) END,
-        lease_by = CASE WHEN $9::boolean THEN NULL ELSE coalesce($10::uuid, l.lease_by) END,
-        lease_until = CASE WHEN $9::boolean THEN NULL ELSE l.lease_until END,
-        wanted_by = CASE WHEN $9::boolean OR $10::uuid IS NOT NULL THEN NULL ELSE l.wanted_by END,
+        careful = CASE WHEN $1::boolean AND NOT $8::boolean THEN 0 ELSE greatest(l.careful - $9::integer, 0) END,
+        lease_by = CASE WHEN $10::boolean THEN NULL ELSE coalesce($11::uuid, l.lease_by) END,
+        lease_until = CASE WHEN $10::boolean THEN NULL ELSE l.lease_until END,
+        wanted_by = CASE WHEN $10::boolean OR $11::uuid IS NOT NULL THEN NULL ELSE l.wanted_by END,
         advanced_at = clock_timestamp()
-    WHERE l.listener = $11
-      AND l.shard = $12
-      AND l.lease_by = $13
-      AND l.lease_no = $14
+    WHERE l.listener = $12
+      AND l.shard = $13
+      AND l.lease_by = $14
+      AND l.lease_no = $15
       AND l.running
     RETURNING l.listener
 ),
@@ -71,9 +71,9 @@ dead AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($15::bigint[]) AS seq,
-            unnest($16::integer[]) AS attempts,
-            unnest($17::text[]) AS error
+            unnest($16::bigint[]) AS seq,
+            unnest($17::integer[]) AS attempts,
+            unnest($18::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -97,10 +97,10 @@ aside AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($18::bigint[]) AS seq,
-            unnest($19::integer[]) AS attempts,
-            unnest($20::bigint[]) AS delay_us,
-            unnest($21::text[]) AS error
+            unnest($19::bigint[]) AS seq,
+            unnest($20::integer[]) AS attempts,
+            unnest($21::bigint[]) AS delay_us,
+            unnest($22::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -123,6 +123,7 @@ type ListenerAdvanceParams struct {
 	RetryCount     int32
 	Delay          pgtype.Interval
 	LastError      *string
+	ParkedDue      bool
 	Handled        int32
 	Release        bool
 	HandTo         pgtype.UUID
@@ -152,6 +153,7 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.RetryCount,
 		arg.Delay,
 		arg.LastError,
+		arg.ParkedDue,
 		arg.Handled,
 		arg.Release,
 		arg.HandTo,
@@ -405,22 +407,21 @@ func (q *Queries) ListenerRegistration(ctx context.Context, listener string) (Li
 
 const ListenerRelease = `-- name: ListenerRelease :execrows
 UPDATE outbox_schema.listeners AS l
-SET lease_by = NULL,
-    lease_until = NULL,
-    wanted_by = NULL
-WHERE l.listener = $1
-  AND l.lease_by = $2
-  AND NOT l.running
+SET lease_by = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE l.lease_by END,
+    lease_until = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE l.lease_until END,
+    wanted_by = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, $1) END
+WHERE l.listener = $2
+  AND (l.lease_by = $1 AND NOT l.running OR l.wanted_by = $1)
 `
 
 type ListenerReleaseParams struct {
-	Listener string
 	WorkerID pgtype.UUID
+	Listener string
 }
 
-// Gives up the leases of a worker that stops, but for turns that were never ended.
+// Gives up the leases of a worker that stops, but for turns that were never ended, and what it has asked others for.
 func (q *Queries) ListenerRelease(ctx context.Context, arg ListenerReleaseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, ListenerRelease, arg.Listener, arg.WorkerID)
+	result, err := q.db.Exec(ctx, ListenerRelease, arg.WorkerID, arg.Listener)
 	if err != nil {
 		return 0, err
 	}
@@ -526,16 +527,17 @@ const ListenerTurn = `-- name: ListenerTurn :one
 UPDATE outbox_schema.listeners AS l
 SET lease_by = $1,
     lease_until = clock_timestamp() + $2::interval,
-    lease_no = l.lease_no + 1,
+    lease_no = CASE WHEN l.running AND l.turn = $3 THEN l.lease_no ELSE l.lease_no + 1 END,
     turn = $3,
     wanted_by = CASE WHEN l.lease_by = $1 THEN l.wanted_by END,
     running = true,
     careful = CASE
-        WHEN l.running AND l.turn IS DISTINCT FROM $3 THEN greatest($4::integer, l.careful)
+        WHEN l.running AND NOT (l.turn = $3 OR l.lease_by = $1 AND l.turn = $4)
+            THEN greatest($5::integer, l.careful)
         ELSE l.careful
     END,
     retry_count = CASE
-        WHEN l.running AND l.turn IS NOT DISTINCT FROM $3 THEN l.retry_count
+        WHEN l.running AND (l.turn = $3 OR l.lease_by = $1 AND l.turn = $4) THEN l.retry_count
         WHEN l.running OR l.careful > 0 THEN l.retry_count + 1
         ELSE l.retry_count
     END,
@@ -555,16 +557,21 @@ SET lease_by = $1,
         WHEN l.barrier IS NOT NULL THEN l.barrier_seq
         ELSE coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
     END
-WHERE l.listener = $5
-  AND l.shard = $6
-  AND (l.lease_by IS NULL OR l.lease_by = $1 OR l.lease_until < statement_timestamp())
+WHERE l.listener = $6
+  AND l.shard = $7
+  AND (
+    l.lease_by IS NULL
+    OR l.lease_until < statement_timestamp()
+    OR l.lease_by = $1 AND (NOT l.running OR l.turn IN ($3, $4))
+  )
+  AND (l.running OR l.turn IS DISTINCT FROM $3)
   AND NOT l.paused
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
   AND l.lease_no = (
     SELECT s.lease_no
     FROM outbox_schema.listeners AS s
-    WHERE s.listener = $5
-      AND s.shard = $6
+    WHERE s.listener = $6
+      AND s.shard = $7
   )
   AND CASE
     WHEN l.in_batch THEN true
@@ -611,7 +618,7 @@ RETURNING
             FROM outbox_schema.parked AS p
             WHERE p.listener = l.listener
               AND p.retry_after IS NOT NULL
-            LIMIT $7::integer
+            LIMIT $8::integer
         ) AS k
     )::integer AS parked_keys
 `
@@ -620,7 +627,8 @@ type ListenerTurnParams struct {
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
 	Turn        pgtype.UUID
-	BatchSize   int32
+	Previous    pgtype.UUID
+	CarefulSize int32
 	Listener    string
 	Shard       int32
 	ParkedLimit int32
@@ -649,13 +657,17 @@ type ListenerTurnRow struct {
 //
 // running is still set when the answer of the latest turn never came: its handlers may have killed their process. Then
 // events are taken one by one (careful), each attempt counted before it is made. A taker that got no answer asks again
-// with the same turn, so that its own try is not held for another's.
+// with the same turn: a try of its own that comes to the server late, even behind the next, changes nothing, and a turn
+// that is over is never taken again. A turn that runs is nobody else's until its lease is over, not even of the same
+// worker, whose id another process may have; but for previous, which the taker knows to be over: its end was lost in a
+// crash of the server.
 func (q *Queries) ListenerTurn(ctx context.Context, arg ListenerTurnParams) (ListenerTurnRow, error) {
 	row := q.db.QueryRow(ctx, ListenerTurn,
 		arg.WorkerID,
 		arg.Lease,
 		arg.Turn,
-		arg.BatchSize,
+		arg.Previous,
+		arg.CarefulSize,
 		arg.Listener,
 		arg.Shard,
 		arg.ParkedLimit,
@@ -714,10 +726,10 @@ SELECT
     l.paused,
     (l.reshard_to IS NOT NULL)::boolean AS resharding,
     coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
-    coalesce(l.lease_by <> $1 AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce((l.lease_by <> $1 OR l.running) AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
     coalesce((extract(epoch FROM least(
         CASE WHEN l.retry_after > statement_timestamp() THEN l.retry_after END,
-        CASE WHEN l.lease_by <> $1 AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
+        CASE WHEN (l.lease_by <> $1 OR l.running) AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
         (
             SELECT p.retry_after
             FROM outbox_schema.parked AS p

@@ -151,6 +151,17 @@ charged AS (
     WHERE p.listener = $1
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
+      AND $8::boolean
+),
+spared AS (
+    UPDATE outbox_schema.listeners AS l
+    SET retry_count = 0
+    WHERE l.listener = $1
+      AND l.shard = $4::integer
+      AND l.lease_by = $5
+      AND l.lease_no = $6
+      AND l.running
+      AND $8::boolean
 )
 SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
@@ -181,6 +192,7 @@ type ParkedTakeParams struct {
 	WorkerID   pgtype.UUID
 	LeaseNo    int64
 	KeyLimit   int32
+	Careful    bool
 }
 
 type ParkedTakeRow struct {
@@ -204,8 +216,9 @@ type ParkedTakeRow struct {
 }
 
 // Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
-// event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead. The attempt of each head is counted before it is made, since it may kill its process. Guarded
-// by the turn.
+// event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead.
+// Guarded by the turn. In a careful one the attempt of the head is counted before it is made, since it may kill its
+// process, and the one that was counted for an event of the log is not, since there was none.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
 		arg.Listener,
@@ -215,6 +228,7 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		arg.WorkerID,
 		arg.LeaseNo,
 		arg.KeyLimit,
+		arg.Careful,
 	)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,129 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// PruneReport tells what Prune deleted, and what it left because of whom.
+type PruneReport struct {
+	Log     int64 // events of log topics
+	Letters int64 // dead letters of listeners
+	Queue   int64 // events of queue topics, delivered or dead
+	Held    int64 // events of log topics past their retention that stay for some listener
+	// HeldBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
+	// any more.
+	HeldBy map[string]int64
+}
+
+// Prune deletes, for topics ("namespace/topic", of either delivery, with their retention), the events of the log that are
+// older than that and that every listener of the schema has passed, dead letters of listeners, and delivered and dead
+// events of the queue. It works in chunks of a transaction each, so that what it has done when an error ends it is done.
+func (a *ListenerAdmin) Prune(ctx context.Context, topics map[string]Retention) (PruneReport, error) {
+	r := PruneReport{HeldBy: make(map[string]int64)}
+	keep := make(map[string]Retention, len(topics))
+	for topic, retention := range topics {
+		if _, _, ok := strings.Cut(topic, "/"); !ok {
+			return r, fmt.Errorf("prune: topic %q is not named like mini_chat/turn_finalized", topic)
+		}
+		keep[topic] = retention.withDefaults()
+	}
+	if len(keep) == 0 {
+		return r, nil
+	}
+	if err := a.pruneLog(ctx, keep, &r); err != nil {
+		return r, err
+	}
+	return r, a.pruneQueue(ctx, keep, &r)
+}
+
+func (a *ListenerAdmin) pruneLog(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
+	if a.preview {
+		return a.old(ctx, topics, r)
+	}
+	deleted, held, err := a.db.pruneLog(ctx, a.pool, topics)
+	r.Log, r.Held = int64(deleted), int64(held)
+	if err != nil {
+		return err
+	}
+	letters, err := a.db.pruneLetters(ctx, a.pool, topics)
+	r.Letters = int64(letters)
+	if err != nil || held == 0 {
+		return err
+	}
+	return a.heldBy(ctx, topics, r)
+}
+
+// old counts what pruneLog would delete and leave.
+func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
+	q := a.db.on(a.pool)
+	names, delivered, dead := retentions(topics)
+	row, err := q.LogOld(ctx, dbsqlc.LogOldParams{Topics: names, RetentionsUs: delivered})
+	if err != nil {
+		return wrap("prune log", err)
+	}
+	r.Log, r.Held = row.Old-row.Held, row.Held
+	if r.Letters, err = q.LetterOld(ctx, dbsqlc.LetterOldParams{Topics: names, RetentionsUs: dead}); err != nil {
+		return wrap("prune dead letters", err)
+	}
+	if r.Held == 0 {
+		return nil
+	}
+	return a.heldBy(ctx, topics, r)
+}
+
+func (a *ListenerAdmin) heldBy(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
+	names, delivered, _ := retentions(topics)
+	rows, err := a.db.on(a.pool).LogHeld(ctx, dbsqlc.LogHeldParams{Topics: names, RetentionsUs: delivered})
+	if err != nil {
+		return wrap("prune log", err)
+	}
+	for _, row := range rows {
+		r.HeldBy[row.Listener] = row.Held
+	}
+	return nil
+}
+
+// pruneQueue deletes, or counts, what is final and old of the queue.
+func (a *ListenerAdmin) pruneQueue(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
+	for _, name := range slices.Sorted(maps.Keys(topics)) {
+		delivered, err := a.pruneFinal(ctx, name, "delivered", topics[name].Delivered)
+		if r.Queue += delivered; err != nil {
+			return err
+		}
+		dead, err := a.pruneFinal(ctx, name, "dead", topics[name].Dead)
+		if r.Queue += dead; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, keep time.Duration) (int64, error) {
+	namespace, topic, _ := strings.Cut(name, "/")
+	if a.preview {
+		n, err := a.db.on(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
+			Namespace: namespace, Topic: topic, Status: status, Retention: pgInterval(keep),
+		})
+		return n, wrap("prune", err)
+	}
+	s := &Store{pool: a.pool, db: a.db, namespace: namespace}
+	n, err := s.pruneTopic(ctx, topic, status, keep)
+	return int64(n), err
+}
+
+// retentions lists topics for SQL.
+func retentions(topics map[string]Retention) (names []string, delivered, dead []int64) {
+	for _, name := range slices.Sorted(maps.Keys(topics)) {
+		names = append(names, name)
+		delivered = append(delivered, topics[name].Delivered.Microseconds())
+		dead = append(dead, topics[name].Dead.Microseconds())
+	}
+	return names, delivered, dead
+}

@@ -1,0 +1,103 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// Rewind has the listener handle the events again that were enqueued at or after to and are still in the log, or with
+// the zero time all that are, and returns how many events of the log lie before it then, of any topic. A few that
+// are older may come, too: those between one that is not and its successors, and whatever the listener has not handled
+// yet, because a rewind never goes forward past an event. Its attempts start anew; dead letters stay, and their
+// events come again; events that were set aside come again from the log, or stay set aside.
+//
+// What its processes are handling at the moment is not settled and comes again.
+func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (events int64, err error) {
+	const what = "rewind listener"
+	worker := uuid.New()
+	shards := 0
+	seize := func(q *dbsqlc.Queries) (err error) {
+		if err := known(ctx, q, name); err != nil {
+			return err
+		}
+		shards, err = a.seize(ctx, q, name, worker, nil)
+		return err
+	}
+	move := func(q *dbsqlc.Queries) (err error) {
+		events, err = rewind(ctx, q, name, worker, to, shards)
+		return err
+	}
+	if a.preview {
+		err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+			if err := seize(q); err != nil {
+				return err
+			}
+			return move(q)
+		})
+		return events, err
+	}
+	for range adminTries {
+		if err := a.locked(ctx, what, seize); err != nil {
+			return 0, err
+		}
+		switch err := a.locked(ctx, what, move); {
+		case err == nil:
+			a.ring(ctx)
+			return events, nil
+		case !errors.Is(err, errTaken):
+			return 0, errors.Join(err, a.yield(ctx, name, worker))
+		}
+	}
+	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)
+}
+
+// errTaken: somebody took a shard that was seized, since it took too long.
+var errTaken = errors.New("its shards are taken time and again")
+
+// rewind moves the seized cursors, in a transaction that has no xid yet.
+func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
+	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgUUID(worker), Since: pgTime(clampTime(to))})
+	if err != nil {
+		return 0, err
+	}
+	if int(n) != shards {
+		return 0, errTaken
+	}
+	keys, err := q.ParkedRewind(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if len(keys) > 0 {
+		if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: keys, Listener: name}); err != nil {
+			return 0, err
+		}
+	}
+	return q.ListenerToCome(ctx, name)
+}
+
+// seizeLease is how long seized shards stay so if their taker is killed.
+const seizeLease = time.Minute
+
+// carefulAfterAdmin is how many events are taken one by one when a shard is seized whose holder has died.
+const carefulAfterAdmin = max(defaultBatchSize, parkedKeyBatch)
+
+// seize takes the shards of a listener by force, all or the one of bucket.
+func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
+	shards, err := q.ListenerSeize(ctx, dbsqlc.ListenerSeizeParams{
+		WorkerID: pgUUID(worker), Lease: pgInterval(seizeLease), BatchSize: carefulAfterAdmin, Listener: name, Bucket: bucket,
+	})
+	return len(shards), err
+}
+
+// yield gives seized shards back, also when ctx has ended.
+func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	defer cancel()
+	return a.db.on(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgUUID(worker)})
+}

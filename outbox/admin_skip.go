@@ -1,0 +1,228 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// skipped is the error of a dead letter that Skip made.
+const skipped = "skipped by operator"
+
+// standingLimit is how many events of a shard Skip looks at.
+const standingLimit = 100
+
+// skipTarget is an event that a listener may skip: one that a shard stands at, or one it has set aside.
+type skipTarget struct {
+	event   Event
+	shard   int32
+	seq     int64
+	head    bool // its shard's attempts are of it, maybe
+	failed  bool
+	inBatch bool
+	no      int64 // of an event set aside
+	key     string
+	bucket  int32
+}
+
+func (t skipTarget) String() string {
+	return fmt.Sprintf("%s (%s/%s)", t.event.ID, t.event.Namespace, t.event.Topic)
+}
+
+// Skip has the listener go past one event, which becomes a dead letter with the error "skipped by operator", and
+// returns it without its payload. The event is one that a shard stands at or one that was set aside; any other is
+// refused. The zero UUID means the event that has failed, if it is one.
+//
+// The shard is taken from its holder: what it is handling at the moment is not settled and comes again, but for the event.
+func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Event, error) {
+	const what = "skip event"
+	for range adminTries {
+		t, err := a.skipTarget(ctx, name, id)
+		if err != nil {
+			return Event{}, wrap(what, err)
+		}
+		if a.preview {
+			return t.event, nil
+		}
+		moved, err := a.skip(ctx, what, name, t)
+		if err != nil {
+			return Event{}, err
+		}
+		if moved {
+			a.ring(ctx)
+			return t.event, nil
+		}
+	}
+	return Event{}, fmt.Errorf("%s: listener %s does not stand still: pause it, then try again", what, name)
+}
+
+// skip moves t to the dead letters. moved is false when it is no longer where it was.
+func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarget) (moved bool, err error) {
+	var n int64
+	if t.no != 0 {
+		err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
+			worker := uuid.New()
+			if _, err = a.seize(ctx, q, name, worker, &t.bucket); err != nil {
+				return err
+			}
+			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: skipped, No: t.no}); err != nil {
+				return err
+			}
+			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
+				return err
+			}
+			return q.ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgUUID(worker)})
+		})
+		return n > 0, err
+	}
+	if !t.inBatch {
+		err := a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+			_, err := q.ListenerOpen(ctx, dbsqlc.ListenerOpenParams{Listener: name, Shard: t.shard})
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
+		n, err = q.ListenerSkip(ctx, dbsqlc.ListenerSkipParams{
+			Attempts: int32(t.event.Attempt), Error: skipped, BatchSize: carefulAfterAdmin, Head: t.head,
+			Seq: t.seq, Listener: name, Shard: t.shard,
+		})
+		return err
+	})
+	return n > 0, err
+}
+
+// skipTarget finds the event to skip.
+func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skipTarget, error) {
+	q := a.db.on(a.pool)
+	if err := known(ctx, q, name); err != nil {
+		return skipTarget{}, err
+	}
+	standing, err := standing(ctx, q, name)
+	if err != nil {
+		return skipTarget{}, err
+	}
+	if id == uuid.Nil {
+		return theFailed(ctx, q, name, standing)
+	}
+	for _, t := range standing {
+		if t.event.ID == id {
+			return t, nil
+		}
+	}
+	p, err := parkedTarget(ctx, q, name, id)
+	if !errors.Is(err, pgx.ErrNoRows) { // found, or trouble
+		return p, err
+	}
+	text := fmt.Sprintf("listener %s neither stands at event %s nor has set it aside", name, id)
+	if len(standing) > 0 {
+		text += "; it stands at " + list(standing)
+	}
+	return skipTarget{}, errors.New(text)
+}
+
+// theFailed returns the event that has failed, if there is one and no other.
+func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []skipTarget) (skipTarget, error) {
+	var failed, suspects []skipTarget
+	for _, t := range standing {
+		switch {
+		case t.failed:
+			failed = append(failed, t)
+		case t.head && t.event.Attempt > 0:
+			suspects = append(suspects, t)
+		}
+	}
+	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: listed + 1})
+	if err != nil {
+		return skipTarget{}, err
+	}
+	for _, h := range heads {
+		failed = append(failed, skipTarget{event: Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, no: -1})
+	}
+	switch {
+	case len(failed) > 1:
+		return skipTarget{}, fmt.Errorf("listener %s has several events that failed: name one of %s", name, list(failed))
+	case len(suspects) > 0:
+		return skipTarget{}, fmt.Errorf("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(suspects))
+	case len(failed) == 0:
+		return skipTarget{}, fmt.Errorf("listener %s has no event that failed: name one", name)
+	case failed[0].no != 0:
+		return parkedTarget(ctx, q, name, failed[0].event.ID)
+	}
+	return failed[0], nil
+}
+
+// standing returns the events at which the shards of a listener stand: those that have failed; and where none has, the
+// first of each topic, since it is not known here which topics the listener reads.
+func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
+	rows, err := q.ListenerStanding(ctx, dbsqlc.ListenerStandingParams{EventLimit: standingLimit, Listener: name})
+	if err != nil {
+		return nil, err
+	}
+	var targets []skipTarget
+	var blocked bool
+	var topics map[string]bool
+	for i, r := range rows {
+		first := i == 0 || rows[i-1].Shard != r.Shard
+		if first {
+			blocked, topics = r.Exact, make(map[string]bool)
+		}
+		topic := r.Namespace + "/" + r.Topic
+		next := !blocked && !topics[topic]
+		topics[topic] = true
+		t := skipTarget{shard: r.Shard, seq: r.Seq, head: first || !blocked, failed: r.Exact || r.Attempts > 0, inBatch: r.InBatch}
+		if !t.failed && !next {
+			continue
+		}
+		attempts := r.Attempts
+		if t.head {
+			attempts = max(attempts, r.RetryCount)
+		}
+		t.event = eventOf(Event{
+			Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
+			PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
+			Attempt: int(attempts), CreatedAt: r.CreatedAt.Time,
+		}, r.ID, r.TenantID, r.Headers)
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// parkedTarget returns an event that was set aside.
+func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.UUID) (skipTarget, error) {
+	r, err := q.ParkedFind(ctx, dbsqlc.ParkedFindParams{Listener: name, ID: pgUUID(id)})
+	if err != nil {
+		return skipTarget{}, err
+	}
+	return skipTarget{
+		no: r.No, key: r.Key, bucket: int32(r.Bucket),
+		event: eventOf(Event{
+			Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
+			PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
+			Attempt: int(r.Attempts), CreatedAt: r.CreatedAt.Time,
+		}, r.ID, r.TenantID, r.Headers),
+	}, nil
+}
+
+// listed is how many events an error names.
+const listed = 5
+
+func list(targets []skipTarget) string {
+	var names []string
+	for i, t := range targets {
+		if i == listed {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, t.String())
+	}
+	return strings.Join(names, ", ")
+}

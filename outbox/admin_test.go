@@ -1,0 +1,380 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+func adminOf(t testing.TB, pool *pgxpool.Pool) *outbox.ListenerAdmin {
+	t.Helper()
+	a, err := outbox.NewListenerAdmin(pool, "")
+	require.NoError(t, err)
+	return a
+}
+
+// statusOf returns the only shard of the only listener.
+func statusOf(t testing.TB, a *outbox.ListenerAdmin) outbox.ListenerStatus {
+	t.Helper()
+	list, err := a.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+// idOf returns the id of the event called like "a1".
+func idOf(t testing.TB, pool *pgxpool.Pool, name string) uuid.UUID {
+	t.Helper()
+	return value[uuid.UUID](t, pool, "SELECT id FROM outbox.log WHERE payload->>'key' || (payload->>'n') = $1", name)
+}
+
+// failFor has events of a key fail.
+func failFor(keys ...string) func(outbox.Delivery[said]) error {
+	return func(d outbox.Delivery[said]) error {
+		for _, key := range keys {
+			if d.Payload.Key == key {
+				return errHandler
+			}
+		}
+		return nil
+	}
+}
+
+// letters returns the dead letters as "a1 attempts error", in order.
+func letters(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	return value[string](t, pool, `SELECT coalesce(string_agg(concat(payload->>'key', payload->>'n', ' ', attempts, ' ', error), ', ' ORDER BY no), '')
+		FROM outbox.dead_letters`)
+}
+
+func TestAdminRefusesABadSchema(t *testing.T) {
+	t.Parallel()
+	_, err := outbox.NewListenerAdmin(nil, "")
+	require.EqualError(t, err, "new listener admin: no pool")
+	_, err = outbox.NewListenerAdmin(pgtest.Database(t), "no such")
+	require.ErrorContains(t, err, "new listener admin: ")
+	a, err := outbox.NewListenerAdmin(pgtest.Database(t), "elsewhere")
+	require.NoError(t, err)
+	_, err = a.List(t.Context())
+	require.ErrorIs(t, err, outbox.ErrNotMigrated)
+}
+
+func TestAdminNamesTheListenersThereAre(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	calls := map[string]func() error{
+		"Pause":  func() error { return a.Pause(t.Context(), "ear") },
+		"Resume": func() error { return a.Resume(t.Context(), "ear") },
+		"Skip":   func() error { _, err := a.Skip(t.Context(), "ear", uuid.Nil); return err },
+		"Rewind": func() error { _, err := a.Rewind(t.Context(), "ear", time.Time{}); return err },
+		"Detach": func() error { _, err := a.Detach(t.Context(), "ear"); return err },
+	}
+	for name, call := range calls {
+		require.ErrorContains(t, call(), `unknown listener "ear": none is attached`, name)
+	}
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, newNotes()))
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: "eyes"}, outbox.ListenerConfig{}, newNotes()))
+	for name, call := range calls {
+		err := call()
+		require.ErrorContains(t, err, `unknown listener "ear": attached are ears, eyes`, name)
+		var unknown *outbox.UnknownListenerError
+		require.ErrorAs(t, err, &unknown, name)
+		require.Equal(t, []string{"ears", "eyes"}, unknown.Known)
+	}
+}
+
+func TestAdminListsWhatEachShardIsAbout(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	list, err := a.List(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	h := newNotes()
+	l := listenTo(t, pool, outbox.ListenerSpec{MaxLag: time.Hour, Retry: outbox.Retry{MaxAttempts: 2, BaseDelay: time.Hour, MaxDelay: time.Hour}}, outbox.ListenerConfig{}, h)
+	drainAll(t, l)
+	s := statusOf(t, a)
+	require.Equal(t, outbox.ListenerStatus{
+		Listener: "ears", Shards: 1, State: outbox.ListenerIdle, MaxLag: time.Hour, AttachedAt: s.AttachedAt,
+	}, s)
+	require.WithinDuration(t, time.Now(), s.AttachedAt, time.Minute)
+
+	putAll(t, pool, "a1", "a2", "b1")
+	s = statusOf(t, a)
+	require.Equal(t, outbox.ListenerWaiting, s.State, "nobody holds it")
+	require.EqualValues(t, 3, s.Unread)
+	require.Positive(t, s.Lag)
+
+	h.fail = failFor("b")
+	drainAll(t, l)
+	s = statusOf(t, a)
+	require.Equal(t, outbox.ListenerBlocked, s.State)
+	require.EqualValues(t, 1, s.Unread)
+	require.Equal(t, 1, s.Attempts)
+	require.Equal(t, "handler failed", s.LastError)
+	require.Equal(t, uuid.NullUUID{UUID: idOf(t, pool, "b1"), Valid: true}, s.Head)
+	require.False(t, s.RetryAfter.IsZero())
+	require.False(t, s.AdvancedAt.IsZero())
+	require.EqualValues(t, 2, s.Position)
+
+	retryNow(t, pool)
+	drainAll(t, l)
+	s = statusOf(t, a)
+	require.Equal(t, outbox.ListenerIdle, s.State)
+	require.EqualValues(t, 1, s.DeadLetters)
+	require.Zero(t, s.Attempts)
+	require.Zero(t, s.Lag)
+
+	execute(t, pool, "UPDATE outbox.log SET created_at = created_at - interval '2 hours'")
+	putAll(t, pool, "a3")
+	require.Equal(t, outbox.ListenerWaiting, statusOf(t, a).State, "what is old was handled")
+	execute(t, pool, "UPDATE outbox.log SET created_at = created_at - interval '2 hours'")
+	s = statusOf(t, a)
+	require.Equal(t, outbox.ListenerLagging, s.State)
+	require.InDelta(t, 2, s.Lag.Hours(), 0.1)
+
+	execute(t, pool, "UPDATE outbox.listeners SET paused = true")
+	require.Equal(t, outbox.ListenerPaused, statusOf(t, a).State)
+	execute(t, pool, "UPDATE outbox.listeners SET system_id = 1")
+	require.Equal(t, outbox.ListenerRestored, statusOf(t, a).State)
+}
+
+func TestAdminListsHoldersAndWhatIsSetAside(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	h := newNotes()
+	h.fail = failFor("a", "b")
+	worker := uuid.New()
+	l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: true, Retry: late, Shards: 4, MaxLag: time.Hour}, outbox.ListenerConfig{WorkerID: worker}, h)
+	putAll(t, pool, "a1", "a2", "b1", "c1")
+	drainAll(t, l)
+	execute(t, pool, "UPDATE outbox.parked SET created_at = created_at - interval '2 hours' WHERE payload->>'key' = 'b'")
+	list, err := a.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	byShard := make(map[int]outbox.ListenerStatus)
+	keys, events := int64(0), int64(0)
+	for i, s := range list {
+		require.Equal(t, i, s.Shard)
+		require.Equal(t, 4, s.Shards)
+		keys, events = keys+s.ParkedKeys, events+s.ParkedEvents
+		byShard[i] = s
+	}
+	require.EqualValues(t, 2, keys)
+	require.EqualValues(t, 3, events)
+	shardOf := func(key string) outbox.ListenerStatus {
+		return byShard[value[int](t, pool, "SELECT bucket % 4 FROM outbox.log WHERE payload->>'key' = $1 LIMIT 1", key)]
+	}
+	require.EqualValues(t, 2, shardOf("a").ParkedEvents)
+	require.Equal(t, outbox.ListenerLagging, shardOf("b").State, "an event that is set aside is not handled")
+
+	h.hold = make(chan struct{})
+	stop := startListener(t, l)
+	put1(t, pool, "c", 2)
+	for len(h.started) > 0 {
+		<-h.started
+	}
+	require.Equal(t, "c", receive(t, h.started, "the handler").Payload.Key)
+	list, err = a.List(t.Context())
+	require.NoError(t, err)
+	byShard[shardOf("c").Shard] = list[shardOf("c").Shard]
+	require.Equal(t, outbox.ListenerRunning, shardOf("c").State)
+	require.Equal(t, uuid.NullUUID{UUID: worker, Valid: true}, shardOf("c").Holder)
+	require.True(t, shardOf("c").LeaseUntil.After(time.Now()))
+	close(h.hold)
+	stop()
+}
+
+// The list reads a few rows a cursor, however long the log is.
+func TestAdminListReadsLittleOfALongLog(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := newNotes()
+	h.fail = failFor("b")
+	for _, name := range []string{"first", "second"} {
+		drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: name, Shards: 8, Retry: late}, outbox.ListenerConfig{}, h))
+	}
+	putAll(t, pool, "a1", "b1")
+	for _, name := range []string{"first", "second"} {
+		drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: name, Shards: 8, Retry: late}, outbox.ListenerConfig{}, h))
+	}
+	execute(t, pool, `INSERT INTO outbox.log (namespace, topic, payload, bucket)
+		SELECT 'test', 'said', '{}', n % 32768 FROM generate_series(1, 100000) AS n`)
+	execute(t, pool, "ANALYZE outbox.log")
+	for query, args := range map[string][]any{
+		dbsqlc.ListenerList:     nil,
+		dbsqlc.ListenerStanding: {int32(1), true, "first"},
+	} {
+		rows, err := pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+strings.ReplaceAll(query, "outbox_schema", "outbox"),
+			append([]any{pgx.QueryExecModeExec}, args...)...)
+		require.NoError(t, err)
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.NotRegexp(t, `Seq Scan on log\b`, strings.Join(plan, "\n"))
+	}
+	list, err := adminOf(t, pool).List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 16)
+	require.EqualValues(t, 12_500, list[0].Unread)
+}
+
+func TestAdminPausesAndResumes(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	h := newNotes()
+	// It looks for itself once an hour: what wakes it is the bell.
+	l := listenTo(t, pool, outbox.ListenerSpec{Shards: 2}, outbox.ListenerConfig{LeaseDuration: 3 * time.Hour, PollInterval: time.Hour}, h)
+	h.hold = make(chan struct{})
+	stop := startListener(t, l)
+	put1(t, pool, "a", 1)
+	receive(t, h.started, "the handler")
+	require.NoError(t, a.Pause(t.Context(), "ears"))
+	require.NoError(t, a.Pause(t.Context(), "ears"), "again")
+	put1(t, pool, "a", 2)
+	put1(t, pool, "b", 1)
+	put1(t, pool, "c", 1)
+	close(h.hold)
+	h.await(t, 1)
+	settles(t, pool, 0, "SELECT count(*) FROM outbox.listeners WHERE running")
+	require.Equal(t, []string{"a1"}, h.names(), "what was begun is finished, and nothing else")
+
+	require.NoError(t, a.Resume(t.Context(), "ears"))
+	h.await(t, 4)
+	require.NoError(t, a.Resume(t.Context(), "ears"), "again")
+	stop()
+	require.ElementsMatch(t, []string{"a1", "a2", "b1", "c1"}, h.names())
+}
+
+// A preview of each method changes nothing.
+func TestAdminPreviewChangesNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	h := newNotes()
+	h.fail = failFor("b")
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h))
+	putAll(t, pool, "a1", "b1", "a2")
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h))
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: "eyes", ParkKeys: true, Retry: late}, outbox.ListenerConfig{}, h))
+	execute(t, pool, "UPDATE outbox.log SET created_at = created_at - interval '1 year'")
+	const everything = `SELECT md5(string_agg(line, E'\n' ORDER BY line)) FROM (
+		SELECT l::text AS line FROM outbox.listeners AS l UNION ALL SELECT g::text FROM outbox.log AS g
+		UNION ALL SELECT p::text FROM outbox.parked AS p UNION ALL SELECT d::text FROM outbox.dead_letters AS d) AS o`
+	before := value[string](t, pool, everything)
+
+	p := a.Preview()
+	require.NoError(t, p.Pause(t.Context(), "ears"))
+	e, err := p.Skip(t.Context(), "ears", uuid.Nil)
+	require.NoError(t, err)
+	require.Equal(t, idOf(t, pool, "b1"), e.ID)
+	n, err := p.Rewind(t.Context(), "ears", time.Time{})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	d, err := p.Detach(t.Context(), "eyes")
+	require.NoError(t, err)
+	require.Equal(t, outbox.DetachReport{Shards: 1, Parked: 1}, d)
+	r, err := p.Prune(t.Context(), map[string]outbox.Retention{"test/said": {}})
+	require.NoError(t, err)
+	require.Equal(t, outbox.PruneReport{Log: 1, Held: 2, HeldBy: map[string]int64{"ears": 2}}, r)
+	require.Equal(t, before, value[string](t, pool, everything))
+}
+
+func TestAdminDetaches(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	h := newNotes()
+	h.fail = func(d outbox.Delivery[said]) error {
+		switch d.Payload.Key {
+		case "b":
+			return errHandler
+		case "c":
+			return outbox.Permanent(errHandler)
+		}
+		return nil
+	}
+	l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: true, Retry: late, Shards: 2}, outbox.ListenerConfig{}, h)
+	other := newNotes()
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: "eyes"}, outbox.ListenerConfig{}, other))
+	putAll(t, pool, "a1", "b1", "b2", "c1")
+	drainAll(t, l)
+	over := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { over <- l.Run(ctx) }()
+	put1(t, pool, "a", 2)
+	h.await(t, 2)
+	settles(t, pool, 2, "SELECT count(*) FROM outbox.parked")
+
+	r, err := a.Detach(t.Context(), "ears")
+	require.NoError(t, err)
+	require.Equal(t, outbox.DetachReport{Shards: 2, Parked: 2}, r)
+	require.EqualError(t, receive(t, over, "Run"), "run listener ears: the listener was detached")
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
+	require.Equal(t, "c1 1 handler failed", letters(t, pool))
+	require.Equal(t, "eyes", statusOf(t, a).Listener)
+	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: "eyes"}, outbox.ListenerConfig{}, other))
+	require.Equal(t, []string{"a1", "b1", "b2", "c1", "a2"}, other.names(), "the other goes on")
+
+	h.fail = nil
+	drainAll(t, l)
+	require.ElementsMatch(t, []string{"a1", "a2", "a1", "b1", "b2", "c1", "a2"}, h.names(), "it is new, and starts at the earliest")
+}
+
+// A holder of a detached listener cannot leave anything behind.
+func TestAdminDetachesWhileAHandlerRuns(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := adminOf(t, pool)
+	h := newNotes()
+	h.hold = make(chan struct{})
+	h.fail = func(outbox.Delivery[said]) error { return errHandler }
+	l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: true, Retry: late}, outbox.ListenerConfig{}, h)
+	over := make(chan error, 1)
+	go func() { over <- l.Run(t.Context()) }()
+	put1(t, pool, "a", 1)
+	receive(t, h.started, "the handler")
+	_, err := a.Detach(t.Context(), "ears")
+	require.NoError(t, err)
+	close(h.hold)
+	require.ErrorContains(t, receive(t, over, "Run"), "the listener was detached")
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
+}
+
+func TestAdminReportsTroubleWithTheDatabase(t *testing.T) {
+	t.Parallel()
+	a := adminOf(t, pgtest.Database(t))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("gone"))
+	for name, call := range map[string]func() error{
+		"list listeners":  func() error { _, err := a.List(ctx); return err },
+		"pause listener":  func() error { return a.Pause(ctx, "ears") },
+		"skip event":      func() error { _, err := a.Skip(ctx, "ears", uuid.Nil); return err },
+		"rewind listener": func() error { _, err := a.Rewind(ctx, "ears", time.Time{}); return err },
+		"detach listener": func() error { _, err := a.Detach(ctx, "ears"); return err },
+		"rebase listener": func() error { _, err := a.Rebase(ctx); return err },
+		"prune log": func() error {
+			_, err := a.Prune(ctx, map[string]outbox.Retention{"test/said": {}})
+			return err
+		},
+	} {
+		err := call()
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, strings.HasPrefix(err.Error(), name), err.Error())
+	}
+}

@@ -1,0 +1,39 @@
+package outbox
+
+import (
+	"strings"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// Edit changes one statement of the runtime: the way to show what a part of it is for.
+type Edit struct{ Statement, Old, New string }
+
+// The parts of the cursor that tests take out, one at a time.
+var (
+	// WithoutBound forgets the transactions that had their xid when lo was taken, but are not listed in it.
+	WithoutBound = Edit{
+		Statement: dbsqlc.LogRead,
+		Old:       "FROM generate_series((pg_snapshot_xmax(c.lo)::text)::bigint, (c.lo_bound::text)::bigint - 1) AS n (n)",
+		New:       "FROM generate_series(1, 0) AS n (n)",
+	}
+	// WithoutStragglers reads on from the highest seq alone.
+	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
+	// WithoutFence lets a turn that waited for the row go on with the snapshot from before it waited.
+	WithoutFence = Edit{Statement: dbsqlc.ListenerTurn, Old: "SELECT s.lease_no", New: "SELECT l.lease_no"}
+	// WithoutHiSeq lets a window read on into what was enqueued after it was opened.
+	WithoutHiSeq = Edit{Statement: dbsqlc.LogRead, Old: "AND o.seq <= c.hi_seq", New: ""}
+)
+
+// Mutate has l, and no other listener, run statements as edits change them.
+func Mutate(l *Listener, edits ...Edit) {
+	db := &database{schema: l.db.schema, quoted: l.db.quoted}
+	for _, e := range edits {
+		text := db.text(e.Statement)
+		if strings.Count(text, e.Old) != 1 {
+			panic("statement does not have exactly once: " + e.Old)
+		}
+		db.sql.Store(e.Statement, strings.ReplaceAll(text, e.Old, e.New))
+	}
+	l.db = db
+}

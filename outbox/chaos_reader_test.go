@@ -1,0 +1,201 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// reader delivers what writers have enqueued: the runtime, or a rival that is meant to fail.
+type reader struct {
+	// drain hears what is there, and ends when it has heard all, or some time after ctx has ended.
+	drain func(ctx context.Context, hear func(uuid.UUID)) error
+	// run hears until ctx ends; nil drains again and again.
+	run func(ctx context.Context, hear func(uuid.UUID)) error
+	// shards is how many readers in the order of the log it is made of; 0 if handlers run side by side.
+	shards int
+}
+
+// batchSizes are what readers read with, another in each session.
+var batchSizes = []int{1, 2, 3, 7, 20, 100, 1000}
+
+func randomBatch() int { return batchSizes[rand.IntN(len(batchSizes))] }
+
+// hearing is a handler that tells whom it is given.
+type hearing struct{ hear func(uuid.UUID) }
+
+func (h hearing) handle(_ context.Context, d outbox.Delivery[said]) error {
+	h.hear(d.ID)
+	return nil
+}
+
+// handleTx leaves its effect in the database, too.
+func (h hearing) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+	if _, err := tx.Exec(ctx, "INSERT INTO effect (id) VALUES ($1)", d.ID); err != nil {
+		return err
+	}
+	h.hear(d.ID)
+	return nil
+}
+
+// listens returns the runtime in leased mode as a reader: processes of them at once. Each session is a new listener.
+func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, processes int, edits ...outbox.Edit) reader {
+	listener := func(hear func(uuid.UUID)) *outbox.Listener {
+		cfg := cfg
+		cfg.BatchSize, cfg.Logger = randomBatch(), quiet()
+		l, err := outbox.NewListener(pool, spec, cfg,
+			outbox.Listen(chaosTopics[false], hearing{hear}, hearing.handle), outbox.Listen(chaosLoose[false], hearing{hear}, hearing.handle))
+		require.NoError(t, err)
+		outbox.Mutate(l, edits...)
+		return l
+	}
+	r := reader{shards: max(spec.Shards, 1)}
+	if spec.Concurrency > 1 {
+		r.shards = 0
+	}
+	r.drain = func(ctx context.Context, hear func(uuid.UUID)) error { return drains(ctx, listener(hear)) }
+	if processes > 0 {
+		r.run = func(ctx context.Context, hear func(uuid.UUID)) error {
+			errs := make([]error, processes)
+			var running sync.WaitGroup
+			for i := range processes {
+				l := listener(hear)
+				running.Go(func() { errs[i] = l.Run(ctx) })
+			}
+			running.Wait()
+			return errors.Join(errs...)
+		}
+	}
+	return r
+}
+
+// listensTx returns the runtime in transactional mode as a reader.
+func listensTx(t testing.TB, pool *pgxpool.Pool, name string) reader {
+	return reader{shards: 1, drain: func(ctx context.Context, hear func(uuid.UUID)) error {
+		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: name}, outbox.ListenerConfig{BatchSize: randomBatch(), Logger: quiet()},
+			outbox.ListenTx(chaosTopics[false], hearing{hear}, hearing.handleTx), outbox.ListenTx(chaosLoose[false], hearing{hear}, hearing.handleTx))
+		require.NoError(t, err)
+		return drains(ctx, l)
+	}}
+}
+
+func drains(ctx context.Context, l *outbox.Listener) error {
+	report, err := l.Drain(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	if report.Lost+report.Retried+report.Dead > 0 {
+		return errors.Join(err, errors.New("a run without faults has none but delivered events"))
+	}
+	return err
+}
+
+// What others do: the highest seq is all they remember.
+const (
+	// readAbove reads on from the highest seq.
+	readAbove = "SELECT seq, id FROM outbox.log WHERE seq > $1 ORDER BY seq LIMIT $2"
+	// readBelowHorizon waits for every transaction that is older than the oldest open one.
+	readBelowHorizon = "SELECT seq, id FROM outbox.log WHERE seq > $1 AND xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY seq LIMIT $2"
+)
+
+// rival reads by a statement that takes a seq and a limit, and returns seqs and ids.
+func rival(pool *pgxpool.Pool, statement string) reader {
+	cursor := int64(0)
+	return reader{shards: 1, drain: func(ctx context.Context, hear func(uuid.UUID)) error {
+		for ctx.Err() == nil {
+			rows, err := pool.Query(context.WithoutCancel(ctx), statement, cursor, randomBatch())
+			if err != nil {
+				return err
+			}
+			var id uuid.UUID
+			tag, err := pgx.ForEachRow(rows, []any{&cursor, &id}, func() error {
+				hear(id)
+				return nil
+			})
+			if err != nil || tag.RowsAffected() == 0 {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// listen has r hear in sessions of random length until over is closed, and then all that is left. It keeps count.
+func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]uuid.UUID, error) {
+	var mu sync.Mutex
+	var heard []uuid.UUID
+	left, stop := 0, func() {}
+	hear := func(id uuid.UUID) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard = append(heard, id)
+		count.Add(1)
+		if left--; left == 0 {
+			stop()
+		}
+		select {
+		case c.heard <- struct{}{}:
+		default:
+		}
+	}
+	run := r.run
+	length := 3000
+	if run == nil {
+		length = 300
+		run = func(ctx context.Context, hear func(uuid.UUID)) error {
+			for ctx.Err() == nil {
+				if err := r.drain(ctx, hear); err != nil {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+				case <-c.overtook:
+				case <-time.After(time.Duration(rand.IntN(5000)) * time.Microsecond):
+				}
+			}
+			return nil
+		}
+	}
+	for !closed(over) {
+		ctx, cancel := context.WithCancel(context.Background())
+		mu.Lock()
+		left, stop = 1+rand.IntN(length), cancel
+		mu.Unlock()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			select {
+			case <-over:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		err := run(ctx, hear)
+		cancel()
+		<-ended
+		if err != nil {
+			return heard, err
+		}
+	}
+	return heard, r.drain(context.Background(), hear)
+}
+
+func closed(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return true
+	default:
+		return false
+	}
+}

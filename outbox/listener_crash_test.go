@@ -1,0 +1,298 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// crashLease is a lease that a test can wait for and a busy machine can keep.
+const crashLease = 1200 * time.Millisecond
+
+// bothModes runs test for a leased and a transactional listener.
+func bothModes(t *testing.T, test func(t *testing.T, transactional bool)) {
+	t.Helper()
+	for _, transactional := range []bool{false, true} {
+		t.Run(fmt.Sprintf("transactional %t", transactional), func(t *testing.T) {
+			t.Parallel()
+			test(t, transactional)
+		})
+	}
+}
+
+// listenAs is listenTo or listenTx.
+func listenAs(t testing.TB, pool *pgxpool.Pool, transactional bool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *notes) *outbox.Listener {
+	t.Helper()
+	if transactional {
+		return listenTx(t, pool, spec, cfg, h)
+	}
+	return listenTo(t, pool, spec, cfg, h)
+}
+
+// TestListenerKilledMidBatch kills a process with SIGKILL at random points of its turns, over and over. What its
+// handlers wrote in the transaction of the cursor is there once for each event.
+func TestListenerKilledMidBatch(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		makeEffects(t, pool)
+		o := listenerOrders{
+			Transactional: transactional, Lease: crashLease, Poll: 50 * time.Millisecond, BatchSize: 20, Shards: 2, Attempts: 1000,
+		}
+		if !transactional {
+			o.Concurrency = 4
+		}
+		c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
+		kills, each := rounds(20), 40
+		for range kills {
+			c.talk(t, pool, each)
+			child := newListenerChild(t, pool, o)
+			for range 1 + rand.IntN(each) { // there are that many fresh ones at least
+				child.await(t, handling)
+			}
+			child.kill()
+		}
+		execute(t, pool, "UPDATE outbox.listeners SET lease_until = now() WHERE lease_by IS NOT NULL")
+		h := newNotes()
+		drainAll(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2, Retry: outbox.Retry{MaxAttempts: 1000}}, outbox.ListenerConfig{}, h))
+		for _, d := range h.got {
+			if !transactional {
+				execute(t, pool, effectSQL, d.ID, d.Payload.Key, d.Payload.N, d.Attempt)
+			}
+		}
+		total := kills * each
+		require.Equal(t, total, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects"))
+		require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM outbox.dead_letters"))
+		require.Zero(t, value[int](t, pool, disorder))
+		again := value[int](t, pool, "SELECT count(*)::int FROM effects") - total
+		t.Logf("%d kills, %d events, %d effects repeated, at most %d attempts of one", kills, total, again,
+			value[int](t, pool, "SELECT max(attempt) FROM effects"))
+		if transactional {
+			require.Zero(t, again)
+		} else {
+			require.LessOrEqual(t, again, kills*o.BatchSize*o.Shards)
+		}
+	})
+}
+
+// TestListenerIsTakenOver: while a process holds a listener and renews its lease another gets nothing; when it is killed
+// the other goes on within the lease and one poll.
+func TestListenerIsTakenOver(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		makeEffects(t, pool)
+		putAll(t, pool, "a1", "b1")
+		poll := 300 * time.Millisecond
+		child := newListenerChild(t, pool, listenerOrders{Transactional: transactional, Lease: crashLease, Poll: poll, Attempts: 5, Hang: true})
+		child.await(t, handling)
+		h := newNotes()
+		cfg := outbox.ListenerConfig{LeaseDuration: crashLease, PollInterval: poll}
+		stop := startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{}, cfg, h))
+		renewedPast(t, pool, crashLease)
+		require.Empty(t, h.names(), "held by the child")
+		child.kill()
+		killed := time.Now()
+		h.await(t, 1)
+		took := time.Since(killed)
+		h.await(t, 2)
+		stop()
+		t.Logf("lease %s, poll %s: taken over %s after the kill", crashLease, poll, took)
+		require.Less(t, took, crashLease+poll*6/5+700*time.Millisecond, "lease, poll with its jitter, and a busy machine")
+		require.Equal(t, []string{"a1", "b1"}, h.names())
+		require.Equal(t, 1, h.got[0].Attempt, "nobody knows that it was this one which was running")
+	})
+}
+
+// renewedPast waits until the lease of a shard lasts longer than it did, by one and a half leases.
+func renewedPast(t testing.TB, pool *pgxpool.Pool, lease time.Duration) {
+	t.Helper()
+	until := value[time.Time](t, pool, "SELECT lease_until FROM outbox.listeners WHERE running")
+	settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE running AND lease_until > $1", until.Add(3*lease/2))
+}
+
+// TestListenerWithTheSameWorkerID: an id that two processes share by mistake does not make them one.
+func TestListenerWithTheSameWorkerID(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		putAll(t, pool, "a1", "b1")
+		h := newNotes()
+		h.hold = make(chan struct{})
+		cfg := outbox.ListenerConfig{LeaseDuration: crashLease, PollInterval: 20 * time.Millisecond, WorkerID: tenantA}
+		stop := startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{}, cfg, h))
+		receive(t, h.started, "a handler")
+		stopSecond := startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{}, cfg, h))
+		renewedPast(t, pool, crashLease)
+		require.Empty(t, h.started)
+		close(h.hold)
+		h.await(t, 2)
+		stop()
+		stopSecond()
+		require.Equal(t, []string{"a1", "b1"}, h.names())
+	})
+}
+
+// cursors hashes what listeners have in the database: equal when nothing was changed.
+func cursors(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	return value[string](t, pool, `SELECT md5(concat(
+		(SELECT string_agg(l::text, E'\n' ORDER BY l.listener, l.shard) FROM outbox.listeners AS l),
+		(SELECT string_agg(p::text, E'\n' ORDER BY p.no) FROM outbox.parked AS p),
+		(SELECT string_agg(d::text, E'\n' ORDER BY d.no) FROM outbox.dead_letters AS d)))`)
+}
+
+// TestListenerStoppedPastItsLease freezes a process in its handler until another has handled the event, then lets it go
+// on: its handler learns that the lease is lost, and whatever it returns changes nothing. In transactional mode the row
+// that it wrote is in the way of the other until the server ends its transaction.
+func TestListenerStoppedPastItsLease(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		makeEffects(t, pool)
+		execute(t, pool, "CREATE UNIQUE INDEX ON effects (event_id)")
+		o := listenerOrders{Transactional: transactional, Lease: crashLease, Poll: 50 * time.Millisecond, Attempts: 5, Hang: true}
+		child := newListenerChild(t, pool, o)
+		h := newNotes()
+		cfg := outbox.ListenerConfig{LeaseDuration: crashLease, PollInterval: 50 * time.Millisecond}
+		l := listenAs(t, pool, transactional, outbox.ListenerSpec{}, cfg, h)
+		cycles := rounds(4)
+		for cycle := range cycles {
+			putAll(t, pool, fmt.Sprintf("a%d", cycle+1))
+			child.await(t, handling)
+			child.signal(t, syscall.SIGSTOP)
+			stop := startListener(t, l)
+			h.await(t, cycle+1)
+			settles(t, pool, 0, "SELECT count(*) FROM outbox.listeners WHERE in_batch")
+			stop()
+			before := cursors(t, pool)
+			child.signal(t, syscall.SIGCONT)
+			require.Contains(t, child.await(t, `"msg":"cancelled"`), `"cause":"lease lost"`)
+			child.tell(t, []string{"ok", "fail"}[cycle%2])
+			child.await(t, map[bool]string{false: "its lease was lost", true: "rolled back"}[transactional])
+			require.Equal(t, before, cursors(t, pool))
+		}
+		if transactional {
+			require.Equal(t, cycles, value[int](t, pool, "SELECT count(*)::int FROM effects"))
+		}
+		require.NoError(t, child.input.Close())
+		child.signal(t, syscall.SIGTERM)
+		require.Empty(t, child.await(t, "FAIL"))
+		require.NoError(t, child.wait())
+		require.Equal(t, cycles, h.inOrder(t))
+	})
+}
+
+// TestListenerPoisonKillsOnlyItself: one event of a hundred ends every process that handles it. It dies, and its
+// neighbours are handled.
+func TestListenerPoisonKillsOnlyItself(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		makeEffects(t, pool)
+		const attempts = 3
+		o := listenerOrders{Transactional: transactional, Lease: time.Second, Poll: 50 * time.Millisecond, Attempts: attempts}
+		if !transactional {
+			o.Concurrency = 4
+		}
+		c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
+		before := rand.IntN(100)
+		c.talk(t, pool, before)
+		put1(t, pool, "poison", 1)
+		c.talk(t, pool, 99-before)
+		processes := untilSettled(t, pool, o)
+		require.Equal(t, attempts+2, processes, "one died without knowing why, then one for each attempt, the last finished")
+		require.Equal(t, 99, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects"))
+		require.Equal(t, "poison 3", value[string](t, pool, "SELECT payload->>'key' || ' ' || attempts FROM outbox.dead_letters"))
+		require.Equal(t, 1, value[int](t, pool, "SELECT max(attempt) FROM effects"), "no attempt of another event was counted")
+		require.Zero(t, value[int](t, pool, disorder))
+		if transactional {
+			require.Equal(t, 99, value[int](t, pool, "SELECT count(*)::int FROM effects"))
+		}
+	})
+}
+
+// TestListenerPoisonAmongParked: an event that was set aside ends every process that tries it again. The heads of the
+// other keys set aside, with one attempt left, survive, and so do events that come meanwhile.
+func TestListenerPoisonAmongParked(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		makeEffects(t, pool)
+		o := listenerOrders{
+			Transactional: transactional, Lease: time.Second, Poll: 50 * time.Millisecond, Attempts: 2, ParkKeys: true, BatchSize: 5,
+		}
+		var ps []said
+		for i := range 15 {
+			ps = append(ps, said{Key: fmt.Sprintf("weak%02d", i), N: 1})
+		}
+		ps = slices.Insert(ps, rand.IntN(16), said{Key: "bomb", N: 1})
+		inTx(t, pool, func(tx pgx.Tx) {
+			_, err := saidTopic.EnqueueMany(t.Context(), tx, ps)
+			require.NoError(t, err)
+		})
+		n := 0
+		processes := untilSettled(t, pool, o, func() {
+			n++
+			put1(t, pool, "late", n)
+		})
+		require.Equal(t, "bomb 2", value[string](t, pool, "SELECT string_agg(concat(payload->>'key', ' ', attempts), ', ') FROM outbox.dead_letters"))
+		require.Equal(t, 15, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects WHERE key LIKE 'weak%' AND attempt = 2"))
+		require.Equal(t, n, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects WHERE key = 'late' AND attempt = 1"))
+		require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
+		require.LessOrEqual(t, processes, 5)
+	})
+}
+
+// untilSettled runs one child after the other until the listener is done with everything, and returns how many it took.
+// Each but the last ends by poison; then calls are made.
+func untilSettled(t testing.TB, pool *pgxpool.Pool, o listenerOrders, calls ...func()) (processes int) {
+	t.Helper()
+	const unsettled = `SELECT (SELECT count(*) FROM outbox.parked)
+		+ (SELECT count(*) FROM outbox.log AS g WHERE NOT EXISTS (
+			SELECT FROM outbox.listeners AS l WHERE g.seq <= greatest(l.high_seq, l.last_seq)))`
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	for {
+		processes++
+		c := newListenerChild(t, pool, o)
+		ended := make(chan error, 1)
+		go func() {
+			for range c.lines { // to the end
+			}
+			ended <- c.wait()
+		}()
+		look := time.NewTicker(20 * time.Millisecond)
+		for alive := true; alive; {
+			select {
+			case err := <-ended:
+				require.ErrorContains(t, err, "exit status 7")
+				alive = false
+			case <-look.C:
+				var left int
+				require.NoError(t, pool.QueryRow(ctx, unsettled).Scan(&left))
+				if left == 0 {
+					look.Stop()
+					c.signal(t, syscall.SIGTERM)
+					require.NoError(t, <-ended)
+					return processes
+				}
+			}
+		}
+		look.Stop()
+		for _, call := range calls {
+			call()
+		}
+	}
+}

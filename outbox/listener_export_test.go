@@ -1,0 +1,34 @@
+package outbox
+
+import "github.com/jackc/pgx/v5/pgxpool"
+
+// ListenerSignals are the moments of a listener that tests wait for. Each holds one.
+type ListenerSignals struct {
+	Idle, Ended, Lost, Refused, Maintained <-chan struct{}
+}
+
+// WatchListener lets l signal. It must be called before l runs.
+func WatchListener(l *Listener) ListenerSignals {
+	s := &l.signals
+	s.idle, s.ended, s.lost, s.refused, s.maintained = make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1)
+	return ListenerSignals{Idle: s.idle, Ended: s.ended, Lost: s.lost, Refused: s.refused, Maintained: s.maintained}
+}
+
+// ListenerConfigOf returns the configuration of l with its defaults filled in.
+func ListenerConfigOf(l *Listener) ListenerConfig { return l.cfg }
+
+// LimitParkedKeys makes n keys set aside the most of l.
+func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
+
+// LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
+func LogBell() (key int64, channel string) {
+	db, err := openDatabase("")
+	if err != nil {
+		panic(err)
+	}
+	b := db.logBell()
+	return b.key, b.channel
+}
+
+// ThroughPool has l talk to the database by another pool. It must be called before l runs.
+func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }

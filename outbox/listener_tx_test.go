@@ -1,0 +1,266 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// txFunc is a transactional handler.
+type txFunc func(context.Context, pgx.Tx, outbox.Delivery[said]) error
+
+func (f txFunc) handle(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error { return f(ctx, tx, d) }
+
+func listenTxFunc(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, f txFunc) *outbox.Listener {
+	t.Helper()
+	makeEffects(t, pool)
+	spec.Name = "ears"
+	if cfg.Logger == nil {
+		cfg.Logger = quiet()
+	}
+	l, err := outbox.NewListener(pool, spec, cfg, outbox.ListenTx(saidTopic, f, txFunc.handle))
+	require.NoError(t, err)
+	return l
+}
+
+// effect is what every handler of these tests writes first.
+func effect(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+	_, err := tx.Exec(ctx, effectSQL, d.ID, d.Payload.Key, d.Payload.N, d.Attempt)
+	return err
+}
+
+// effects returns what was written and kept, in order.
+func effects(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	return value[string](t, pool, "SELECT coalesce(string_agg(key || n, ' ' ORDER BY no), '') FROM effects")
+}
+
+// TestListenerTransactionSurvivesItsHandlers: whatever one handler does to the transaction, the event fails, what it
+// wrote is undone, and the events before and behind it are handled once. With one attempt it is dead at once.
+func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		guilty txFunc // of the event x1, after its effect is written
+		want   string // in the dead letter
+	}{
+		"error": {func(context.Context, pgx.Tx, outbox.Delivery[said]) error { return errHandler }, "handler failed"},
+		"panic": {func(context.Context, pgx.Tx, outbox.Delivery[said]) error { panic("oh") }, "handler panicked: oh"},
+		"Goexit": {func(context.Context, pgx.Tx, outbox.Delivery[said]) error {
+			runtime.Goexit()
+			return nil
+		}, "handler called runtime.Goexit"},
+		"SQL error": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			_, err := tx.Exec(ctx, "SELECT 1/0")
+			return err
+		}, "division by zero"},
+		"SQL error ignored": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			return nil
+		}, "handler returned nil, but left its transaction failed: ERROR: current transaction is aborted"},
+		"deferred constraint": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			_, err := tx.Exec(ctx, "INSERT INTO deferred VALUES (1)")
+			return err
+		}, `violates unique constraint "deferred_n_key"`},
+		"cancelled in a query": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+			return err
+		}, "context deadline exceeded"},
+		"cancelled in a query, and ignored": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			_, _ = tx.Exec(ctx, "SELECT pg_sleep(60)")
+			return nil
+		}, "handler returned nil, but left its transaction failed"},
+		"statement timeout": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '20ms'")
+			if err == nil {
+				_, err = tx.Exec(ctx, "SELECT pg_sleep(60)")
+			}
+			return err
+		}, "canceling statement due to statement timeout"},
+		"session killed": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
+			return err
+		}, "terminating connection due to administrator command"},
+		"rows left open": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			_, err := tx.Query(ctx, "SELECT * FROM generate_series(1, 10)")
+			return err
+		}, "conn busy"},
+		"too long between two statements": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+			<-time.After(900 * time.Millisecond)
+			_, err := tx.Exec(ctx, "SELECT 1")
+			return err
+		}, "terminating connection due to idle-in-transaction timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			execute(t, pool, "CREATE TABLE deferred (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+			execute(t, pool, "INSERT INTO deferred VALUES (1)")
+			l := listenTxFunc(t, pool, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{LeaseDuration: 700 * time.Millisecond},
+				func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+					if err := effect(ctx, tx, d); err != nil {
+						return err
+					}
+					if d.Payload.Key == "x" {
+						return c.guilty(ctx, tx, d)
+					}
+					return nil
+				})
+			putAll(t, pool, "a1", "b1", "x1", "a2", "b2")
+			require.Equal(t, outbox.DrainReport{Delivered: 4, Dead: 1}, drainAll(t, l))
+			require.Equal(t, "a1 b1 a2 b2", effects(t, pool))
+			require.Equal(t, "x 1", value[string](t, pool, "SELECT payload->>'key' || ' ' || attempts FROM outbox.dead_letters"))
+			require.Contains(t, value[string](t, pool, "SELECT error FROM outbox.dead_letters"), c.want)
+			require.Equal(t, 1, value[int](t, pool, "SELECT count(*)::int FROM deferred"))
+		})
+	}
+}
+
+// TestListenerEndsTheTransactionItself: handlers can neither commit nor roll back, but may have savepoints of their own.
+func TestListenerEndsTheTransactionItself(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	var refusals []error
+	l := listenTxFunc(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{}, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+		refusals = append(refusals, tx.Commit(ctx), tx.Rollback(ctx))
+		undone := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			return errors.Join(effect(ctx, tx, d), errHandler)
+		})
+		return errors.Join(effect(ctx, tx, d), pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			if !errors.Is(undone, errHandler) {
+				return errors.New("not undone")
+			}
+			return effect(ctx, tx, d)
+		}))
+	})
+	putAll(t, pool, "a1", "a2")
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, l))
+	require.Equal(t, "a1 a1 a2 a2", effects(t, pool))
+	require.Len(t, refusals, 4)
+	for _, err := range refusals {
+		require.EqualError(t, err, "the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")
+	}
+}
+
+// TestListenerEffectsAndCursorAreOneTransaction: what a handler wrote is not there before the cursor has moved.
+func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := newNotes()
+	h.hold = make(chan struct{})
+	watch := make(chan struct{})
+	l := listenTx(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{BatchSize: 2}, h)
+	// Not xmin, which is that of the savepoint.
+	execute(t, pool, "ALTER TABLE effects ADD COLUMN txid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+	putAll(t, pool, "a1", "a2", "a3")
+	go func() {
+		defer close(watch)
+		_, _ = l.Drain(t.Context())
+	}()
+	require.Equal(t, 1, receive(t, h.started, "the handler").Payload.N)
+	require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM effects"))
+	close(h.hold)
+	<-watch
+	require.Equal(t, "a1 a2 a3", effects(t, pool))
+	require.Equal(t, 2, value[int](t, pool, "SELECT count(DISTINCT txid)::int FROM effects"), "two turns, two transactions")
+}
+
+// TestListenerDeadLetterIsWrittenWithTheCursor makes the statement that writes a dead letter fail: then the cursor has
+// not moved, and nothing of the transaction is there. Once it works, both are.
+func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		execute(t, pool, "ALTER TABLE outbox.dead_letters ADD CONSTRAINT no_room CHECK (false) NOT VALID")
+		h := newNotes()
+		h.fail = func(d outbox.Delivery[said]) error {
+			if d.Payload.Key == "x" {
+				return outbox.Permanent(errHandler)
+			}
+			return nil
+		}
+		log := newSpy()
+		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{Logger: log.logger()}, h)
+		makeEffects(t, pool)
+		putAll(t, pool, "a1", "x1", "a2")
+		stop := startListener(t, l)
+		log.await(t, "check constraint")
+		require.Equal(t, int64(0), value[int64](t, pool, "SELECT greatest(last_seq, high_seq) FROM outbox.listeners"))
+		require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM effects"))
+		execute(t, pool, "ALTER TABLE outbox.dead_letters DROP CONSTRAINT no_room")
+		finished(t, pool)
+		stop()
+		require.Equal(t, "x1", value[string](t, pool, "SELECT concat(payload->>'key', payload->>'n') FROM outbox.dead_letters"))
+		if transactional {
+			require.Equal(t, "a1 a2", effects(t, pool))
+		} else {
+			require.Equal(t, []string{"a1", "a2"}, h.names())
+		}
+	})
+}
+
+// TestListenerParksInTransaction: a failing key is set aside, its retries and what follows are handled in transactions
+// of the cursor as well, and each effect is there once.
+func TestListenerParksInTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := newNotes()
+	failing := true
+	h.fail = func(d outbox.Delivery[said]) error {
+		if d.Payload.Key == "x" && failing {
+			return errHandler
+		}
+		return nil
+	}
+	l := listenTx(t, pool, outbox.ListenerSpec{ParkKeys: true}, outbox.ListenerConfig{BatchSize: 3}, h)
+	putAll(t, pool, "a1", "x1", "b1", "x2", "a2")
+	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 1}, drainAll(t, l))
+	require.Equal(t, "a1 b1 a2", effects(t, pool))
+	retryNow(t, pool)
+	putAll(t, pool, "x3", "b2")
+	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, drainAll(t, l))
+	failing = false
+	retryNow(t, pool)
+	require.Equal(t, outbox.DrainReport{Delivered: 3}, drainAll(t, l))
+	require.Equal(t, "a1 b1 a2 b2 x1 x2 x3", effects(t, pool))
+	require.Equal(t, "3 1 1", value[string](t, pool, "SELECT string_agg(attempt::text, ' ' ORDER BY no) FROM effects WHERE key = 'x'"))
+	require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
+}
+
+// TestListenerFindsTheGuiltyOfManyTransactions: several events break the transaction at its commit. Each is found.
+func TestListenerFindsTheGuiltyOfManyTransactions(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	execute(t, pool, "CREATE TABLE deferred (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+	execute(t, pool, "INSERT INTO deferred VALUES (1)")
+	l := listenTxFunc(t, pool, outbox.ListenerSpec{Retry: soon(2)}, outbox.ListenerConfig{},
+		func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+			if d.Payload.N%4 == 0 {
+				if _, err := tx.Exec(ctx, "INSERT INTO deferred VALUES (1)"); err != nil {
+					return fmt.Errorf("insert: %w", err)
+				}
+			}
+			return effect(ctx, tx, d)
+		})
+	c := newCrowd("a")
+	c.talk(t, pool, 12)
+	stop := startListener(t, l)
+	finished(t, pool)
+	stop()
+	require.Equal(t, "a1 a2 a3 a5 a6 a7 a9 a10 a11", effects(t, pool))
+	require.Equal(t, "4 8 12", value[string](t, pool, "SELECT string_agg(payload->>'n', ' ' ORDER BY no) FROM outbox.dead_letters WHERE attempts = 2"))
+	require.Equal(t, 1, value[int](t, pool, "SELECT max(attempt) FROM effects"))
+}

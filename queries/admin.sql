@@ -1,0 +1,567 @@
+-- name: ListenerList :many
+-- Lists the cursors of all listeners. A few probes of an index for each, and one pass over the dead letters and the parked
+-- heads, however long the log is: unread is the distance of positions, divided among the shards.
+--
+-- Not passed are what lies behind the position of the cursor, the event that it stands at when that has failed, which may
+-- be a straggler far in front of the position, and the heads of parked keys. The oldest of them makes the lag.
+WITH letters AS MATERIALIZED (
+    SELECT d.listener, d.bucket, count(*) AS count
+    FROM outbox_schema.dead_letters AS d
+    GROUP BY d.listener, d.bucket
+),
+aside AS MATERIALIZED (
+    SELECT p.listener, p.bucket, count(*) AS count, count(p.retry_after) AS keys, min(p.created_at) AS oldest
+    FROM outbox_schema.parked AS p
+    GROUP BY p.listener, p.bucket
+)
+SELECT
+    l.listener, l.shard, l.shards, l.lease_by, l.lease_until,
+    coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS leased,
+    l.running, l.paused, l.in_batch, l.retry_count, l.retry_after,
+    coalesce(l.last_error, '') AS last_error,
+    coalesce(l.reshard_to, 0)::integer AS reshard_to,
+    (
+        l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
+        OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
+    )::boolean AS restored,
+    greatest(l.high_seq, l.last_seq)::bigint AS position,
+    l.created_at, l.advanced_at,
+    greatest((e.seq - greatest(l.high_seq, l.last_seq) + l.shards - 1) / l.shards, 0)::bigint AS unread,
+    coalesce(extract(epoch FROM statement_timestamp() - least(
+        (
+            SELECT g.created_at
+            FROM outbox_schema.log AS g
+            WHERE g.seq > greatest(l.high_seq, l.last_seq)
+            ORDER BY g.seq
+            LIMIT 1
+        ),
+        (
+            SELECT g.created_at
+            FROM outbox_schema.log AS g
+            WHERE g.seq = l.last_seq + 1
+              AND l.retry_count > 0
+        ),
+        p.oldest
+    )) * 1000000, 0)::bigint AS lag_us,
+    coalesce(extract(epoch FROM l.max_lag) * 1000000, 0)::bigint AS max_lag_us,
+    coalesce(d.count, 0)::bigint AS dead_letters,
+    coalesce(p.keys, 0)::bigint AS parked_keys,
+    coalesce(p.count, 0)::bigint AS parked_events
+FROM outbox_schema.listeners AS l
+CROSS JOIN (SELECT coalesce(max(g.seq), 0)::bigint AS seq FROM outbox_schema.log AS g) AS e
+LEFT JOIN LATERAL (
+    SELECT sum(o.count) AS count
+    FROM letters AS o
+    WHERE o.listener = l.listener
+      AND o.bucket % l.shards = l.shard
+) AS d ON true
+LEFT JOIN LATERAL (
+    SELECT sum(o.count) AS count, sum(o.keys) AS keys, min(o.oldest) AS oldest
+    FROM aside AS o
+    WHERE o.listener = l.listener
+      AND o.bucket % l.shards = l.shard
+) AS p ON true
+ORDER BY l.listener, l.shard;
+
+-- name: ListenerNames :many
+-- Lists the listeners that are attached.
+SELECT DISTINCT l.listener
+FROM outbox_schema.listeners AS l
+ORDER BY l.listener;
+
+-- name: ListenerPause :execrows
+-- Stops or lets go on the turns of a listener. Under the lock, so that no shard is added meanwhile.
+UPDATE outbox_schema.listeners AS l
+SET paused = @paused::boolean
+WHERE l.listener = @listener
+  AND l.paused <> @paused::boolean;
+
+-- name: ListenerStanding :many
+-- Reads the first events, up to event_limit a shard, that the shards of a listener have not handled: those of the open
+-- window, else of the one that would be opened now. By the rule of LogRead, but of any topic, because only the
+-- listener's process knows which ones it reads. attempts is what the cursor keeps of an event behind the first one that
+-- is not done; exact tells that this is the first one and has failed: the cursor was left right before it.
+WITH cur AS MATERIALIZED (
+    SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
+        l.ahead_seqs, l.ahead_attempts,
+        coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
+        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = @listener
+)
+SELECT
+    c.shard, c.in_batch, c.retry_count,
+    (c.retry_count > 0 AND c.careful = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
+    coalesce(c.ahead_attempts[array_position(c.ahead_seqs, g.seq)], 0)::integer AS attempts,
+    g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+    coalesce(g.dedupe_key, '') AS dedupe_key,
+    coalesce(g.partition_key, '') AS partition_key,
+    coalesce(g.entity_type, '') AS entity_type,
+    coalesce(g.entity_id, '') AS entity_id,
+    coalesce(g.entity_version, 0) AS entity_version,
+    g.headers, g.created_at
+FROM cur AS c
+CROSS JOIN LATERAL (
+    SELECT w.seq
+    FROM (
+        (
+            SELECT s.seq
+            FROM (
+                SELECT pg_snapshot_xip(c.lo) AS xid
+                UNION ALL
+                SELECT (n.n::text)::xid8 AS xid
+                FROM generate_series((pg_snapshot_xmax(c.lo)::text)::bigint, (c.lo_bound::text)::bigint - 1) AS n (n)
+            ) AS x
+            CROSS JOIN LATERAL (
+                SELECT o.seq
+                FROM outbox_schema.log AS o
+                WHERE (o.xid, o.seq) > (x.xid, c.last_seq)
+                  AND (o.xid, o.seq) <= (x.xid, c.high_seq)
+                  AND o.bucket % c.shards = c.shard
+                  AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
+                ORDER BY o.xid, o.seq
+                LIMIT @event_limit::integer
+            ) AS s
+            WHERE pg_visible_in_snapshot(x.xid, c.hi)
+        )
+        UNION ALL
+        (
+            SELECT o.seq
+            FROM outbox_schema.log AS o
+            WHERE o.seq > greatest(c.high_seq, c.last_seq)
+              AND o.seq <= c.hi_seq
+              AND pg_visible_in_snapshot(o.xid, c.hi)
+              AND o.bucket % c.shards = c.shard
+              AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
+            ORDER BY o.seq
+            LIMIT @event_limit::integer
+        )
+    ) AS w
+    ORDER BY w.seq
+    LIMIT @event_limit::integer
+) AS first
+JOIN outbox_schema.log AS g ON g.seq = first.seq
+WHERE NOT @blocked::boolean OR c.retry_count > 0
+ORDER BY c.shard, g.seq;
+
+-- name: ListenerOpen :execrows
+-- Opens a window as ListenerTurn does, without a lease, so that an event in it can be skipped.
+UPDATE outbox_schema.listeners AS l
+SET in_batch = true,
+    hi = coalesce(l.barrier, pg_current_snapshot()),
+    hi_bound = coalesce(l.barrier_bound, pg_current_xact_id()),
+    hi_seq = coalesce(l.barrier_seq, pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND NOT l.in_batch
+  AND CASE WHEN l.barrier IS NULL THEN l.reshard_to IS NULL ELSE l.lo_bound <> l.barrier_bound END
+  AND l.lease_no = (
+    SELECT s.lease_no
+    FROM outbox_schema.listeners AS s
+    WHERE s.listener = @listener
+      AND s.shard = @shard
+  );
+
+-- name: ListenerSkip :execrows
+-- Copies one event of the open window to the dead letters and notes it as done, which the next turn passes. Whoever holds
+-- the shard loses it: another lease_no and another turn, so that what it still has to say is not taken for the answer
+-- to an earlier try. Where the event is compared with the cursor, it is with the newest version of the row: a
+-- statement that had to wait for the row skips nothing that was handled meanwhile.
+WITH moved AS (
+    UPDATE outbox_schema.listeners AS l
+    SET ahead_seqs = CASE WHEN array_position(l.ahead_seqs, g.seq) IS NULL THEN l.ahead_seqs || g.seq ELSE l.ahead_seqs END,
+        ahead_attempts = CASE
+            WHEN array_position(l.ahead_seqs, g.seq) IS NULL THEN l.ahead_attempts || 0
+            ELSE l.ahead_attempts[:array_position(l.ahead_seqs, g.seq) - 1] || 0 || l.ahead_attempts[array_position(l.ahead_seqs, g.seq) + 1:]
+        END,
+        lease_by = NULL,
+        lease_until = NULL,
+        lease_no = l.lease_no + 1,
+        turn = gen_random_uuid(),
+        running = false,
+        careful = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.careful, @batch_size::integer) ELSE l.careful END,
+        wanted_by = NULL,
+        retry_count = CASE WHEN @head::boolean THEN 0 ELSE l.retry_count END,
+        retry_after = CASE WHEN @head::boolean THEN NULL ELSE l.retry_after END,
+        last_error = CASE WHEN @head::boolean THEN NULL ELSE l.last_error END
+    FROM outbox_schema.log AS g
+    WHERE g.seq = @seq
+      AND l.listener = @listener
+      AND l.shard = @shard
+      AND l.in_batch
+      AND g.bucket % l.shards = l.shard
+      AND g.seq > l.last_seq
+      AND pg_visible_in_snapshot(g.xid, l.hi)
+      AND NOT (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
+      AND l.ahead_attempts[array_position(l.ahead_seqs, g.seq)] IS DISTINCT FROM 0
+    RETURNING l.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
+        g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at
+)
+INSERT INTO outbox_schema.dead_letters (
+    listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+    entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+SELECT m.listener, m.seq, m.id, m.namespace, m.topic, m.version, m.tenant_id, m.dedupe_key, m.partition_key,
+    m.entity_type, m.entity_id, m.entity_version, m.headers, m.payload, m.bucket, m.created_at, @attempts, @error
+FROM moved AS m;
+
+-- name: ListenerSeize :many
+-- Takes the shards of a listener from whoever holds them, all, or the one of a bucket, and names them. What they were
+-- doing is refused, and nobody takes a turn until the lease is over. If a holder has died, the next one is as careful as
+-- it would have been.
+UPDATE outbox_schema.listeners AS l
+SET lease_by = @worker_id,
+    lease_until = clock_timestamp() + @lease::interval,
+    lease_no = l.lease_no + 1,
+    turn = gen_random_uuid(),
+    running = false,
+    careful = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.careful, @batch_size::integer) ELSE l.careful END,
+    wanted_by = NULL
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND (sqlc.narg('bucket')::integer IS NULL OR sqlc.narg('bucket')::integer % o.shards = o.shard)
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
+WHERE l.listener = @listener
+  AND l.shard = s.shard
+RETURNING l.shard;
+
+-- name: ListenerRewind :execrows
+-- Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before the first
+-- one that was enqueued then. Never forward, and never past an event that is not handled: straggler is the first such
+-- one before the position. What a cursor has seen of the log is what this statement sees, and nothing has moved since it
+-- was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
+WITH target AS MATERIALIZED (
+    SELECT CASE
+        WHEN sqlc.narg('since')::timestamptz IS NULL THEN 0
+        ELSE coalesce(
+            (
+                SELECT g.seq - 1
+                FROM outbox_schema.log AS g
+                WHERE g.created_at >= sqlc.narg('since')::timestamptz
+                ORDER BY g.seq
+                LIMIT 1
+            ),
+            9223372036854775807
+        )
+    END::bigint AS seq
+),
+straggler AS MATERIALIZED (
+    SELECT l.shard, min(g.seq) AS seq
+    FROM outbox_schema.listeners AS l
+    CROSS JOIN LATERAL (
+        SELECT pg_snapshot_xip(l.lo) AS xid
+        UNION
+        SELECT (n.n::text)::xid8 AS xid
+        FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
+        UNION
+        SELECT pg_snapshot_xip(l.hi) AS xid
+        UNION
+        SELECT (n.n::text)::xid8 AS xid
+        FROM generate_series((pg_snapshot_xmax(l.hi)::text)::bigint, (l.hi_bound::text)::bigint - 1) AS n (n)
+    ) AS x
+    CROSS JOIN LATERAL (
+        SELECT o.seq
+        FROM outbox_schema.log AS o
+        WHERE (o.xid, o.seq) > (x.xid, 0)
+          AND (o.xid, o.seq) <= (x.xid, greatest(l.high_seq, l.last_seq))
+          AND o.bucket % l.shards = l.shard
+          AND NOT (o.seq <= l.high_seq AND pg_visible_in_snapshot(o.xid, l.lo))
+          AND NOT coalesce(l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi), false)
+          AND l.ahead_attempts[array_position(l.ahead_seqs, o.seq)] IS DISTINCT FROM 0
+        ORDER BY o.xid, o.seq
+        LIMIT 1
+    ) AS g
+    WHERE l.listener = @listener
+    GROUP BY l.shard
+)
+UPDATE outbox_schema.listeners AS l
+SET lo = pg_current_snapshot(),
+    lo_bound = pg_current_xact_id(),
+    high_seq = least(t.seq, greatest(l.high_seq, l.last_seq), coalesce(s.seq - 1, 9223372036854775807)),
+    hi = NULL,
+    hi_bound = NULL,
+    hi_seq = NULL,
+    last_seq = 0,
+    in_batch = false,
+    ahead_seqs = '{}',
+    ahead_attempts = '{}',
+    lease_by = NULL,
+    lease_until = NULL,
+    lease_no = l.lease_no + 1,
+    turn = gen_random_uuid(),
+    careful = 0,
+    wanted_by = NULL,
+    retry_count = 0,
+    retry_after = NULL,
+    last_error = NULL,
+    barrier = NULL,
+    barrier_bound = NULL,
+    barrier_seq = NULL
+FROM target AS t, outbox_schema.listeners AS o
+LEFT JOIN straggler AS s ON s.shard = o.shard
+WHERE l.listener = @listener
+  AND l.lease_by = @worker_id
+  AND o.listener = l.listener
+  AND o.shard = l.shard;
+
+-- name: ListenerToCome :one
+-- Counts the events of the log behind the cursors of a listener, of any topic.
+SELECT count(*)
+FROM outbox_schema.listeners AS l
+JOIN outbox_schema.log AS g ON g.seq > l.high_seq AND g.bucket % l.shards = l.shard
+WHERE l.listener = @listener;
+
+-- name: ParkedRewind :many
+-- Deletes the parked events that come again from the log, and names their keys.
+DELETE FROM outbox_schema.parked AS p
+USING outbox_schema.listeners AS l
+WHERE l.listener = @listener
+  AND p.listener = l.listener
+  AND p.bucket % l.shards = l.shard
+  AND p.seq > l.high_seq
+  AND EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.seq = p.seq)
+RETURNING p.key;
+
+-- name: ParkedFind :one
+-- Reads a parked event by its id.
+SELECT p.no, p.key, p.bucket, p.attempts, p.id, p.namespace, p.topic, p.version, p.tenant_id,
+    coalesce(p.dedupe_key, '') AS dedupe_key,
+    coalesce(p.partition_key, '') AS partition_key,
+    coalesce(p.entity_type, '') AS entity_type,
+    coalesce(p.entity_id, '') AS entity_id,
+    coalesce(p.entity_version, 0) AS entity_version,
+    p.headers, p.created_at
+FROM outbox_schema.parked AS p
+WHERE p.listener = @listener
+  AND p.id = @id
+ORDER BY p.no
+LIMIT 1;
+
+-- name: ParkedHeads :many
+-- Reads the first heads of parked keys by when they are due.
+SELECT p.id, p.namespace, p.topic
+FROM outbox_schema.parked AS p
+WHERE p.listener = @listener
+  AND p.retry_after IS NOT NULL
+ORDER BY p.retry_after, p.no
+LIMIT @event_limit::integer;
+
+-- name: ParkedSkip :execrows
+-- Moves a parked event to the dead letters. Its shard is seized, so that nobody is handling it.
+WITH gone AS (
+    DELETE FROM outbox_schema.parked AS p
+    WHERE p.no = @no
+    RETURNING p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
+        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.attempts
+)
+INSERT INTO outbox_schema.dead_letters (
+    listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+    entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+SELECT g.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
+    g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.attempts, @error
+FROM gone AS g;
+
+-- name: ListenerYield :exec
+-- Gives up the shards that a worker has seized.
+UPDATE outbox_schema.listeners AS l
+SET lease_by = NULL,
+    lease_until = NULL
+WHERE l.listener = @listener
+  AND l.lease_by = @worker_id;
+
+-- name: ListenerDetach :execrows
+-- Deletes the cursors of a listener: before its parked events, so that none is added.
+DELETE FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener;
+
+-- name: ParkedDetach :execrows
+-- Deletes the parked events of a listener that has no cursors any more.
+DELETE FROM outbox_schema.parked AS p
+WHERE p.listener = @listener;
+
+-- name: LogHeld :many
+-- Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the whole
+-- log.
+WITH retention AS MATERIALIZED (
+    SELECT
+        unnest(@topics::text[]) AS topic,
+        unnest(@retentions_us::bigint[]) * interval '1 microsecond' AS keep
+)
+SELECT l.listener, count(DISTINCT g.seq) AS held
+FROM outbox_schema.log AS g
+JOIN retention AS r ON r.topic = g.namespace || '/' || g.topic AND g.created_at < statement_timestamp() - r.keep
+JOIN outbox_schema.listeners AS l
+    ON NOT (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
+    AND NOT coalesce(l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi), false)
+GROUP BY l.listener
+ORDER BY l.listener;
+
+-- name: LogOld :one
+-- Counts the events past their retention, and how many of them some listener has not passed: what LogPrune would leave.
+WITH retention AS MATERIALIZED (
+    SELECT
+        unnest(@topics::text[]) AS topic,
+        unnest(@retentions_us::bigint[]) * interval '1 microsecond' AS keep
+)
+SELECT count(*) AS old, count(*) FILTER (WHERE EXISTS (
+    SELECT
+    FROM outbox_schema.listeners AS l
+    WHERE NOT (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
+      AND NOT coalesce(l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi), false)
+)) AS held
+FROM outbox_schema.log AS g
+JOIN retention AS r ON r.topic = g.namespace || '/' || g.topic AND g.created_at < statement_timestamp() - r.keep;
+
+-- name: LetterOld :one
+-- Counts the dead letters of listeners past the retention of their topic.
+WITH retention AS MATERIALIZED (
+    SELECT
+        unnest(@topics::text[]) AS topic,
+        unnest(@retentions_us::bigint[]) * interval '1 microsecond' AS keep
+)
+SELECT count(*)
+FROM outbox_schema.dead_letters AS d
+JOIN retention AS r ON r.topic = d.namespace || '/' || d.topic
+WHERE d.died_at < statement_timestamp() - r.keep;
+
+-- name: EventOld :one
+-- Counts the events of a queue topic that EventPrune would delete.
+SELECT count(*)
+FROM outbox_schema.events AS e
+WHERE e.namespace = @namespace
+  AND e.topic = @topic
+  AND e.status = @status
+  AND e.finalized_at < statement_timestamp() - @retention::interval;
+
+-- name: RebaseNeeded :one
+-- Tells whether the xids of some cursor, or of the log, are another cluster's.
+SELECT (
+    EXISTS (
+        SELECT
+        FROM outbox_schema.listeners AS l
+        WHERE l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
+           OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
+    )
+    OR EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.xid >= pg_snapshot_xmax(pg_current_snapshot()))
+)::boolean AS needed;
+
+-- name: RebaseLock :exec
+-- Keeps every cursor as it is until the transaction ends. A LOCK takes no snapshot, so that one at REPEATABLE READ sees what
+-- was committed before it was granted.
+LOCK TABLE outbox_schema.listeners IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: RebaseStart :one
+-- Takes the lock of ListenerLock if it is free, and reads the snapshot of the transaction and how much there is to do.
+SELECT pg_try_advisory_xact_lock(@lock::bigint)::boolean AS locked, (pg_current_snapshot()::text)::text AS snapshot,
+    (SELECT count(*) FROM outbox_schema.log) AS events,
+    (SELECT coalesce(max(g.seq), 0) FROM outbox_schema.log AS g)::bigint AS last_seq;
+
+-- name: RebaseCursors :many
+-- Reads up to where each cursor has delivered anything, and whether somebody is at it.
+SELECT l.listener, l.shard, l.lease_by,
+    coalesce(l.running AND l.lease_until >= statement_timestamp(), false)::boolean AS live,
+    l.lease_until,
+    greatest(l.high_seq, l.last_seq, (
+        SELECT max(a.seq)
+        FROM (SELECT unnest(l.ahead_seqs) AS seq, unnest(l.ahead_attempts) AS attempts) AS a
+        WHERE a.attempts = 0
+    ))::bigint AS high_seq
+FROM outbox_schema.listeners AS l
+ORDER BY l.listener, l.shard;
+
+-- name: RebaseMissed :many
+-- Reads the events up to there that a cursor has not delivered; the cursor by its place in RebaseCursors. It takes the
+-- snapshots at their word, which is their arithmetic and asks no cluster.
+WITH cur AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY l.listener, l.shard) - 1 AS place,
+        l.shard, l.shards, l.lo, l.high_seq, l.hi, l.last_seq, l.in_batch, l.ahead_seqs, l.ahead_attempts,
+        greatest(l.high_seq, l.last_seq, (
+            SELECT max(a.seq)
+            FROM (SELECT unnest(l.ahead_seqs) AS seq, unnest(l.ahead_attempts) AS attempts) AS a
+            WHERE a.attempts = 0
+        )) AS top
+    FROM outbox_schema.listeners AS l
+)
+SELECT g.seq, array_agg(c.place::integer ORDER BY c.place)::integer[] AS places
+FROM outbox_schema.log AS g
+JOIN cur AS c ON g.bucket % c.shards = c.shard AND g.seq <= c.top
+WHERE NOT (g.seq <= c.high_seq AND pg_visible_in_snapshot(g.xid, c.lo))
+  AND NOT coalesce(c.in_batch AND g.seq <= c.last_seq AND pg_visible_in_snapshot(g.xid, c.hi), false)
+  AND c.ahead_attempts[array_position(c.ahead_seqs, g.seq)] IS DISTINCT FROM 0
+GROUP BY g.seq
+ORDER BY g.seq;
+
+-- name: RebaseCursor :exec
+-- Makes a cursor one of this cluster, at high_seq. lo_bound is above every xid that was assigned when the snapshot of the
+-- transaction was taken, because its own is assigned by the first of these statements.
+UPDATE outbox_schema.listeners AS l
+SET lo = (@lo::text)::pg_snapshot,
+    lo_bound = pg_current_xact_id(),
+    high_seq = @high_seq,
+    hi = NULL,
+    hi_bound = NULL,
+    hi_seq = NULL,
+    last_seq = 0,
+    in_batch = false,
+    ahead_seqs = '{}',
+    ahead_attempts = '{}',
+    lease_by = NULL,
+    lease_until = NULL,
+    lease_no = l.lease_no + 1,
+    turn = gen_random_uuid(),
+    running = false,
+    careful = 0,
+    wanted_by = NULL,
+    retry_count = 0,
+    retry_after = NULL,
+    barrier = NULL,
+    barrier_bound = NULL,
+    barrier_seq = NULL,
+    system_id = (SELECT c.system_identifier FROM pg_control_system() AS c)
+WHERE l.listener = @listener
+  AND l.shard = @shard;
+
+-- name: RebaseRewrite :one
+-- Gives an xid that is visible in every snapshot to the events of the next scan_size positions whose own means nothing here:
+-- not below first, the oldest that this cluster's snapshot does not take for ended, or among those up to last that mark
+-- events.
+WITH part AS MATERIALIZED (
+    SELECT g.seq, g.xid
+    FROM outbox_schema.log AS g
+    WHERE g.seq > @after_seq
+    ORDER BY g.seq
+    LIMIT @scan_size::integer
+),
+done AS (
+    UPDATE outbox_schema.log AS g
+    SET xid = '3'::xid8
+    FROM part AS p
+    WHERE g.seq = p.seq
+      AND (p.xid >= (@first::text)::xid8 OR p.xid > '3'::xid8 AND p.xid <= (@last::text)::xid8)
+    RETURNING g.seq
+)
+SELECT
+    (SELECT coalesce(max(p.seq), 0) FROM part AS p)::bigint AS last_seq,
+    (SELECT count(*) FROM part)::bigint AS scanned,
+    (SELECT count(*) FROM done)::bigint AS rewritten;
+
+-- name: RebaseMark :exec
+-- Gives events the xids that mark them.
+UPDATE outbox_schema.log AS g
+SET xid = (w.xid::text)::xid8
+FROM (
+    SELECT
+        unnest(@seqs::bigint[]) AS seq,
+        unnest(@xids::bigint[]) AS xid
+) AS w
+WHERE g.seq = w.seq;
+
+-- name: RebaseSequence :exec
+-- Lets the positions go on above least, should a restore have left the sequence behind.
+SELECT CASE
+    WHEN coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0) < @least::bigint
+    THEN setval('outbox_schema.log_seq', @least::bigint)
+END;
