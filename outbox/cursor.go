@@ -36,6 +36,14 @@ func (l *Listener) cursor(shard int) *cursor {
 	return &cursor{l: l, shard: shard, next: uuid.New(), scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
 }
 
+// left is how long h still lasts; nothing for nil.
+func (h *hold) left() time.Duration {
+	if h == nil {
+		return 0
+	}
+	return max(time.Until(h.until), 0)
+}
+
 // limited bounds what is asked of the database, which may be in a black hole.
 func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))

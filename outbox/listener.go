@@ -95,6 +95,9 @@ type ListenerConfig struct {
 	PruneInterval time.Duration
 	// MaxAttempts, if positive, stands in for the limit that the YAML sets.
 	MaxAttempts int
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
+	// "webhook". They stay the caller's, to be closed when Run has returned.
+	Publishers map[string]Publisher
 	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
@@ -163,6 +166,15 @@ type ListenerHandler struct {
 	transactional            bool
 	retention                Retention
 	run                      func(context.Context, pgx.Tx, Event, json.RawMessage) error // nil without a handler
+	publication              *publication                                                // in place of run
+}
+
+// ListenPublish ties t to a publisher in place of a handler. Order per key is kept: of events with one key none is sent
+// before the one in front of it has arrived, or died.
+func ListenPublish[P any](t Topic[P], p Publication[P]) ListenerHandler {
+	lh := listenerHandler(t)
+	lh.publication = newPublication(t, p)
+	return lh
 }
 
 // Listen ties t to fn, a method of h, as Handle does for queue topics. No transaction is open while fn runs: its
@@ -215,6 +227,7 @@ type Listener struct {
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
+	target        *target // of a listener that publishes
 	log           *slog.Logger
 	parkedLimit   int32       // maxParkedKeys, but in a test
 	busy          atomic.Bool // Run or Drain is under way
@@ -269,8 +282,10 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 	for _, h := range handlers {
 		name := h.namespace + "/" + h.topic
 		switch {
-		case h.run == nil:
+		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
+		case (h.publication != nil) != (handlers[0].publication != nil):
+			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:
 			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
 		case cmp.Or(h.schema, "outbox") != db.schema:
@@ -280,6 +295,17 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		}
 		if _, twice := l.handlers[name]; twice {
 			return nil, fmt.Errorf("topic %s: has two handlers", name)
+		}
+		if h.publication != nil {
+			targets := map[string]*target{}
+			if err := addTarget(targets, cfg.Publishers, h.publication.broker); err != nil {
+				return nil, fmt.Errorf("topic %s: %w", name, err)
+			}
+			if l.target == nil {
+				l.target = targets[h.publication.broker]
+			} else if l.target.broker != h.publication.broker {
+				return nil, fmt.Errorf("topic %s: one listener publishes to %s and to %s", name, l.target.broker, h.publication.broker)
+			}
 		}
 		l.handlers[name] = h
 		l.topics = append(l.topics, name)

@@ -112,6 +112,13 @@ func (t *target) paused(now time.Time) bool {
 	return now.Before(t.until)
 }
 
+// pause returns how long t is paused.
+func (t *target) pause() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(time.Until(t.until), 0)
+}
+
 // heed pauses t when one of errs says that it is unavailable, for longer each time, and returns for how long.
 func (t *target) heed(errs []error) (pause time.Duration, because error) {
 	t.mu.Lock()

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -46,7 +47,9 @@ func (b *broker) Publish(_ context.Context, events []outbox.Outgoing) []error {
 
 var publishedTopic = outbox.Topic[said]{
 	Namespace: "test", Name: "published", Version: 1,
-	Keys: func(n said) outbox.Keys { return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))} },
+	Keys: func(n said) outbox.Keys {
+		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
+	},
 }
 
 func publishTo(t testing.TB, pool *pgxpool.Pool, b *broker, p outbox.Publication[said]) *outbox.Dispatcher {
@@ -123,7 +126,12 @@ func TestPublisherFailuresAreThoseOfTheEvent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- d.Run(ctx) }()
-	<-b.told
+	for sent := 0; sent == 0; {
+		<-b.told
+		b.mu.Lock()
+		sent = len(b.got)
+		b.mu.Unlock()
+	}
 	cancel()
 	require.NoError(t, <-over)
 	require.Equal(t, "dead1 pending1 pending0 delivered1", value[string](t, pool, "SELECT string_agg(status || attempts, ' ' ORDER BY id) FROM outbox.events"))
@@ -134,4 +142,98 @@ func TestPublisherMustBeConfigured(t *testing.T) {
 	pool := pgtest.Database(t)
 	_, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{}, outbox.Publish(publishedTopic, outbox.Publication[said]{Broker: "kafka"}))
 	require.EqualError(t, err, "new dispatcher: topic test/published: publishes to kafka: field Publishers has none of that name")
+}
+
+// listenerTo returns a listener that publishes said events.
+func listenerTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, b *broker) *outbox.Listener {
+	t.Helper()
+	spec.Name = "relay"
+	l, err := outbox.NewListener(pool, spec, outbox.ListenerConfig{
+		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
+	}, outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
+	require.NoError(t, err)
+	return l
+}
+
+// inOrder has a broker answer ErrBehind for what comes behind a failure of its key, as a publisher does, and fail what
+// fails says.
+func (b *broker) inOrder(fails func(key string) error) {
+	failed := map[string]bool{}
+	b.answer = func(o outbox.Outgoing) error {
+		if failed[o.Key] {
+			return outbox.ErrBehind
+		}
+		err := fails(o.Key)
+		failed[o.Key] = err != nil
+		return err
+	}
+}
+
+func (b *broker) names(t testing.TB) []string {
+	t.Helper()
+	names := make([]string, len(b.got))
+	for i, o := range b.got {
+		var p said
+		require.NoError(t, json.Unmarshal(o.Payload, &p))
+		names[i] = fmt.Sprintf("%s%d", p.Key, p.N)
+	}
+	return names
+}
+
+func TestListenerPublishesInOrderPerKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	l := listenerTo(t, pool, outbox.ListenerSpec{}, b)
+	putAll(t, pool, "a1", "b1", "a2", "b2", "c1")
+	b.inOrder(func(key string) error {
+		if key == "a" {
+			return errors.New("try again")
+		}
+		return nil
+	})
+	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 1}, drainAll(t, l))
+	require.Equal(t, []string{"b1", "b2", "c1"}, b.names(t))
+	b.answer = nil
+	retryNow(t, pool)
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, listenerTo(t, pool, outbox.ListenerSpec{}, b)))
+	require.Equal(t, []string{"b1", "b2", "c1", "a1", "a2"}, b.names(t))
+}
+
+func TestListenerParksAKeyThatCannotBePublished(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	l := listenerTo(t, pool, outbox.ListenerSpec{ParkKeys: true}, b)
+	putAll(t, pool, "a1", "b1", "a2")
+	b.inOrder(func(key string) error {
+		if key == "a" {
+			return errors.New("try again")
+		}
+		return nil
+	})
+	drainAll(t, l)
+	putAll(t, pool, "b2", "a3")
+	drainAll(t, l)
+	require.Equal(t, []string{"b1", "b2"}, b.names(t))
+	b.answer = nil
+	retryNow(t, pool)
+	drainAll(t, l)
+	require.Equal(t, []string{"b1", "b2", "a1", "a2", "a3"}, b.names(t))
+}
+
+func TestUnavailablePublisherHoldsAListenerUp(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	b.answer = func(outbox.Outgoing) error { return outbox.Unavailable(errors.New("nobody home")) }
+	l := listenerTo(t, pool, outbox.ListenerSpec{Retry: outbox.Retry{MaxAttempts: 2}}, b)
+	putAll(t, pool, "a1", "b1")
+	for range 5 {
+		require.Equal(t, outbox.DrainReport{}, drainAll(t, l))
+		retryNow(t, pool)
+	}
+	require.Equal(t, "0 nobody home", value[string](t, pool, "SELECT retry_count || ' ' || last_error FROM outbox.listeners"))
+	b.answer = nil
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, listenerTo(t, pool, outbox.ListenerSpec{}, b)))
 }

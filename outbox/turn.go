@@ -262,7 +262,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 			if e.head { // its attempt was counted when it was taken
 				s.Failed = append(s.Failed, e.no)
 				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
-				s.FailedDelaysUs = append(s.FailedDelaysUs, 0)
+				s.FailedDelaysUs = append(s.FailedDelaysUs, e.held.left().Microseconds())
 				s.FailedErrors = append(s.FailedErrors, "")
 			}
 		}
