@@ -76,18 +76,22 @@ func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistratio
 }
 
 // reshard takes the next step towards another number of shards: it sets the barrier at which the cursors stop, and
-// when all have come there, writes those of the new number, which go on from it. Any process may take any step.
-func (l *Listener) reshard(ctx context.Context) error {
+// when all have come there, writes those of the new number, which go on from it. Any process may take any step. stepped
+// is false when there was none to take yet.
+func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 	ctx, cancel := l.limited(ctx)
 	defer cancel()
-	return l.db.locked(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
-		if n, err := q.ListenerBarrier(ctx, l.spec.Name); err != nil || n > 0 {
+	err = l.db.locked(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
+		n, err := q.ListenerBarrier(ctx, l.spec.Name)
+		stepped = n > 0
+		if err != nil || stepped {
 			return err
 		}
 		a, err := q.ListenerArrived(ctx, l.spec.Name)
 		if err != nil || !a.Arrived {
 			return err
 		}
+		stepped = true
 		before, err := q.ListenerRegistration(ctx, l.spec.Name)
 		if err != nil {
 			return err
@@ -102,4 +106,5 @@ func (l *Listener) reshard(ctx context.Context) error {
 		}
 		return q.ListenerAddShards(ctx, dbsqlc.ListenerAddShardsParams{First: before.Shards, Listener: l.spec.Name})
 	})
+	return stepped, err
 }

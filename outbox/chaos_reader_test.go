@@ -49,11 +49,15 @@ func (h hearing) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said
 	return nil
 }
 
-// listens returns the runtime in leased mode as a reader: processes of them at once. Each session is a new listener.
+// listens returns the runtime in leased mode as a reader: processes of them at once. Each session is a new listener, with a
+// batch size of its own unless cfg has one.
 func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, processes int, edits ...outbox.Edit) reader {
 	listener := func(hear func(uuid.UUID)) *outbox.Listener {
 		cfg := cfg
-		cfg.BatchSize, cfg.Logger = randomBatch(), quiet()
+		cfg.Logger = quiet()
+		if cfg.BatchSize == 0 {
+			cfg.BatchSize = randomBatch()
+		}
 		l, err := outbox.NewListener(pool, spec, cfg,
 			outbox.Listen(chaosTopics[false], hearing{hear}, hearing.handle), outbox.Listen(chaosLoose[false], hearing{hear}, hearing.handle))
 		require.NoError(t, err)

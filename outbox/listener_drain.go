@@ -73,10 +73,13 @@ func (s *shardLoop) settled(ctx context.Context) error {
 	case !ok || int(w.Shards) != s.shards:
 		return errReshaped
 	case w.Resharding:
-		if err := s.l.reshard(ctx); err != nil {
+		stepped, err := s.l.reshard(ctx)
+		if err != nil {
 			return err
 		}
-		s.run.turns++ // there may be more to do now
+		if stepped {
+			s.run.turns++ // there may be more to do now
+		}
 	}
 	return nil
 }

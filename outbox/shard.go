@@ -125,7 +125,7 @@ func (s *shardLoop) idle(ctx context.Context) error {
 	limit := s.l.cfg.PollInterval
 	switch {
 	case w.Resharding:
-		if err := s.l.reshard(s.run.talk); err != nil {
+		if _, err := s.l.reshard(s.run.talk); err != nil {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardDeaf, min(limit, 20*time.Millisecond)

@@ -1,0 +1,7 @@
+package events
+
+// CompanionHandler handles the events of listener companion. It needs nothing but the transaction that it is
+// called with.
+type CompanionHandler struct{}
+
+var _ CompanionHandlers = (*CompanionHandler)(nil)

@@ -1,0 +1,206 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/examples/threads/database"
+	"github.com/outboxgen/outboxgen/examples/threads/events"
+	"github.com/outboxgen/outboxgen/examples/threads/thread"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxtest"
+)
+
+func (f *fixture) admin() *outbox.ListenerAdmin {
+	f.t.Helper()
+	a, err := outbox.NewListenerAdmin(f.pool, database.Schema)
+	require.NoError(f.t, err)
+	return a
+}
+
+// status returns what the administration says of a listener with one shard.
+func (f *fixture) status(name string) outbox.ListenerStatus {
+	f.t.Helper()
+	list, err := f.admin().List(f.t.Context())
+	require.NoError(f.t, err)
+	for _, s := range list {
+		if s.Listener == name {
+			return s
+		}
+	}
+	require.FailNow(f.t, "listener is not attached", name)
+	return outbox.ListenerStatus{}
+}
+
+// TestWhereALateListenerStarts has both listeners come when the thread has messages already, one of them not
+// committed yet.
+func TestWhereALateListenerStarts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	one, two := f.thread(), f.thread()
+	f.post(one, "old", "older")
+	open, err := f.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = open.Rollback(context.Background()) }() // after a commit it does nothing
+	_, _, err = thread.Post(t.Context(), open, f.draft(two, "under way"))
+	require.NoError(t, err)
+
+	heard, asked := newBroadcaster(nil), newAsker(nil)
+	broadcast, companion := f.broadcast(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	require.Zero(t, outboxtest.DrainListener(t, broadcast), "latest: only what commits from here on")
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion), "earliest: all that is kept")
+
+	require.NoError(t, open.Commit(t.Context()))
+	f.post(one, "new")
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, broadcast))
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, []string{"new"}, heard.handled(one))
+	require.Equal(t, []string{"old", "older", "new"}, asked.handled(one))
+	for _, r := range []*record{heard.record, asked.record} {
+		require.Equal(t, []string{"under way"}, r.handled(two))
+	}
+}
+
+// TestCursorSurvivesARestart has each message handled by a listener of its own, as after a deployment.
+func TestCursorSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.thread()
+	f.attached(newBroadcaster(nil), outbox.ListenerConfig{})
+	for _, text := range []string{"a", "b", "c"} {
+		f.post(id, text)
+		heard := newBroadcaster(nil)
+		outboxtest.DrainListener(t, f.broadcast(heard, outbox.ListenerConfig{}))
+		require.Equal(t, []string{text}, heard.handled(id))
+	}
+}
+
+// TestPauseAndResume pauses one of two listeners that run.
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.thread()
+	heard, asked := newBroadcaster(nil), newAsker(nil)
+	f.start(f.attached(heard, outbox.ListenerConfig{}))
+	f.start(f.companion(asked, outbox.ListenerConfig{}))
+	f.post(id, "a")
+	heard.await(t, func(got []delivery) bool { return len(got) == 1 })
+
+	require.NoError(t, f.admin().Pause(t.Context(), "broadcast"))
+	f.post(id, "b", "c")
+	asked.await(t, func(got []delivery) bool { return len(got) == 3 })
+	require.Equal(t, []string{"a"}, heard.handled(id))
+	paused := f.status("broadcast")
+	require.Equal(t, outbox.ListenerPaused, paused.State)
+	require.GreaterOrEqual(t, paused.Unread, int64(2))
+	require.NotEqual(t, outbox.ListenerPaused, f.status("companion").State)
+
+	require.NoError(t, f.admin().Resume(t.Context(), "broadcast"))
+	heard.await(t, func(got []delivery) bool { return len(got) == 3 })
+	require.Equal(t, []string{"a", "b", "c"}, heard.handled(id))
+}
+
+// TestSkip has an operator let each listener go past a message that nothing mends.
+func TestSkip(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hopeless := outbox.RetryAfter(time.Hour, errors.New("will not work"))
+	heard := newBroadcaster(func(d outbox.Delivery[events.MessageCreated]) error {
+		if d.Payload.Text == "bad" {
+			return hopeless
+		}
+		return nil
+	})
+	asked := newAsker(func(_ context.Context, _ pgx.Tx, d outbox.Delivery[events.MessageCreated]) error {
+		if d.Payload.Text == "bad" {
+			return hopeless
+		}
+		return nil
+	})
+	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	one, two := f.thread(), f.thread()
+	f.post(one, "bad", "after")
+	f.post(two, "elsewhere")
+
+	// broadcast sets the thread aside and goes on with the other; companion waits.
+	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, outboxtest.DrainListener(t, broadcast))
+	require.Equal(t, outbox.DrainReport{Retried: 1}, outboxtest.DrainListener(t, companion))
+	aside := f.status("broadcast")
+	require.EqualValues(t, 1, aside.ParkedKeys)
+	require.EqualValues(t, 2, aside.ParkedEvents)
+	blocked := f.status("companion")
+	require.Equal(t, outbox.ListenerBlocked, blocked.State)
+	require.Equal(t, "will not work", blocked.LastError)
+
+	for _, name := range []string{"broadcast", "companion"} {
+		skipped, err := f.admin().Skip(t.Context(), name, uuid.Nil)
+		require.NoError(t, err)
+		require.Equal(t, blocked.Head.UUID, skipped.ID)
+	}
+	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion))
+	for _, r := range []*record{heard.record, asked.record} {
+		require.Equal(t, []string{"after"}, r.handled(one))
+		require.Equal(t, []string{"elsewhere"}, r.handled(two))
+	}
+	letters := f.letters()
+	require.Len(t, letters, 2)
+	for i, name := range []string{"broadcast", "companion"} {
+		require.Equal(t, letter{Listener: name, Text: "bad", Error: "skipped by operator", Attempts: 1, ID: blocked.Head.UUID}, letters[i])
+	}
+}
+
+// TestRewind has both listeners read again: broadcast pushes again, and companion, whose jobs have a dedupe key, asks
+// for nothing twice.
+func TestRewind(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.thread()
+	heard, asked := newBroadcaster(nil), newAsker(nil)
+	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	f.post(id, "a", "b", "c")
+	outboxtest.DrainListener(t, broadcast)
+	outboxtest.DrainListener(t, companion)
+	require.Equal(t, 3, f.jobs())
+
+	n, err := f.admin().Rewind(t.Context(), "companion", time.Time{})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	require.Equal(t, outbox.DrainReport{Delivered: 3}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, []string{"a", "b", "c", "a", "b", "c"}, asked.handled(id))
+	require.Equal(t, 3, f.jobs())
+	require.Zero(t, outboxtest.DrainListener(t, broadcast), "the other one stays where it is")
+
+	var second time.Time
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT created_at FROM outbox.log ORDER BY seq OFFSET 1 LIMIT 1").Scan(&second))
+	_, err = f.admin().Rewind(t.Context(), "broadcast", second)
+	require.NoError(t, err)
+	outboxtest.DrainListener(t, broadcast)
+	require.Equal(t, []string{"a", "b", "c", "b", "c"}, heard.handled(id))
+}
+
+// TestDetach has broadcast forgotten: it comes back as a new listener does.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.thread()
+	heard := newBroadcaster(nil)
+	broadcast := f.attached(heard, outbox.ListenerConfig{})
+	f.post(id, "never heard")
+	_, err := f.admin().Detach(t.Context(), "broadcast")
+	require.NoError(t, err)
+	_, err = f.admin().Detach(t.Context(), "broadcast")
+	var unknown *outbox.UnknownListenerError
+	require.ErrorAs(t, err, &unknown)
+
+	require.Zero(t, outboxtest.DrainListener(t, broadcast))
+	f.post(id, "new")
+	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
+	require.Equal(t, []string{"new"}, heard.handled(id))
+}

@@ -1,0 +1,12 @@
+package events
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleReplyRequested has the companion answer a message. The id of the event names the job.
+func (h *CompanionJobsHandler) HandleReplyRequested(ctx context.Context, d outbox.Delivery[ReplyRequested]) error {
+	return h.Companion.Reply(ctx, d.ID, d.Payload)
+}

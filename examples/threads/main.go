@@ -1,0 +1,69 @@
+// Command threads is a chat backend: messages are pushed to the clients that watch their thread, and a companion
+// answers them. It plays a short conversation and prints what the clients see; with -listen it serves until it is
+// interrupted. The database is the one of DATABASE_URL; without it a private PostgreSQL server runs for as long as
+// the program does.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/threads/database"
+	"github.com/outboxgen/outboxgen/internal/pgserver"
+)
+
+func main() {
+	listen := flag.String("listen", "", "serve on this `address`, such as :8080, until interrupted")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Getenv("DATABASE_URL"), *listen, os.Stdout)
+	stop()
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "threads:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves on the address listen, or plays the conversation if that is empty, in the database of url, or in a
+// private server if that is empty.
+func run(ctx context.Context, url, listen string, out io.Writer) (err error) {
+	if url == "" {
+		// A package of this repository only: a service of your own would ask for its URL here.
+		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { err = errors.Join(err, server.Stop()) }()
+		url = server.URL()
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer pool.Close()
+	if err := database.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	s, err := newService(pool)
+	if err != nil {
+		return err
+	}
+	if listen == "" {
+		return newDemo(pool, out).run(ctx, s)
+	}
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "listening on http://%s\n", l.Addr())
+	return s.run(ctx, l)
+}

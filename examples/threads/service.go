@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/threads/companion"
+	"github.com/outboxgen/outboxgen/examples/threads/events"
+	"github.com/outboxgen/outboxgen/examples/threads/hub"
+	"github.com/outboxgen/outboxgen/examples/threads/web"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+const (
+	// clientBuffer is how many messages a client may be behind before it is dropped.
+	clientBuffer = 64
+	// shutdownTimeout is how long requests may take once the service stops.
+	shutdownTimeout = 10 * time.Second
+)
+
+// service is the chat: what answers requests, and the three that work in the background.
+type service struct {
+	clients   *hub.Hub
+	handler   http.Handler
+	broadcast *outbox.Listener
+	companion *outbox.Listener
+	jobs      *outbox.Dispatcher
+}
+
+func newService(pool *pgxpool.Pool) (*service, error) {
+	s := &service{clients: hub.New(clientBuffer)}
+	s.handler = web.NewHandler(pool, s.clients)
+	var err error
+	s.broadcast, err = events.NewBroadcastListener(pool, &events.BroadcastHandler{Clients: s.clients}, outbox.ListenerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	s.companion, err = events.NewCompanionListener(pool, &events.CompanionHandler{}, outbox.ListenerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	s.jobs, err = events.NewCompanionJobsDispatcher(pool,
+		&events.CompanionJobsHandler{Companion: companion.New(pool, companion.Echo)}, outbox.DispatcherConfig{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// run serves on l, which it closes, and works until ctx ends or one of its parts fails.
+func (s *service) run(ctx context.Context, l net.Listener) error {
+	defer func() { _ = l.Close() }()
+	// Before the first client comes: a new listener starts here, and what was posted while nobody was connected
+	// is passed. Clients find it in the table of messages.
+	if _, err := s.broadcast.Drain(ctx); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	parts := []func(context.Context) error{
+		s.broadcast.Run,
+		s.companion.Run,
+		s.jobs.Run,
+		func(ctx context.Context) error { return s.serve(ctx, l) },
+	}
+	errs := make([]error, len(parts))
+	var running sync.WaitGroup
+	for i, part := range parts {
+		running.Go(func() {
+			errs[i] = part(ctx)
+			stop() // none goes on without the others
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// serve answers requests until ctx ends. Streams end then, and other requests are finished.
+func (s *service) serve(ctx context.Context, l net.Listener) error {
+	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second}
+	server.RegisterOnShutdown(s.clients.Close)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("stop serving: %w", err), server.Close())
+	}
+	return nil
+}
