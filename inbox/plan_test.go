@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	planRecords = 1_000_000 // of one group, a quarter of them past the retention
+	planRecords = 200_000 // of one group, a quarter of them past the retention
 	planOthers  = 50_000  // of other groups, as old
 )
 
@@ -92,7 +92,7 @@ func (e *explained) run(t *testing.T, i *Inbox, pool *pgxpool.Pool, mode string)
 	if !e.callers {
 		require.NoError(t, i.db.On(tx).SessionGuard(t.Context()))
 	}
-	_, err = tx.Exec(t.Context(), "SELECT set_config('plan_cache_mode', $1, true)", mode)
+	_, err = tx.Exec(t.Context(), "SELECT set_config('plan_cache_mode', $1, true), set_config('statement_timeout', '20s', true)", mode)
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "PREPARE explained AS "+s.query)
 	require.NoError(t, err, e.name)

@@ -1,6 +1,10 @@
 package outbox
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/outboxgen/outboxgen/payload"
+)
 
 // Conditions that callers branch on with errors.Is. The facts of one occurrence are in the text of the
 // error that wraps them, or in a typed error such as ValidationError. None of them ever carries a
@@ -16,7 +20,7 @@ var (
 	ErrKeyTooLong = errors.New("key too long")
 	// ErrPayloadInvalid: a payload breaks a rule of its YAML, or holds what jsonb cannot. Found before
 	// anything is sent.
-	ErrPayloadInvalid = errors.New("invalid payload")
+	ErrPayloadInvalid = payload.ErrInvalid
 	// ErrPayloadTooLarge: an encoded payload exceeds MaxPayloadBytes. Found before anything is sent.
 	ErrPayloadTooLarge = errors.New("payload too large")
 	// ErrLeaseLost: the event is no longer held by who claimed it. It is the cause of a handler's

@@ -19,9 +19,11 @@ RETURNING event_id;
 -- name: ProcessedPrune :one
 -- Deletes one chunk of a group's records past their retention, oldest first, by a range of processed_events_age; from
 -- after on, so that no chunk walks again over what those before it have deleted. Rows that another prune holds are
--- skipped: nobody waits here.
+-- skipped: nobody waits here. The group comes from old a second time: of the name itself, statistics from before the
+-- group's first event say that it has no row, and then processed_events_age, read whole for each row to delete, looks as
+-- good as the key.
 WITH old AS MATERIALIZED (
-    SELECT p.event_id, p.processed_at
+    SELECT p.consumer_group, p.event_id, p.processed_at
     FROM outbox_schema.processed_events AS p
     WHERE p.consumer_group = @consumer_group::text
       AND p.processed_at >= @after::timestamptz
@@ -33,7 +35,7 @@ WITH old AS MATERIALIZED (
 gone AS (
     DELETE FROM outbox_schema.processed_events AS p
     USING old AS o
-    WHERE p.consumer_group = @consumer_group::text
+    WHERE p.consumer_group = o.consumer_group
       AND p.event_id = o.event_id
     RETURNING p.event_id
 )
@@ -91,7 +93,7 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING;
 -- name: InboxParkedPrune :one
 -- ProcessedPrune for parked events.
 WITH old AS MATERIALIZED (
-    SELECT k.event_id, k.parked_at
+    SELECT k.consumer_group, k.event_id, k.parked_at
     FROM outbox_schema.inbox_parked AS k
     WHERE k.consumer_group = @consumer_group::text
       AND k.parked_at >= @after::timestamptz
@@ -103,7 +105,7 @@ WITH old AS MATERIALIZED (
 gone AS (
     DELETE FROM outbox_schema.inbox_parked AS k
     USING old AS o
-    WHERE k.consumer_group = @consumer_group::text
+    WHERE k.consumer_group = o.consumer_group
       AND k.event_id = o.event_id
     RETURNING k.event_id
 )

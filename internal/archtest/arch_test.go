@@ -42,7 +42,9 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":            {"internal/dbsqlc", "internal/pgname", "internal/inline"},
+		"outbox":            {"payload", "internal/dbsqlc", "internal/pgname", "internal/inline"},
+		"payload":           {},
+		"consume":           {"payload", "inbox"},
 		"outboxtest":        {"outbox", "internal/pgtest", "internal/inline"},
 		"migrate":           {"schema", "internal/pgname"},
 		"schema":            {},
@@ -75,7 +77,8 @@ func TestArrows(t *testing.T) {
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
-		if name != "outbox" && name != "internal/dbsqlc" && name != "internal/pgname" && name != "internal/inline" && name != "migrate" {
+		if name != "outbox" && name != "internal/dbsqlc" && name != "internal/pgname" && name != "internal/inline" && name != "migrate" &&
+			name != "payload" && name != "consume" {
 			continue
 		}
 		for _, imported := range p.Imports {

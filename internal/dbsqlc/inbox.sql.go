@@ -48,7 +48,7 @@ func (q *Queries) InboxPark(ctx context.Context, arg InboxParkParams) error {
 
 const InboxParkedPrune = `-- name: InboxParkedPrune :one
 WITH old AS MATERIALIZED (
-    SELECT k.event_id, k.parked_at
+    SELECT k.consumer_group, k.event_id, k.parked_at
     FROM outbox_schema.inbox_parked AS k
     WHERE k.consumer_group = $1::text
       AND k.parked_at >= $2::timestamptz
@@ -60,7 +60,7 @@ WITH old AS MATERIALIZED (
 gone AS (
     DELETE FROM outbox_schema.inbox_parked AS k
     USING old AS o
-    WHERE k.consumer_group = $1::text
+    WHERE k.consumer_group = o.consumer_group
       AND k.event_id = o.event_id
     RETURNING k.event_id
 )
@@ -173,7 +173,7 @@ func (q *Queries) ProcessedInsertMany(ctx context.Context, arg ProcessedInsertMa
 
 const ProcessedPrune = `-- name: ProcessedPrune :one
 WITH old AS MATERIALIZED (
-    SELECT p.event_id, p.processed_at
+    SELECT p.consumer_group, p.event_id, p.processed_at
     FROM outbox_schema.processed_events AS p
     WHERE p.consumer_group = $1::text
       AND p.processed_at >= $2::timestamptz
@@ -185,7 +185,7 @@ WITH old AS MATERIALIZED (
 gone AS (
     DELETE FROM outbox_schema.processed_events AS p
     USING old AS o
-    WHERE p.consumer_group = $1::text
+    WHERE p.consumer_group = o.consumer_group
       AND p.event_id = o.event_id
     RETURNING p.event_id
 )
@@ -208,7 +208,9 @@ type ProcessedPruneRow struct {
 
 // Deletes one chunk of a group's records past their retention, oldest first, by a range of processed_events_age; from
 // after on, so that no chunk walks again over what those before it have deleted. Rows that another prune holds are
-// skipped: nobody waits here.
+// skipped: nobody waits here. The group comes from old a second time: of the name itself, statistics from before the
+// group's first event say that it has no row, and then processed_events_age, read whole for each row to delete, looks as
+// good as the key.
 func (q *Queries) ProcessedPrune(ctx context.Context, arg ProcessedPruneParams) (ProcessedPruneRow, error) {
 	row := q.db.QueryRow(ctx, ProcessedPrune,
 		arg.ConsumerGroup,

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/outboxgen/outboxgen/outbox"
@@ -94,9 +97,26 @@ func target(t testing.TB, create func(*memoryBus) outbox.Publisher) publishtest.
 	}
 }
 
+func newPublisher(bus Bus, encoder publish.Encoder) *BusPublisher {
+	return &BusPublisher{Bus: bus, Encoder: encoder, Timeout: 10 * time.Second}
+}
+
+// TestBusPublisher: the publisher of docs/publishers.md passes.
 func TestBusPublisher(t *testing.T) {
 	t.Parallel()
 	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
-		return target(t, func(bus *memoryBus) outbox.Publisher { return NewBusPublisher(bus, BusConfig{}) })
+		return target(t, func(bus *memoryBus) outbox.Publisher { return newPublisher(bus, nil) })
 	}})
+}
+
+// TestPageShowsThisPublisher: the code of docs/publishers.md is custom_test.go, in at most 60 lines.
+func TestPageShowsThisPublisher(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("custom_test.go")
+	require.NoError(t, err)
+	code := strings.Replace(string(source), "package publishtest_test", "package bus", 1)
+	require.LessOrEqual(t, strings.Count(code, "\n"), 60)
+	page, err := os.ReadFile("../../docs/publishers.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "```go\n"+code+"```\n")
 }

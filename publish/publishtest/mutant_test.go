@@ -85,19 +85,19 @@ var mutants = map[string]struct {
 	}},
 	"drops headers": {"the envelope survives", func(bus *memoryBus, _ outbox.Publisher) publisherFunc {
 		encode := publish.CloudEvents("", publish.Binary)
-		return NewBusPublisher(bus, BusConfig{Encoder: func(o outbox.Outgoing) (publish.Message, error) {
+		return newPublisher(bus, func(o outbox.Outgoing) (publish.Message, error) {
 			m, err := encode(o)
 			delete(m.Headers, "x-empty")
 			return m, err
-		}}).Publish
+		}).Publish
 	}},
 	"drops attributes": {"the envelope survives", func(bus *memoryBus, _ outbox.Publisher) publisherFunc {
 		encode := publish.CloudEvents("", publish.Binary)
-		return NewBusPublisher(bus, BusConfig{Encoder: func(o outbox.Outgoing) (publish.Message, error) {
+		return newPublisher(bus, func(o outbox.Outgoing) (publish.Message, error) {
 			m, err := encode(o)
 			delete(m.Attributes, "tracestate")
 			return m, err
-		}}).Publish
+		}).Publish
 	}},
 	"has too few results": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return func(ctx context.Context, events []outbox.Outgoing) []error {
@@ -224,7 +224,7 @@ func TestSuiteNoticesMutants(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, publishtest.Names(), m.noticed)
 			h := publishtest.Harness{Patience: 500 * time.Millisecond, Start: func(t testing.TB) publishtest.Target {
-				return target(t, func(bus *memoryBus) outbox.Publisher { return m.breaks(bus, NewBusPublisher(bus, BusConfig{})) })
+				return target(t, func(bus *memoryBus) outbox.Publisher { return m.breaks(bus, newPublisher(bus, nil)) })
 			}}
 			require.False(t, passes(t, m.noticed, h), "the check %q does not notice it", m.noticed)
 		})
@@ -240,7 +240,7 @@ func TestLackingFaultsAreLeftOut(t *testing.T) {
 	publishtest.Run(t, publishtest.Harness{
 		Lacks: []publishtest.Fault{publishtest.Failing, publishtest.Down, publishtest.Hanging},
 		Start: func(t testing.TB) publishtest.Target {
-			tg := target(t, func(bus *memoryBus) outbox.Publisher { return NewBusPublisher(bus, BusConfig{}) })
+			tg := target(t, func(bus *memoryBus) outbox.Publisher { return newPublisher(bus, nil) })
 			tg.Set = func(f publishtest.Fault) { set.Store(f, true) }
 			return tg
 		},

@@ -98,30 +98,32 @@ func (p *Publisher) unanswered(ctx context.Context, err error) error {
 // verdict says what a status means to the event. The table in docs/publishers.md is this function.
 func (p *Publisher) verdict(e *endpoint, response *http.Response) error {
 	status := response.StatusCode
-	err := errors.New(strings.TrimSpace("replied " + strconv.Itoa(status) + " " + http.StatusText(status)))
-	switch {
-	case status >= 200 && status < 300:
+	if status >= 200 && status < 300 {
 		return nil
-	case status >= 300 && status < 400:
-		return outbox.Permanent(&mendError{err.Error() + ": redirects are not followed"})
-	case status == http.StatusGone:
-		return outbox.Permanent(&mendError{err.Error() + ": the endpoint wants no more events"})
 	}
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		if delay, asked := retryAfter(response.Header, time.Now()); asked {
-			delay = min(delay, p.config.MaxRetryAfter)
-			e.rest(delay)
-			return outbox.RetryAfter(delay, err)
-		}
-	}
+	said := strings.TrimSpace("replied " + strconv.Itoa(status) + " " + http.StatusText(status))
+	err := errors.New(said)
+	delay, asked := retryAfter(response.Header, time.Now())
+	delay = min(delay, p.config.MaxRetryAfter)
 	switch status {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		if asked {
+			e.rest(delay)
+		}
 		return outbox.Unavailable(err) // said by what stands before the endpoint, or by it of itself as a whole
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return err
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusRequestHeaderFieldsTooLarge:
+		return outbox.Permanent(err) // said of the event
+	case http.StatusGone:
+		return outbox.Permanent(&mendError{said + ": the endpoint wants no more events"})
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		err = &mendError{said}
 	}
-	if status >= 400 && status < 500 {
-		return outbox.Permanent(err)
+	if status >= 300 && status < 400 {
+		err = &mendError{said + ": redirects are not followed"}
+	}
+	if asked {
+		return outbox.RetryAfter(delay, err)
 	}
 	return err
 }

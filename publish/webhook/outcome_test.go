@@ -62,36 +62,42 @@ func TestVerdicts(t *testing.T) {
 		"200":                      {status(200), ok, 0, ""},
 		"202":                      {status(202), ok, 0, ""},
 		"204":                      {status(204), ok, 0, ""},
-		"301":                      {status(301, "Location", "/"), permanent, 0, "replied 301 Moved Permanently: redirects are not followed"},
-		"302":                      {status(302, "Location", "/"), permanent, 0, "replied 302 Found: redirects are not followed"},
-		"304":                      {status(304), permanent, 0, "redirects are not followed"},
-		"307":                      {status(307, "Location", "http://example.com/"), permanent, 0, "redirects are not followed"},
-		"308":                      {status(308, "Location", "/"), permanent, 0, "redirects are not followed"},
+		"301":                      {status(301, "Location", "/"), attempt, 0, "replied 301 Moved Permanently: redirects are not followed"},
+		"302":                      {status(302, "Location", "/"), attempt, 0, "replied 302 Found: redirects are not followed"},
+		"304":                      {status(304), attempt, 0, "redirects are not followed"},
+		"307":                      {status(307, "Location", "http://example.com/"), attempt, 0, "redirects are not followed"},
+		"308":                      {status(308, "Location", "/"), attempt, 0, "redirects are not followed"},
 		"400":                      {status(400), permanent, 0, "replied 400 Bad Request"},
-		"401":                      {status(401), permanent, 0, "replied 401 Unauthorized"},
-		"404":                      {status(404), permanent, 0, "replied 404 Not Found"},
-		"404 Retry-After":          {status(404, "Retry-After", "7"), permanent, 0, "replied 404"},
+		"401":                      {status(401), attempt, 0, "replied 401 Unauthorized"},
+		"404":                      {status(404), attempt, 0, "replied 404 Not Found"},
+		"404 Retry-After":          {status(404, "Retry-After", "7"), retryAfter, 7 * time.Second, "replied 404"},
 		"408":                      {status(408), attempt, 0, "replied 408 Request Timeout"},
 		"410":                      {status(410), permanent, 0, "replied 410 Gone: the endpoint wants no more events"},
 		"413":                      {status(413), permanent, 0, "replied 413"},
 		"422":                      {status(422), permanent, 0, "replied 422"},
 		"425":                      {status(425), attempt, 0, "replied 425"},
-		"429":                      {status(429), attempt, 0, "replied 429"},
-		"429 seconds":              {status(429, "Retry-After", " 7 "), retryAfter, 7 * time.Second, "replied 429"},
-		"429 date":                 {status(429, "Date", date, "Retry-After", "Sat, 21 Nov 2026 13:01:30 GMT"), retryAfter, 90 * time.Second, "429"},
-		"429 too long":             {status(429, "Retry-After", "86400"), retryAfter, time.Hour, "429"},
-		"429 absurd":               {status(429, "Retry-After", "99999999999999999999999"), retryAfter, time.Hour, "429"},
-		"429 far date":             {status(429, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), retryAfter, time.Hour, "429"},
-		"429 zero":                 {status(429, "Retry-After", "0"), attempt, 0, "429"},
-		"429 past date":            {status(429, "Date", date, "Retry-After", "Sat, 21 Nov 2026 12:59:59 GMT"), attempt, 0, "429"},
-		"429 nonsense":             {status(429, "Retry-After", "-7"), attempt, 0, "429"},
-		"429 more nonsense":        {status(429, "Retry-After", "soon"), attempt, 0, "429"},
+		"429":                      {status(429), unavailable, 0, "replied 429"},
+		"429 seconds":              {status(429, "Retry-After", " 7 "), unavailable, 0, "replied 429"},
+		"500 date":                 {status(500, "Date", date, "Retry-After", "Sat, 21 Nov 2026 13:01:30 GMT"), retryAfter, 90 * time.Second, "500"},
+		"500 too long":             {status(500, "Retry-After", "86400"), retryAfter, time.Hour, "500"},
+		"500 absurd":               {status(500, "Retry-After", "99999999999999999999999"), retryAfter, time.Hour, "500"},
+		"500 far date":             {status(500, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), retryAfter, time.Hour, "500"},
+		"500 zero":                 {status(500, "Retry-After", "0"), attempt, 0, "500"},
+		"500 past date":            {status(500, "Date", date, "Retry-After", "Sat, 21 Nov 2026 12:59:59 GMT"), attempt, 0, "500"},
+		"500 nonsense":             {status(500, "Retry-After", "-7"), attempt, 0, "500"},
+		"500 more nonsense":        {status(500, "Retry-After", "soon"), attempt, 0, "500"},
 		"500":                      {status(500), attempt, 0, "replied 500 Internal Server Error"},
-		"500 Retry-After":          {status(500, "Retry-After", "7"), attempt, 0, "replied 500"},
+		"500 Retry-After":          {status(500, "Retry-After", " 7 "), retryAfter, 7 * time.Second, "replied 500"},
+		"409":                      {status(409), attempt, 0, "replied 409"},
+		"414":                      {status(414), permanent, 0, "replied 414"},
+		"415":                      {status(415), permanent, 0, "replied 415"},
+		"431":                      {status(431), permanent, 0, "replied 431"},
+		"403":                      {status(403), attempt, 0, "replied 403"},
+		"405":                      {status(405), attempt, 0, "replied 405"},
 		"501":                      {status(501), attempt, 0, "replied 501"},
 		"502":                      {status(502), unavailable, 0, "replied 502 Bad Gateway"},
 		"503":                      {status(503), unavailable, 0, "replied 503 Service Unavailable"},
-		"503 seconds":              {status(503, "Retry-After", "7"), retryAfter, 7 * time.Second, "replied 503"},
+		"503 seconds":              {status(503, "Retry-After", "7"), unavailable, 0, "replied 503"},
 		"503 zero":                 {status(503, "Retry-After", "0"), unavailable, 0, "replied 503"},
 		"504":                      {status(504), unavailable, 0, "replied 504 Gateway Timeout"},
 		"599":                      {status(599), attempt, 0, "replied 599"},
@@ -143,7 +149,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		visits.Add(1)
 		http.Redirect(w, q, elsewhere.url, http.StatusTemporaryRedirect)
 	})
-	require.Equal(t, permanent, outcomeOf(send(t, newPublisher(t, r.url, nil), event("k")), 0))
+	require.Equal(t, attempt, outcomeOf(send(t, newPublisher(t, r.url, nil), event("k")), 0))
 	require.EqualValues(t, 1, visits.Load())
 }
 
@@ -275,12 +281,15 @@ func TestRestingEndpoint(t *testing.T) {
 	events := []outbox.Outgoing{event("a"), event(""), event("b"), event("a"), event("c")}
 	events[4].Destination = "mail"
 	errs := p.Publish(t.Context(), events)
-	require.Equal(t, retryAfter, outcomeOf(errs[0], 200*time.Millisecond))
+	require.Equal(t, unavailable, outcomeOf(errs[0], 0))
+	require.ErrorContains(t, errs[0], "replied 429")
 	require.Equal(t, unavailable, outcomeOf(errs[1], 0))
-	require.ErrorContains(t, errs[1], "left alone")
 	require.Equal(t, unavailable, outcomeOf(errs[2], 0))
 	require.ErrorIs(t, errs[3], outbox.ErrBehind)
 	require.NoError(t, errs[4])
+	err := send(t, p, events[1]) // in another call
+	require.Equal(t, unavailable, outcomeOf(err, 0))
+	require.ErrorContains(t, err, "left alone")
 	require.EqualValues(t, 1, visits.Load())
 
 	busy.set(nil)
@@ -293,7 +302,7 @@ func TestUnknownDestination(t *testing.T) {
 	o := event("k")
 	o.Destination = "billing"
 	err := send(t, newPublisher(t, r.url, nil), o)
-	require.Equal(t, permanent, outcomeOf(err, 0))
+	require.Equal(t, attempt, outcomeOf(err, 0))
 	require.EqualError(t, err, `post event: no endpoint is configured for destination "billing"`)
 }
 

@@ -20,11 +20,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(outboxtest.Supervisor))
+}
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -39,52 +42,61 @@ type request struct {
 	body   []byte
 }
 
-// receiver is the endpoint at the other side. It can be stopped and started again at the same address.
-type receiver struct {
-	t testing.TB
+// host is a server at the other side that can be stopped and started again at the same address.
+type host struct {
+	t       testing.TB
+	handler http.Handler
 
 	mu     sync.Mutex
 	server *httptest.Server
 	url    string
+}
+
+func (h *host) start() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.server != nil {
+		return
+	}
+	server := httptest.NewUnstartedServer(h.handler)
+	server.Config.ErrorLog = newQuietLog()
+	if h.url != "" {
+		require.NoError(h.t, server.Listener.Close())
+		listener, err := net.Listen("tcp", strings.TrimPrefix(h.url, "http://"))
+		require.NoError(h.t, err)
+		server.Listener = listener
+	}
+	server.Start()
+	h.server, h.url = server, server.URL
+}
+
+func (h *host) stop() {
+	h.mu.Lock()
+	server := h.server
+	h.server = nil
+	h.mu.Unlock()
+	if server != nil {
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
+// receiver is an endpoint that keeps what it gets.
+type receiver struct {
+	host
+
+	mu     sync.Mutex
 	answer http.HandlerFunc // nil: 200
 	got    []request
 }
 
 // newReceiver starts a receiver that answers with answer, once it has read the request; nil is 200.
 func newReceiver(t testing.TB, answer http.HandlerFunc) *receiver {
-	r := &receiver{t: t, answer: answer}
+	r := &receiver{host: host{t: t}, answer: answer}
+	r.handler = r
 	r.start()
 	t.Cleanup(r.stop)
 	return r
-}
-
-func (r *receiver) start() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.server != nil {
-		return
-	}
-	server := httptest.NewUnstartedServer(r)
-	server.Config.ErrorLog = newQuietLog()
-	if r.url != "" {
-		require.NoError(r.t, server.Listener.Close())
-		listener, err := net.Listen("tcp", strings.TrimPrefix(r.url, "http://"))
-		require.NoError(r.t, err)
-		server.Listener = listener
-	}
-	server.Start()
-	r.server, r.url = server, server.URL
-}
-
-func (r *receiver) stop() {
-	r.mu.Lock()
-	server := r.server
-	r.server = nil
-	r.mu.Unlock()
-	if server != nil {
-		server.CloseClientConnections()
-		server.Close()
-	}
 }
 
 func (r *receiver) set(answer http.HandlerFunc) {

@@ -89,7 +89,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 // TestWhatIsLogged: everything at Debug, and at Warn what somebody has to mend.
 func TestWhatIsLogged(t *testing.T) {
 	t.Parallel()
-	for code, warned := range map[int]bool{500: false, 404: false, 410: true, 302: true} {
+	for code, warned := range map[int]bool{500: false, 422: false, 404: true, 410: true, 302: true} {
 		var debug, warn syncBuffer
 		r := newReceiver(t, status(code))
 		for level, b := range map[slog.Level]*syncBuffer{slog.LevelDebug: &debug, slog.LevelWarn: &warn} {

@@ -146,14 +146,16 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	}
 	e, known := p.endpoints[o.Destination]
 	if !known {
-		return outbox.Permanent(fmt.Errorf("post event: no endpoint is configured for destination %q", o.Destination))
+		err := &mendError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)}
+		p.log(ctx, "", o, err)
+		return fmt.Errorf("post event: %w", err) // another process may have it
 	}
 	if err := e.resting(time.Now()); err != nil {
 		return err
 	}
 	err := p.attempt(ctx, e, o)
 	if err != nil {
-		p.log(ctx, e, o, err)
+		p.log(ctx, e.url.Host, o, err)
 		return e.errorf(err)
 	}
 	return nil
@@ -177,11 +179,11 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 	return p.post(ctx, e, header, m.Body)
 }
 
-func (p *Publisher) log(ctx context.Context, e *endpoint, o outbox.Outgoing, err error) {
+func (p *Publisher) log(ctx context.Context, host string, o outbox.Outgoing, err error) {
 	level := slog.LevelDebug
 	if _, mend := errors.AsType[*mendError](err); mend {
 		level = slog.LevelWarn
 	}
-	p.config.Logger.Log(ctx, level, "event not posted", "destination", e.name, "host", e.url.Host, "namespace", o.Namespace,
+	p.config.Logger.Log(ctx, level, "event not posted", "destination", o.Destination, "host", host, "namespace", o.Namespace,
 		"topic", o.Topic, "event_id", o.ID, "attempt", o.Attempt, "error", err)
 }
