@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"time"
 
@@ -30,8 +31,9 @@ func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Deliv
 	if any(c) == nil || fn == nil {
 		return h
 	}
+	s := shapeOf(reflect.TypeFor[P]())
 	h.decode = func(r Received) (effect, error) {
-		d, err := t.Decode(r)
+		d, err := t.decode(r, s)
 		return func(ctx context.Context, tx pgx.Tx) error { return fn(c, ctx, tx, d) }, err
 	}
 	return h
@@ -132,6 +134,9 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 	verdict, err := c.apply(ctx, tx, r, run)
 	if err != nil {
 		return "", err
+	}
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx) // a commit that is cut off would close the connection
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return "", fmt.Errorf("commit transaction: %w", err)

@@ -190,6 +190,8 @@ func TestConsumeRollsBackWhenItsContextEnds(t *testing.T) {
 	_, err = c.Consume(ctx, conn.Conn(), message(t, eventID, 0))
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, consume.IsPermanent(err))
+	require.False(t, conn.Conn().IsClosed())
+	require.Equal(t, byte('I'), conn.Conn().PgConn().TxStatus())
 	require.Zero(t, count(t, pool, "effects"))
 }
 

@@ -105,6 +105,20 @@ func TestStaleVersionsChangeNothing(t *testing.T) {
 	}
 }
 
+// A group may have handled an event by Once, before it had versions: Apply does not move the version for it.
+func TestApplyAfterOnceIsADuplicate(t *testing.T) {
+	t.Parallel()
+	pool := cardsDatabase(t)
+	in := newInbox(t, inbox.Config{})
+	e := user(1, 7)
+	_, err := deliver(t.Context(), pool, in, e.ID)
+	require.NoError(t, err)
+	verdict, err := apply(t.Context(), pool, in, e)
+	require.NoError(t, err)
+	require.Equal(t, inbox.Duplicate, verdict)
+	require.Zero(t, value[int](t, pool, "SELECT count(*) FROM outbox.entity_versions"))
+}
+
 func TestGroupsHaveVersionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)

@@ -87,18 +87,18 @@ func (c Config) validate() error {
 		return err
 	}
 	if c.Stale != Skip && c.Stale != Error && c.Stale != Park {
-		return fmt.Errorf("Stale %q: want %s, %s or %s", c.Stale, Skip, Error, Park)
+		return fmt.Errorf("field Stale %q: want %s, %s or %s", c.Stale, Skip, Error, Park)
 	}
 	for _, d := range [...]struct {
 		name  string
 		value time.Duration
 	}{{"ReplayWindow", c.ReplayWindow}, {"Retention", c.Retention}, {"ParkedRetention", c.ParkedRetention}} {
 		if d.value < 0 {
-			return fmt.Errorf("%s %s: must not be negative", d.name, d.value)
+			return fmt.Errorf("field %s %s: must not be negative", d.name, d.value)
 		}
 	}
 	if c.Retention < c.ReplayWindow {
-		return fmt.Errorf("Retention %s is shorter than ReplayWindow %s: an event that is replayed after its record was pruned would be handled again",
+		return fmt.Errorf("field Retention %s is shorter than ReplayWindow %s: an event that is replayed after its record was pruned would be handled again",
 			show(c.Retention), show(c.ReplayWindow))
 	}
 	return nil

@@ -108,8 +108,14 @@ func TestPruneOfParkedEvents(t *testing.T) {
 	}
 	require.Zero(t, prune(t, pool, in))
 	execute(t, pool, "UPDATE outbox.inbox_parked SET parked_at = parked_at - interval '1 minute' WHERE version <= 3")
-	require.Equal(t, 3, prune(t, pool, in))
-	require.EqualValues(t, 4, value[int64](t, pool, "SELECT version FROM outbox.inbox_parked"))
+	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
+		VALUES ('other', gen_random_uuid(), 'user', '1', 9, 9, gen_random_uuid(), '2020-01-01')`)
+	holder := begin(t, pool, "")
+	require.Equal(t, 2, value[int](t, holder, "SELECT version FROM outbox.inbox_parked WHERE version = 2 FOR UPDATE"))
+	require.Equal(t, 2, prune(t, pool, in), "what somebody holds is left for the next time")
+	require.NoError(t, holder.Rollback(t.Context()))
+	require.Equal(t, 1, prune(t, pool, in))
+	require.Equal(t, []int{4, 9}, value[[]int](t, pool, "SELECT array_agg(version ORDER BY version) FROM outbox.inbox_parked"))
 }
 
 func TestForeverIsNeverPruned(t *testing.T) {

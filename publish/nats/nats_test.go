@@ -156,9 +156,10 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	confirm(flying[events[0].ID.String()])
 	next := <-seen
 	require.Equal(t, events[1].ID.String(), next.Header.Get("ce-id"), "only once the first of its key is confirmed")
-	for _, m := range []*natsgo.Msg{next, flying[events[2].ID.String()], flying[events[3].ID.String()], <-seen} {
-		confirm(m)
-	}
+	confirm(next)
+	confirm(<-seen)
+	confirm(flying[events[2].ID.String()])
+	confirm(flying[events[3].ID.String()])
 	require.Equal(t, make([]error, 5), <-result)
 }
 
