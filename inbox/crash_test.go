@@ -83,11 +83,11 @@ func killAt(t *testing.T, o orders) {
 	require.Equal(t, "hangs\n", line)
 }
 
-// TestKilledBetweenEffectAndCommit kills a consumer 20 times with SIGKILL between effect and commit, and 5 times
+// TestKilledBetweenEffectAndCommit kills a consumer 80 times with SIGKILL between effect and commit, and 20 times
 // right after the commit. Whoever comes next starts from the first event.
 func TestKilledBetweenEffectAndCommit(t *testing.T) {
 	t.Parallel()
-	const kills = 25
+	const kills = 100
 	pool := database(t)
 	o := orders{URL: pgtest.URL(t, pool), Events: newEvents(kills)}
 	for n := range kills {

@@ -262,11 +262,10 @@ func TestResetLetsTheLogBeReplayed(t *testing.T) {
 			require.Equal(t, len(log)+1, recorded(t, pool))
 		}
 	}
-	for _, table := range []string{"processed_events", "entity_versions", "inbox_parked"} {
-		got := value[[]string](t, pool, "SELECT coalesce(array_agg(DISTINCT consumer_group), '{}') FROM "+pgx.Identifier{"outbox", table}.Sanitize())
-		require.NotContains(t, got, group, table)
+	for table, left := range map[string][]string{"processed_events": {"other"}, "entity_versions": {"other"}, "inbox_parked": {}} {
+		got := value[[]string](t, pool, "SELECT coalesce(array_agg(consumer_group), '{}') FROM "+pgx.Identifier{"outbox", table}.Sanitize())
+		require.Equal(t, left, got, table)
 	}
-	require.Equal(t, 1, recorded(t, pool), "the other group's")
 	replay()
 	require.Equal(t, `{"user":1,"version":3}`, card(t, pool, 1))
 }

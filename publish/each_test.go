@@ -85,6 +85,9 @@ func TestEachUsesItsConcurrency(t *testing.T) {
 			if first.Add(1) <= int64(want) {
 				together.Done()
 				together.Wait()
+				for range 1000 { // were there more of them, they would run now
+					runtime.Gosched()
+				}
 			}
 			return nil
 		})

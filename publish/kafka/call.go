@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -185,12 +186,12 @@ func (c *call) unlessBehind(i int, err error) error {
 // outcome is what Publish returns for an event, and notes what it means for others.
 func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error) error {
 	if err == nil {
-		c.p.topics.known(topic)
+		c.p.topics.Found(topic)
 		return nil
 	}
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if c.halted = ended(waiting); errors.Is(c.halted, errNoAnswer) {
-			c.halted = outbox.Unavailable(silence(producer, began))
+			c.halted = outbox.Unavailable(c.silence(topic, producer, began))
 		}
 		return c.halted
 	}
@@ -200,7 +201,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		return outbox.Permanent(described)
 	case unknown:
 		producer.broken = true // what comes after it knows the topic only if it is there
-		c.down[topic] = c.p.topics.unknown(topic, described)
+		c.down[topic] = c.p.topics.Missing(topic, described)
 		return c.down[topic]
 	case fenced:
 		producer.broken = true
@@ -213,9 +214,10 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	}
 }
 
-// silence says that no answer came, and what is known about why.
-func silence(producer *client, began time.Time) error {
-	err := fmt.Errorf("%w after %s", errNoAnswer, time.Since(began).Round(time.Millisecond))
+// silence says that no answer came, from where, and what is known about why.
+func (c *call) silence(topic string, producer *client, began time.Time) error {
+	err := fmt.Errorf("produce to %s: %w at %s after %s",
+		topic, errNoAnswer, strings.Join(c.p.cfg.Brokers, ","), time.Since(began).Round(time.Millisecond))
 	if trouble := producer.trouble.Load(); trouble != nil {
 		return fmt.Errorf("%w: %w", err, *trouble)
 	}

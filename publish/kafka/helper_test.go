@@ -18,11 +18,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
+}
 
 // cluster is a Kafka of three brokers that can be killed and started again with what it had.
 type cluster struct {
@@ -67,7 +70,7 @@ func (c *cluster) start() {
 // publisher of the cluster, with short times.
 func (c *cluster) publisher(t testing.TB, change ...func(*kafka.Config)) *kafka.Publisher {
 	t.Helper()
-	cfg := kafka.Config{Brokers: c.addrs, Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	cfg := kafka.Config{Brokers: c.addrs, Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -132,4 +135,19 @@ func header(r *kgo.Record, name string) string {
 		}
 	}
 	return ""
+}
+
+// settle publishes until all of it is there.
+func settle(t testing.TB, p *kafka.Publisher, events []outbox.Outgoing) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var pending []outbox.Outgoing
+		for i, err := range p.Publish(t.Context(), events) {
+			if err != nil {
+				pending = append(pending, events[i])
+			}
+		}
+		events = pending
+		return len(events) == 0
+	}, time.Minute, 20*time.Millisecond)
 }

@@ -1,10 +1,30 @@
 // Package kafka publishes events to Apache Kafka with franz-go: the topic is the event's destination, the record's key
 // its key, so that events with one key are in one partition and in order there.
 //
+//	publisher, err := kafka.New(kafka.Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}})
+//	...
+//	defer publisher.Close() // when Run of the dispatcher or listener has returned
+//	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
+//		Publishers: map[string]outbox.Publisher{"kafka": publisher},
+//	})
+//
+// # Records
+//
 // A record is a CloudEvent by the Kafka protocol binding (https://github.com/cloudevents/spec), in binary mode unless
 // Config.Encoder says otherwise: attributes are headers that begin with ce_, content-type is one of its own, and the
 // event's headers travel beside them. Records are written by an idempotent producer and acknowledged by all in-sync
-// replicas.
+// replicas. Topics must exist, unless Config.Options allow the cluster to create them.
+//
+// # Order and duplicates
+//
+// Events are sent in rounds, of which each waits for the one before. In a round, a partition gets one batch, which Kafka
+// takes whole or not at all: so many events with one key cost one round trip, and none of them is produced after one
+// that failed.
+//
+// An event that may have been written and is sent again may be there twice, which is the consumer's inbox to notice. It
+// is never there for the first time after one that follows it.
+//
+// # Failures
 //
 // What becomes of an event that Kafka does not take (P permanent, U unavailable, A a failed attempt):
 //
@@ -21,9 +41,6 @@
 //	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
 //	A  the context of Publish has ended                           it may have been written
 //	A  any other code, such as UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_TIMESTAMP
-//
-// An event that may have been written and is sent again may be there twice. It is never there for the first time after
-// one that follows it.
 package kafka
 
 import (
@@ -39,6 +56,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
 // ErrClosed is what Publish returns, marked as unavailable, once Close has been called.
@@ -99,7 +117,7 @@ func (cfg Config) validate() error {
 	case cfg.Timeout < 0:
 		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
 	case cfg.BatchBytes < minBatchBytes || cfg.BatchBytes > maxBatchBytes:
-		return fmt.Errorf("BatchBytes %d is not between %d and %d", cfg.BatchBytes, minBatchBytes, maxBatchBytes)
+		return fmt.Errorf("field BatchBytes %d is not between %d and %d", cfg.BatchBytes, minBatchBytes, maxBatchBytes)
 	case cfg.Concurrency < 1 || cfg.Concurrency > 1000:
 		return fmt.Errorf("field Concurrency %d is not between 1 and 1000", cfg.Concurrency)
 	}
@@ -109,7 +127,7 @@ func (cfg Config) validate() error {
 // Publisher publishes events to Kafka. It implements outbox.Publisher and is safe for concurrent use.
 type Publisher struct {
 	cfg     Config
-	topics  unknownTopics
+	topics  missing.Destinations
 	slots   chan struct{} // one for each call of Publish under way
 	closing context.Context
 	close   context.CancelFunc
@@ -130,7 +148,7 @@ func New(cfg Config) (*Publisher, error) {
 		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
 	}
 	p := &Publisher{cfg: cfg, slots: make(chan struct{}, cfg.Concurrency)}
-	p.topics.timeout, p.topics.now = cfg.UnknownTopicTimeout, time.Now
+	p.topics.Timeout = cfg.UnknownTopicTimeout
 	p.closing, p.close = context.WithCancel(context.Background())
 	first, err := newClient(cfg)
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]kafka.Config{
-		"field Brokers is empty":                           {},
-		"field Brokers has an empty address":               {Brokers: []string{"kafka:9092", ""}},
-		"field Timeout -1s is negative":                    {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
-		"BatchBytes 12 is not between 1024 and 33554432":   {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
-		"field Concurrency -1 is not between 1 and 1000":   {Brokers: []string{"kafka:9092"}, Concurrency: -1},
-		"unable to parse port":                             {Brokers: []string{"kafka:port"}},
-		"DisableIdempotentWrite gives up the order":        {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
-		"cannot allow idempotent produce cancellation and": {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.TransactionalID("x")}},
+		"field Brokers is empty":                               {},
+		"field Brokers has an empty address":                   {Brokers: []string{"kafka:9092", ""}},
+		"field Timeout -1s is negative":                        {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
+		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
+		"field Concurrency -1 is not between 1 and 1000":       {Brokers: []string{"kafka:9092"}, Concurrency: -1},
+		"unable to parse port":                                 {Brokers: []string{"kafka:port"}},
+		"DisableIdempotentWrite gives up the order":            {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
+		"cannot allow idempotent produce cancellation and":     {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.TransactionalID("x")}},
 	} {
 		_, err := kafka.New(cfg)
 		require.ErrorContains(t, err, "configure Kafka publisher: ")
@@ -116,7 +116,7 @@ func TestClosedPublisher(t *testing.T) {
 		close(hung)
 		return nil, nil, true // no reply
 	})
-	result := make(chan []error)
+	result := make(chan []error, 1)
 	go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 1), event("a", 2)}) }()
 	<-hung
 	p.Close()
@@ -140,7 +140,7 @@ func TestCallsWaitForTheirTurn(t *testing.T) {
 		c.SleepControl(func() { <-waken })
 		return nil, nil, false
 	})
-	result := make(chan []error)
+	result := make(chan []error, 1)
 	go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 1)}) }()
 	<-hung
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -83,7 +83,7 @@ func TestKeyInSeveralRounds(t *testing.T) {
 // TestKeyAcrossTopics: the order of a key holds when its events go to several topics.
 func TestKeyAcrossTopics(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, kfake.SeedTopics(6, "audit"))
+	c := newCluster(t, kfake.SeedTopics(1, "audit"))
 	p := c.publisher(t)
 	to := func(o outbox.Outgoing, topic string) outbox.Outgoing {
 		o.Destination = topic
@@ -168,6 +168,7 @@ func TestLostAck(t *testing.T) {
 			events := []outbox.Outgoing{event("a", 0), event("b", 1), event("a", 2)}
 			require.Equal(t, make([]error, 3), p.Publish(t.Context(), events))
 			require.Len(t, c.received(topic), 3)
+			require.Equal(t, w.asked(), w.count(), "the wire has lost its chance")
 		})
 	}
 }
@@ -189,6 +190,7 @@ func TestLateReplies(t *testing.T) {
 		}
 	}
 	require.Len(t, c.received(topic), 300)
+	require.Positive(t, w.count())
 }
 
 // TestGivenUpIsNotSent: once Publish has returned, nothing of what failed is sent any more, though the client would
@@ -247,7 +249,7 @@ func TestInDoubtIsFenced(t *testing.T) {
 		return nil, nil, false
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan []error)
+	result := make(chan []error, 1)
 	go func() { result <- p.Publish(ctx, []outbox.Outgoing{first}) }()
 	<-seen
 	cancel()
@@ -265,7 +267,7 @@ func TestInDoubtIsFenced(t *testing.T) {
 func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = time.Second })
+	p := c.publisher(t)
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 	c.Close()
 	first, second := event("a", 1), event("a", 2)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -93,46 +91,4 @@ func ended(ctx context.Context) error {
 		return outbox.Unavailable(ErrClosed)
 	}
 	return fmt.Errorf("produce event: %w", cause)
-}
-
-// forgotten is how long a topic that the cluster did not know is remembered.
-const forgotten = time.Hour
-
-// unknownTopics remembers since when the cluster has not known a topic.
-type unknownTopics struct {
-	timeout time.Duration
-	now     func() time.Time
-
-	mu    sync.Mutex
-	spans map[string]span
-}
-
-// span is when a topic was first and last not known.
-type span struct{ first, last time.Time }
-
-// known forgets that a topic was not known.
-func (u *unknownTopics) known(topic string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.spans, topic)
-}
-
-// unknown marks err, by which the cluster does not know topic: as unavailable at first, and then for good.
-func (u *unknownTopics) unknown(topic string, err error) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	now := u.now()
-	s, seen := u.spans[topic]
-	if !seen || now.Sub(s.last) > max(forgotten, u.timeout) {
-		s.first = now
-	}
-	s.last = now
-	if u.spans == nil {
-		u.spans = make(map[string]span)
-	}
-	u.spans[topic] = s
-	if now.Sub(s.first) >= u.timeout {
-		return outbox.Permanent(err)
-	}
-	return outbox.Unavailable(err)
 }

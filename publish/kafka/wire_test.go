@@ -16,6 +16,7 @@ type wire struct {
 	tamps []tamper // one for each of the next replies
 	held  chan struct{}
 	hits  int
+	wants int
 }
 
 // tamper is what the wire does to a reply.
@@ -33,6 +34,18 @@ func (w *wire) next(t ...tamper) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tamps = append(w.tamps, t...)
+	for _, one := range t {
+		if one != pass {
+			w.wants++
+		}
+	}
+}
+
+// asked returns how often the wire was to tamper, and count how often it did.
+func (w *wire) asked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wants
 }
 
 func (w *wire) count() int {

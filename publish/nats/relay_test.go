@@ -73,7 +73,9 @@ func (f *faulty) fill() {
 func (b *broker) consume() func(ctx context.Context, apply func([]relaytest.Message) error) error {
 	next, stream := uint64(1), b.stream.Name
 	return func(ctx context.Context, apply func([]relaytest.Message) error) error {
-		consumer, err := b.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
+		asking, cancel := context.WithTimeout(ctx, time.Second) // the server may be killed before it answers
+		defer cancel()
+		consumer, err := b.js.OrderedConsumer(asking, stream, jetstream.OrderedConsumerConfig{
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 		})
 		if err != nil {

@@ -77,6 +77,9 @@ func (p *Publisher) unreachable(ctx context.Context, err error) error {
 	if lookup, found := errors.AsType[*net.DNSError](err); found {
 		return outbox.Unavailable(fmt.Errorf("look up host: %s", lookup.Err))
 	}
+	if late, found := errors.AsType[net.Error](err); found && late.Timeout() { // the transport was a little earlier
+		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
+	}
 	return outbox.Unavailable(fmt.Errorf("no connection: %w", err))
 }
 

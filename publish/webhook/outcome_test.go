@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -301,7 +302,12 @@ func TestUnknownDestination(t *testing.T) {
 	r := newReceiver(t, nil)
 	o := event("k")
 	o.Destination = "billing"
-	err := send(t, newPublisher(t, r.url, nil), o)
+	var warned syncBuffer
+	p := newPublisher(t, r.url, func(c *webhook.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&warned, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	err := send(t, p, o)
+	require.Contains(t, warned.String(), `msg="event not posted" destination=billing`)
 	require.Equal(t, attempt, outcomeOf(err, 0))
 	require.EqualError(t, err, `post event: no endpoint is configured for destination "billing"`)
 }
