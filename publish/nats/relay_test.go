@@ -37,7 +37,7 @@ func newRelay(t *testing.T) relaytest.Broker {
 	}
 	return relaytest.Broker{
 		Publisher: p, Destination: subject, Consume: b.consume(),
-		Faults: []func(){restart, f.swallow, restart, f.refuse, f.fill, restart},
+		Faults: []func(){restart, f.swallow, f.refuse, f.fill, restart},
 	}
 }
 

@@ -46,7 +46,8 @@ const patience = 2 * time.Minute
 const (
 	keys    = 64
 	writers = 4
-	batch   = 250 // events of a transaction
+	batch   = 250 // the most events of a transaction
+	window  = 10  // the share of the events that may be on their way: the faults are to meet some
 	table   = `CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n int NOT NULL)`
 )
 
@@ -111,6 +112,7 @@ func relay(t testing.TB, pool *pgxpool.Pool, b Broker, topic outbox.Topic[step],
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := &consumer{pool: pool, events: events, faults: len(b.Faults), now: make(chan struct{}, len(b.Faults)), all: make(chan struct{}), began: time.Now()}
+	c.moved = sync.NewCond(&c.mu)
 	c.inbox, err = inbox.New(inbox.Config{Group: "projection"})
 	require.NoError(t, err)
 
@@ -147,7 +149,7 @@ func relay(t testing.TB, pool *pgxpool.Pool, b Broker, topic outbox.Topic[step],
 		}
 	})
 	for w := range writers {
-		others.Go(func() { write(ctx, t, pool, topic, w, events/writers) })
+		others.Go(func() { c.write(work, t, topic, w) })
 	}
 	for _, done := range []chan struct{}{c.all, broken} {
 		select {
@@ -164,13 +166,18 @@ func relay(t testing.TB, pool *pgxpool.Pool, b Broker, topic outbox.Topic[step],
 }
 
 // write commits the events of a quarter of the keys, and others that are rolled back, which nobody is to see.
-func write(ctx context.Context, t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[step], writer, events int) {
+func (c *consumer) write(ctx context.Context, t testing.TB, topic outbox.Topic[step], writer int) {
+	events := c.events / writers
+	batch := min(batch, events/window)
 	for n := 0; n < events; n += batch {
+		if !c.await(ctx, writers*(n+batch)-c.events/window) {
+			return
+		}
 		for _, aborted := range []bool{true, false} {
 			if aborted && n%(5*batch) > 0 {
 				continue
 			}
-			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 				steps := make([]step, min(batch, events-n))
 				for i := range steps {
 					key := (n + i) % (keys / writers)
@@ -210,9 +217,25 @@ type consumer struct {
 	all    chan struct{} // closed when each event has had its effect
 
 	mu                       sync.Mutex
+	moved                    *sync.Cond // had has grown
 	batches, read, had, told int
 	began                    time.Time
 	took                     time.Duration
+}
+
+// await waits until so many events have had their effect, and reports whether they have.
+func (c *consumer) await(ctx context.Context, events int) bool {
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.moved.Broadcast()
+	})()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.had < events && ctx.Err() == nil {
+		c.moved.Wait()
+	}
+	return ctx.Err() == nil
 }
 
 func (c *consumer) count() int {
@@ -254,6 +277,7 @@ func (c *consumer) apply(ctx context.Context, ms []Message) error {
 	defer c.mu.Unlock()
 	before := c.had
 	c.batches, c.read, c.had = c.batches+1, c.read+len(ms), c.had+handled
+	c.moved.Broadcast()
 	for c.told < c.faults && c.had >= (c.told+1)*c.events/(c.faults+1) {
 		c.told++
 		c.now <- struct{}{}
