@@ -216,8 +216,9 @@ type Listener struct {
 	topics        []string
 	transactional bool
 	log           *slog.Logger
-	parkedLimit   int32       // maxParkedKeys, but in a test
-	busy          atomic.Bool // Run or Drain is under way
+	parkedLimit   int32         // maxParkedKeys, but in a test
+	pauseLimit    time.Duration // longestPause, but in a test
+	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
 
@@ -262,7 +263,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}

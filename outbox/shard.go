@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -37,7 +36,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			return nil
 		}
 		if a != nil && !take {
-			a.params.Release, a.params.HandTo.Valid = true, false
+			a.params.Release = true
 		}
 		moved, t, err := s.exchange(s.run.talk, a, take)
 		if err != nil {
@@ -99,7 +98,7 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
 		ctx = s.run.talk
 	}
-	timer := time.NewTimer(s.trouble.next())
+	timer := time.NewTimer(min(s.trouble.next(), s.l.pauseLimit))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -179,7 +178,7 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	if err := s.handle(b); err != nil {
 		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
 		a := s.l.end(t, s.shard, false)
-		a.params.HandTo = pgUUID(uuid.New())
+		a.params.Strand = true
 		moved, _, ending := s.exchange(s.run.talk, a, false)
 		if ending == nil && !moved {
 			ending = ErrLeaseLost

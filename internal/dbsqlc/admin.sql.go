@@ -99,6 +99,7 @@ SELECT
     (
         l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
         OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
+        OR EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.xid >= pg_snapshot_xmax(pg_current_snapshot()))
     )::boolean AS restored,
     greatest(l.high_seq, l.last_seq)::bigint AS position,
     l.created_at, l.advanced_at,
@@ -247,7 +248,7 @@ UPDATE outbox_schema.listeners AS l
 SET in_batch = true,
     hi = coalesce(l.barrier, pg_current_snapshot()),
     hi_bound = coalesce(l.barrier_bound, pg_current_xact_id()),
-    hi_seq = coalesce(l.barrier_seq, pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+    hi_seq = coalesce(l.barrier_seq, pg_sequence_last_value('outbox_schema.log_seq'::regclass), (SELECT max(g.seq) FROM outbox_schema.log AS g), 0)
 WHERE l.listener = $1
   AND l.shard = $2
   AND NOT l.in_batch
