@@ -63,9 +63,10 @@ func TestListenerKilledMidBatch(t *testing.T) {
 				child.await(t, handling)
 			}
 			child.kill()
-			// Nobody need wait for the lease, though an end of its turn may still be under way.
-			execute(t, pool, "UPDATE outbox.listeners SET lease_until = now() WHERE lease_by IS NOT NULL")
+			expireTurns(t, pool) // though something of its may still be under way
 		}
+		settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
+		expireTurns(t, pool)
 		h := newNotes()
 		drainAll(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2, Retry: outbox.Retry{MaxAttempts: 1000}}, outbox.ListenerConfig{}, h))
 		for _, d := range h.got {
@@ -86,6 +87,14 @@ func TestListenerKilledMidBatch(t *testing.T) {
 			require.LessOrEqual(t, again, kills*o.BatchSize*3)
 		}
 	})
+}
+
+// expireTurns ends every lease, as if its time were over.
+func expireTurns(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	execute(t, pool, `UPDATE outbox.listeners AS l SET lease_until = now()
+		FROM (SELECT listener, shard FROM outbox.listeners ORDER BY listener, shard FOR UPDATE) AS o
+		WHERE l.listener = o.listener AND l.shard = o.shard AND l.lease_by IS NOT NULL`)
 }
 
 // TestListenerIsTakenOver: while a process holds a listener and renews its lease another gets nothing; when it is killed

@@ -91,9 +91,6 @@ func (p *logPlans) explain(db *database, e explained) planNode {
 	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 		var ms float64
 		root, ms = e.run(p.t, db, p.pool, mode)
-		if os.Getenv("SHOWPLAN") != "" && strings.Contains(e.name, os.Getenv("SHOWPLAN")) {
-			showPlan(&root, 0)
-		}
 		p.t.Logf("%-28s %-5s %-18s %7.2f ms, %5.0f pages, %s", e.name, p.facts, mode, ms, root.Hit+root.Read, strings.Join(indexesOf(&root), " "))
 	}
 	return root
@@ -114,7 +111,7 @@ func (p *logPlans) turn(l *Listener, name string) {
 func (p *logPlans) read(l *Listener, name string, size, want int) {
 	p.t.Helper()
 	n := float64(size)
-	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3*n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
+	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, BatchSize: int32(size),
 		})
@@ -205,13 +202,13 @@ func (p *logPlans) parked(l *Listener) {
 	require.True(p.t, t.parkedDue)
 	const most = parkedKeyBatch * parkedBatch
 	for _, careful := range []bool{false, true} {
-		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: most, callers: true, call: func(q *dbsqlc.Queries) {
+		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
 				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, Careful: careful,
 			})
 		}})
 	}
-	p.read(l, name, logBatch, logBatch)
+	p.read(l, name, logBatch, logBatch-1)
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
 	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
 	for i, e := range t.parked {
@@ -325,11 +322,4 @@ func (p *logPlans) all() {
 	p.take(rare)
 	p.read(rare, "rare", logBatch, 1)
 	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
-}
-
-func showPlan(n *planNode, d int) {
-	println(strings.Repeat("  ", d), n.Type, n.Index, n.Relation, int(n.Rows), int(n.Loops), int(n.Filtered), int(n.Hit+n.Read))
-	for i := range n.Plans {
-		showPlan(&n.Plans[i], d+1)
-	}
 }

@@ -130,7 +130,7 @@ func (a *ListenerAdmin) rebase(ctx context.Context, q *dbsqlc.Queries, r *Rebase
 	m := markMissed(missed, snapshot.xmin-firstOfMark)
 	least := start.LastSeq
 	for i, c := range cursors {
-		least = max(least, 0)
+		least = max(least, c.HighSeq)
 		err := q.RebaseCursor(ctx, dbsqlc.RebaseCursorParams{
 			Lo: snapshot.without(m.of[int32(i)]), HighSeq: c.HighSeq, Listener: c.Listener, Shard: c.Shard,
 		})

@@ -356,6 +356,54 @@ func TestRebaseRefusesARunningListener(t *testing.T) {
 	require.Equal(t, outbox.RebaseReport{Needed: true, Listeners: []string{"ears"}, Events: 1}, r)
 }
 
+// The marks of one rebase mean nothing to the next: an event that has one and was delivered meanwhile does not come again.
+func TestRebaseTwice(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := newNotes()
+	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{}, h)
+	drainAll(t, l)
+	for n := range 3 {
+		open := begin(t, pool, pgx.TxOptions{})
+		_, err := saidTopic.Enqueue(t.Context(), open, said{Key: "late", N: n})
+		require.NoError(t, err)
+		put1(t, pool, "a", n)
+		drainAll(t, l)
+		require.NoError(t, open.Commit(t.Context()))
+		execute(t, pool, "UPDATE outbox.listeners SET system_id = 1")
+		r, err := adminOf(t, pool).Rebase(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, outbox.RebaseReport{Needed: true, Listeners: []string{"ears"}, Events: int64(2*n + 2), Behind: 1}, r)
+		drainAll(t, l)
+	}
+	require.Equal(t, []string{"a0", "late0", "a1", "late1", "a2", "late2"}, h.names())
+}
+
+// A copy by logical replication leaves the sequence behind. Positions go on above what the log holds, and above what
+// cursors have passed.
+func TestRebaseMovesTheSequence(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := newNotes()
+	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{}, h)
+	putAll(t, pool, "a1", "a2", "a3")
+	drainAll(t, l)
+	again := func(names ...string) {
+		execute(t, pool, "SELECT setval('outbox.log_seq', 1, false)")
+		execute(t, pool, "UPDATE outbox.listeners SET system_id = 1")
+		_, err := adminOf(t, pool).Rebase(t.Context())
+		require.NoError(t, err)
+		putAll(t, pool, names...)
+	}
+	again("b1")
+	again("b2") // the log ends above the cursor
+	drainAll(t, l)
+	execute(t, pool, "DELETE FROM outbox.log")
+	again("c1") // and below
+	drainAll(t, l)
+	require.Equal(t, []string{"a1", "a2", "a3", "b1", "b2", "c1"}, h.names())
+}
+
 // A rebase that is cut off in its last step has changed nothing.
 func TestRebaseIsAllOrNothing(t *testing.T) {
 	t.Parallel()

@@ -42,11 +42,20 @@ FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener;
 
 -- name: ListenerMaxLag :execrows
--- Keeps the alarm's bound as the YAML has it; writes nothing when it is so already.
+-- Keeps the alarm's bound as the YAML has it; writes nothing when it is so already. Whatever writes several cursors of a
+-- listener locks them in the order of their shards, so that no two such statements wait for each other.
 UPDATE outbox_schema.listeners AS l
 SET max_lag = sqlc.narg('max_lag')::interval
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND o.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
-  AND l.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval;
+  AND l.shard = s.shard;
 
 -- name: ListenerTurn :one
 -- Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
@@ -145,8 +154,8 @@ WHERE l.listener = @listener
           AND EXISTS (
             SELECT
             FROM outbox_schema.log AS g
-            WHERE (g.xid, g.seq) > (x.xid, 0)
-              AND (g.xid, g.seq) <= (x.xid, l.high_seq)
+            WHERE g.xid = ANY (ARRAY[x.xid])
+              AND g.seq <= l.high_seq
           )
     )
   END
@@ -285,7 +294,16 @@ UPDATE outbox_schema.listeners AS l
 SET lease_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_by END,
     lease_until = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_until END,
     wanted_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, @worker_id) END
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND (o.lease_by = @worker_id AND NOT o.running OR o.wanted_by = @worker_id)
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
+  AND l.shard = s.shard
   AND (l.lease_by = @worker_id AND NOT l.running OR l.wanted_by = @worker_id);
 
 -- name: ListenerWait :one
@@ -335,18 +353,37 @@ WHERE l.listener = @listener
 -- Asks for another number of shards: from now on no shard opens a window.
 UPDATE outbox_schema.listeners AS l
 SET reshard_to = @shards::integer
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
+  AND l.shard = s.shard
   AND l.shards <> @shards::integer
   AND l.reshard_to IS DISTINCT FROM @shards::integer;
 
 -- name: ListenerBarrier :execrows
 -- Sets the snapshot at which the shards of the old number stop. It needs a transaction without an xid, and one that
--- began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it.
+-- began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it. The locks
+-- assign one, but after the snapshot was taken.
 UPDATE outbox_schema.listeners AS l
 SET barrier = pg_current_snapshot(),
     barrier_bound = pg_current_xact_id(),
     barrier_seq = coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), (SELECT max(g.seq) FROM outbox_schema.log AS g), 0)
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND o.reshard_to IS NOT NULL
+      AND o.barrier IS NULL
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
+  AND l.shard = s.shard
   AND l.reshard_to IS NOT NULL
   AND l.barrier IS NULL;
 

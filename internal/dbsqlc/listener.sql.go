@@ -259,13 +259,24 @@ UPDATE outbox_schema.listeners AS l
 SET barrier = pg_current_snapshot(),
     barrier_bound = pg_current_xact_id(),
     barrier_seq = coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), (SELECT max(g.seq) FROM outbox_schema.log AS g), 0)
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = $1
+      AND o.reshard_to IS NOT NULL
+      AND o.barrier IS NULL
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = $1
+  AND l.shard = s.shard
   AND l.reshard_to IS NOT NULL
   AND l.barrier IS NULL
 `
 
 // Sets the snapshot at which the shards of the old number stop. It needs a transaction without an xid, and one that
-// began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it.
+// began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it. The locks
+// assign one, but after the snapshot was taken.
 func (q *Queries) ListenerBarrier(ctx context.Context, listener string) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerBarrier, listener)
 	if err != nil {
@@ -373,8 +384,16 @@ func (q *Queries) ListenerLock(ctx context.Context, lock int64) error {
 const ListenerMaxLag = `-- name: ListenerMaxLag :execrows
 UPDATE outbox_schema.listeners AS l
 SET max_lag = $1::interval
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = $2
+      AND o.max_lag IS DISTINCT FROM $1::interval
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = $2
-  AND l.max_lag IS DISTINCT FROM $1::interval
+  AND l.shard = s.shard
 `
 
 type ListenerMaxLagParams struct {
@@ -382,7 +401,8 @@ type ListenerMaxLagParams struct {
 	Listener string
 }
 
-// Keeps the alarm's bound as the YAML has it; writes nothing when it is so already.
+// Keeps the alarm's bound as the YAML has it; writes nothing when it is so already. Whatever writes several cursors of a
+// listener locks them in the order of their shards, so that no two such statements wait for each other.
 func (q *Queries) ListenerMaxLag(ctx context.Context, arg ListenerMaxLagParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerMaxLag, arg.MaxLag, arg.Listener)
 	if err != nil {
@@ -438,7 +458,16 @@ UPDATE outbox_schema.listeners AS l
 SET lease_by = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE l.lease_by END,
     lease_until = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE l.lease_until END,
     wanted_by = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, $1) END
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = $2
+      AND (o.lease_by = $1 AND NOT o.running OR o.wanted_by = $1)
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = $2
+  AND l.shard = s.shard
   AND (l.lease_by = $1 AND NOT l.running OR l.wanted_by = $1)
 `
 
@@ -492,7 +521,15 @@ func (q *Queries) ListenerRenew(ctx context.Context, arg ListenerRenewParams) (i
 const ListenerReshard = `-- name: ListenerReshard :execrows
 UPDATE outbox_schema.listeners AS l
 SET reshard_to = $1::integer
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = $2
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = $2
+  AND l.shard = s.shard
   AND l.shards <> $1::integer
   AND l.reshard_to IS DISTINCT FROM $1::integer
 `
@@ -631,8 +668,8 @@ WHERE l.listener = $6
           AND EXISTS (
             SELECT
             FROM outbox_schema.log AS g
-            WHERE (g.xid, g.seq) > (x.xid, 0)
-              AND (g.xid, g.seq) <= (x.xid, l.high_seq)
+            WHERE g.xid = ANY (ARRAY[x.xid])
+              AND g.seq <= l.high_seq
           )
     )
   END
