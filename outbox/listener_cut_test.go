@@ -18,7 +18,7 @@ func finished(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for look := time.NewTicker(time.Millisecond); ; <-look.C {
-		if value[bool](t, pool, `SELECT NOT in_batch AND NOT running AND high_seq >= (SELECT max(seq) FROM outbox.log) FROM outbox.listeners`) {
+		if value[bool](t, pool, `SELECT coalesce(bool_and(NOT in_batch AND NOT running AND high_seq >= (SELECT max(seq) FROM outbox.log)), false) FROM outbox.listeners`) {
 			look.Stop()
 			return
 		}

@@ -52,12 +52,12 @@ func TestListenerHasOneHolderAtATime(t *testing.T) {
 }
 
 // TestListenerStopHandsOver: when Run's context ends its handler may finish, and counts; the rest of the batch is another's
-// within one poll, though the lease would last for an hour, with no attempt spent.
+// at once, though the lease would last for long and nobody polls, with no attempt spent.
 func TestListenerStopHandsOver(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
-		cfg := outbox.ListenerConfig{LeaseDuration: time.Hour, PollInterval: 20 * time.Millisecond}
+		cfg := dozing()
 		first, second := newNotes(), newNotes()
 		first.hold = make(chan struct{})
 		ending, cancel := context.WithCancel(t.Context())

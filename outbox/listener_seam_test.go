@@ -142,3 +142,26 @@ func TestListenerSeam(t *testing.T) {
 		h.whole(t, pool, name(i), i%2 == 1)
 	}
 }
+
+// A transaction that is older than what has committed last, but wrote later, sets the highest position; one that is
+// younger and still open has a lower one, and an xid that is in no list of a snapshot.
+func TestListenerSeamBehindAYoungerTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	enqueue := func(tx pgx.Tx, key string) {
+		_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: key, N: 1})
+		require.NoError(t, err)
+	}
+	older, younger := begin(t, pool, pgx.TxOptions{}), begin(t, pool, pgx.TxOptions{})
+	_, err := older.Exec(t.Context(), "SELECT pg_current_xact_id()")
+	require.NoError(t, err)
+	enqueue(younger, "younger")
+	enqueue(older, "older")
+	require.NoError(t, older.Commit(t.Context()))
+	h := newNotes()
+	l := listenTo(t, pool, outbox.ListenerSpec{Latest: true}, outbox.ListenerConfig{}, h)
+	drainAll(t, l)
+	require.NoError(t, younger.Commit(t.Context()))
+	drainAll(t, l)
+	require.Equal(t, []string{"younger1"}, h.names())
+}

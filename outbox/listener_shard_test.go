@@ -117,6 +117,31 @@ func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
 	require.Equal(t, 80, h.inOrder(t))
 }
 
+// TestListenerHandsOverAtOnce: a process that asks for a shard gets it with the next turn, and goes on although it sleeps and
+// hardly ever polls.
+func TestListenerHandsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		first, second := newNotes(), newNotes()
+		first.hold = make(chan struct{})
+		c := crowded()
+		c.talk(t, pool, 80)
+		startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, dozing(), first))
+		receive(t, first.started, "a handler of one shard")
+		receive(t, first.started, "a handler of the other")
+		startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, dozing(), second))
+		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE wanted_by IS NOT NULL")
+		begin := time.Now()
+		close(first.hold)
+		c.talk(t, pool, 80)
+		second.await(t, 1)
+		require.Less(t, time.Since(begin), promptly)
+		settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 160")
+		require.Equal(t, 160, len(first.names())+len(second.names()))
+	})
+}
+
 // TestListenerHoldersOfShardsWorkAtOnce: what one process holds does not wait for what another does.
 func TestListenerHoldersOfShardsWorkAtOnce(t *testing.T) {
 	t.Parallel()

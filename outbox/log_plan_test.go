@@ -32,7 +32,6 @@ type logPlans struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
 	backlog int
-	mode    string // of the planner
 	facts   string // statistics
 }
 

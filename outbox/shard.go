@@ -17,7 +17,8 @@ import (
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
-	shards  int // in this generation
+	shards  int  // in this generation
+	worked  bool // since it was idle
 	trouble retrier
 }
 
@@ -65,6 +66,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			continue
 		}
 		s.run.report(s.shard, shardWorking)
+		s.worked = true
 		if a, err = s.take(ctx, t); err != nil {
 			return err
 		}
@@ -128,6 +130,9 @@ func (s *shardLoop) idle(ctx context.Context) error {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardDeaf, min(limit, 20*time.Millisecond)
+	case w.ForeignLease && s.worked: // it has just been handed to a process that may be asleep
+		state = shardDeaf
+		s.l.ring(s.run.talk)
 	case w.ForeignLease:
 		state = shardDeaf
 		s.ask(ctx)
@@ -140,6 +145,7 @@ func (s *shardLoop) idle(ctx context.Context) error {
 	} else if state == shardDeaf {
 		due = time.After(jitter(limit))
 	}
+	s.worked = false
 	s.run.report(s.shard, state)
 	select {
 	case <-ctx.Done():
