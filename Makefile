@@ -47,6 +47,10 @@ demo: postgres ## minichat with four producers, two dispatchers and a kill -9, a
 bench: postgres ## enqueue and drain on a durable PostgreSQL of its own, beside hand-written SQL
 	$(GO) test ./outbox -run '^$$' -bench . -benchtime 1x -count 5
 
+.PHONY: chaos
+chaos: postgres ## a million steps of 8 writers against the listeners, and their plans at a backlog of a million
+	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./outbox -timeout 3h -v -run '^(TestChaos|TestCursor|TestJudge|TestListenerPlans)'
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for 30 s
 	@grep -rlE '^func Fuzz' --include='*_test.go' generator outbox | xargs -n1 dirname | sort -u | while read d; do \

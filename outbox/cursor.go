@@ -148,13 +148,12 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		})
 	}).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
-			&row.AheadAttempts, &row.WantedBy, &row.ParkedDue, &row.ParkedKeys)
+			&row.AheadAttempts, &row.ParkedDue, &row.ParkedKeys)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
 		t.careful = row.Careful > 0
-		t.wanted = uuid.NullUUID{UUID: row.WantedBy.Bytes, Valid: row.WantedBy.Valid}
 		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
 		return err
 	})

@@ -34,6 +34,9 @@ var (
 	// ErrRestored: the database was restored from a dump, so that its transaction ids start anew and say nothing
 	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
 	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
+	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has set it aside, or no
+	// event was named and it is not clear which one is meant.
+	ErrNotSkippable = errors.New("event cannot be skipped")
 	// ErrUnimplemented: no handler has been written for a topic.
 	ErrUnimplemented = errors.New("handler is not implemented")
 )

@@ -229,8 +229,9 @@ type Listener struct {
 	transactional bool
 	target        *target // of a listener that publishes
 	log           *slog.Logger
-	parkedLimit   int32       // maxParkedKeys, but in a test
-	busy          atomic.Bool // Run or Drain is under way
+	parkedLimit   int32         // maxParkedKeys, but in a test
+	pauseLimit    time.Duration // longestPause, but in a test
+	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
 
@@ -275,7 +276,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
