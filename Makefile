@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard publish/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard examples/*/*/outbox.schema.json)
 GO       ?= go

@@ -57,6 +57,18 @@ func (s *Schema) Text(query string) string {
 	return text
 }
 
+// Instead returns a Schema that runs text, in the words of sqlc, where s runs query: tests take a part of a query out, to see
+// what it is for.
+func (s *Schema) Instead(query, text string) *Schema {
+	other := &Schema{quoted: s.quoted}
+	s.sql.Range(func(key, value any) bool {
+		other.sql.Store(key, value)
+		return true
+	})
+	other.sql.Store(query, strings.ReplaceAll(text, marker, s.quoted))
+	return other
+}
+
 type inSchema struct {
 	db     dbsqlc.DBTX
 	schema *Schema

@@ -223,3 +223,25 @@ func TestCredentials(t *testing.T) {
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.URL = b.url("root", "secret") })
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 }
+
+// TestCredentialsAreMended: the publisher does not give up on a server that has turned it away.
+func TestCredentialsAreMended(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, func(o *server.Options) { o.Username, o.Password = "root", "secret" })
+	turnedAway := make(chan error, 100)
+	p := b.publisher(t, func(cfg *nats.Config) {
+		cfg.URL = b.url("root", "new secret")
+		cfg.Options = []natsgo.Option{
+			natsgo.NoReconnect(), natsgo.ReconnectBufSize(1 << 20), // which have no say
+			natsgo.ReconnectErrHandler(func(_ *natsgo.Conn, err error) { turnedAway <- err }),
+		}
+	})
+	for range 3 {
+		require.ErrorIs(t, <-turnedAway, natsgo.ErrAuthorization)
+	}
+	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]))
+	b.kill()
+	b.opts.Password = "new secret"
+	b.start()
+	settle(t, p, []outbox.Outgoing{event("a", 0)})
+}

@@ -24,10 +24,10 @@ CREATE INDEX IF NOT EXISTS cards_tenant ON cards.cards (tenant_id, user_id);
 
 -- One row: how many times the projection has been started from nothing.
 CREATE TABLE IF NOT EXISTS cards.generation (
-    only   boolean NOT NULL DEFAULT true,
-    number bigint  NOT NULL,
-    CONSTRAINT generation_pkey PRIMARY KEY (only),
-    CONSTRAINT generation_only_check CHECK (only)
+    singleton boolean NOT NULL DEFAULT true,
+    number    bigint  NOT NULL,
+    CONSTRAINT generation_pkey PRIMARY KEY (singleton),
+    CONSTRAINT generation_singleton_check CHECK (singleton)
 );
 
 INSERT INTO cards.generation (number) VALUES (1) ON CONFLICT DO NOTHING;
