@@ -175,3 +175,36 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestListenerBacksOffWhileItFindsNothing: a listener without a bell looks less and less often, and often again once it has
+// found something.
+func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	watched, turns := gated(t, pool, "name: ListenerTurn")
+	looks := make(chan time.Time, 10_000)
+	turns.onPass(func() { looks <- time.Now() })
+	h := newNotes()
+	cfg := outbox.ListenerConfig{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 200 * time.Millisecond}
+	stop := startListener(t, listenTo(t, watched, outbox.ListenerSpec{}, cfg, h))
+	last := receive(t, looks, "the first look")
+	gap := func() time.Duration {
+		next := receive(t, looks, "a look")
+		defer func() { last = next }()
+		return next.Sub(last)
+	}
+	for longest := time.Duration(0); longest < 150*time.Millisecond; longest = max(longest, gap()) {
+	}
+	put1(t, pool, "a", 1)
+	h.await(t, 1)
+	for len(looks) > 0 {
+		<-looks
+	}
+	last = receive(t, looks, "a look after it")
+	shortest := time.Hour
+	for range 3 {
+		shortest = min(shortest, gap())
+	}
+	require.Less(t, shortest, 100*time.Millisecond)
+	stop()
+}

@@ -140,9 +140,11 @@ func (s *shardLoop) idle(ctx context.Context) error {
 		state = shardDeaf
 	}
 	var due <-chan time.Time // an idle shard is woken by the watch
-	if wait := time.Duration(w.WaitUs) * time.Microsecond; w.WaitUs >= 0 && wait < limit {
+	wait := time.Duration(w.WaitUs) * time.Microsecond
+	switch {
+	case w.WaitUs >= 0 && wait < limit, w.WaitUs >= 0 && state == shardIdle:
 		due = time.After(wait + time.Millisecond)
-	} else if state == shardDeaf {
+	case state == shardDeaf:
 		due = time.After(jitter(limit))
 	}
 	s.worked = false
