@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard publish/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -46,6 +46,10 @@ demo: postgres ## minichat with four producers, two dispatchers and a kill -9, a
 .PHONY: bench
 bench: postgres ## enqueue and drain on a durable PostgreSQL of its own, beside hand-written SQL
 	$(GO) test ./outbox -run '^$$' -bench . -benchtime 1x -count 5
+
+.PHONY: chaos
+chaos: postgres ## a million steps of 8 writers against the listeners, and their plans at a backlog of a million
+	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./outbox -timeout 3h -v -run '^(TestChaos|TestCursor|TestJudge|TestListenerPlans)'
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for 30 s

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,7 @@ func record(t *testing.T, dir string, files []generator.File) {
 		require.NoError(t, os.Remove(filepath.Join(dir, name)))
 	}
 	for _, f := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, f.Name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Content, 0o644))
 	}
 }
@@ -72,17 +74,22 @@ func record(t *testing.T, dir string, files []generator.File) {
 // goldenTest ends the names of tests that stand beside goldens and use them.
 const goldenTest = "_test.go"
 
-// goFiles returns the goldens in dir, sorted.
+// goFiles returns the goldens in dir, those of a consumer package included, sorted.
 func goFiles(t *testing.T, dir string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	require.NoError(t, err)
 	var names []string
-	for _, path := range paths {
-		if !strings.HasSuffix(path, goldenTest) {
-			names = append(names, filepath.Base(path))
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		require.NoError(t, err)
+		for _, path := range paths {
+			if !strings.HasSuffix(path, goldenTest) {
+				name, err := filepath.Rel(dir, path)
+				require.NoError(t, err)
+				names = append(names, filepath.ToSlash(name))
+			}
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -92,7 +99,7 @@ func TestGoldensBuild(t *testing.T) {
 	t.Parallel()
 	var packages []string
 	for _, name := range goldenCases(t) {
-		packages = append(packages, "./testdata/"+name+"/want")
+		packages = append(packages, "./testdata/"+name+"/want/...")
 	}
 	for _, command := range [][]string{{"vet"}, {"test"}} {
 		out, err := exec.Command("go", append(command, packages...)...).CombinedOutput()
@@ -108,10 +115,29 @@ func TestGoldenFileNames(t *testing.T) {
 		dir := filepath.Join("testdata", name, "want")
 		for _, file := range goFiles(t, dir) {
 			for _, ctx := range buildContexts() {
-				match, err := ctx.MatchFile(dir, file)
+				match, err := ctx.MatchFile(filepath.Join(dir, filepath.Dir(file)), filepath.Base(file))
 				require.NoError(t, err)
 				require.True(t, match, "%s on %s/%s", file, ctx.GOOS, ctx.GOARCH)
 			}
+		}
+	}
+}
+
+// TestConsumerPackageIsFreeOfTheProducer: what another service imports pulls in nothing of the producer's side.
+func TestConsumerPackageIsFreeOfTheProducer(t *testing.T) {
+	t.Parallel()
+	deps := func(golden string) []string {
+		out, err := exec.Command("go", "list", "-deps", "./testdata/publish/want/"+golden).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return strings.Fields(string(out))
+	}
+	const module = "github.com/outboxgen/outboxgen/"
+	require.Contains(t, deps(""), module+"outbox", "the test sees what it looks for")
+	consumer := deps("userevents")
+	require.Contains(t, consumer, module+"consume")
+	for _, path := range consumer {
+		for _, producer := range []string{"outbox", "outboxtest", "publish", "migrate"} {
+			require.False(t, path == module+producer || strings.HasPrefix(path, module+producer+"/"), path)
 		}
 	}
 }

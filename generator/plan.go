@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,7 +30,7 @@ const (
 
 // Change is what happens to one file.
 type Change struct {
-	Name string // relative to the folder
+	Name string // relative to the folder, with slashes
 	Kind Kind
 	Old  []byte // nil for Create
 	New  []byte // nil for Remove
@@ -51,8 +53,8 @@ type ConflictError struct {
 // Error names each file in a line of its own.
 func (e *ConflictError) Error() string {
 	lines := make([]string, len(e.Paths))
-	for i, path := range e.Paths {
-		lines[i] = path + ": a file that outboxgen did not generate is in the way: move it, or choose another output folder"
+	for i, name := range e.Paths {
+		lines[i] = name + ": a file that outboxgen did not generate is in the way: move it, or choose another output folder"
 	}
 	return strings.Join(lines, "\n")
 }
@@ -92,6 +94,9 @@ func Plan(dir string, files []File) (*Changes, error) {
 	if err := c.addStale(root, entries, files); err != nil {
 		return nil, err
 	}
+	if err := c.addStaleConsumers(root, entries, files); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(c.Files, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
 }
@@ -107,8 +112,8 @@ func openFolder(dir string) (*os.Root, error) {
 
 // cause strips the operation and path that a message names already.
 func cause(err error) error {
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Err
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
 	}
 	if link, ok := errors.AsType[*os.LinkError](err); ok {
 		return link.Err
@@ -138,14 +143,7 @@ func compare(root *os.Root, f File) (change Change, ok bool, err error) {
 
 // addStale adds the removal of generated files that are not among files.
 func (c *Changes) addStale(root *os.Root, entries []fs.DirEntry, files []File) error {
-	wanted := make(map[string]bool, len(files))
-	source := ""
-	for _, f := range files {
-		wanted[f.Name] = true
-		if f.Stub == nil {
-			source = emit.SourceOf(f.Content)
-		}
-	}
+	wanted, source := wantedOf(files)
 	for _, entry := range entries {
 		name := entry.Name()
 		if wanted[name] || !strings.HasSuffix(name, emit.Suffix) || !entry.Type().IsRegular() {
@@ -160,6 +158,51 @@ func (c *Changes) addStale(root *os.Root, entries []fs.DirEntry, files []File) e
 			continue
 		}
 		c.Files = append(c.Files, Change{Name: name, Kind: Remove, Old: content, mode: 0o644})
+	}
+	return nil
+}
+
+// wantedOf returns the names of files and the YAML that they come from.
+func wantedOf(files []File) (wanted map[string]bool, source string) {
+	wanted = make(map[string]bool, len(files))
+	for _, f := range files {
+		wanted[f.Name] = true
+		if f.Stub == nil {
+			source = emit.SourceOf(f.Content)
+		}
+	}
+	return wanted, source
+}
+
+// consumerFolder is what the sub-folder of a consumer package is named like.
+var consumerFolder = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
+
+// addStaleConsumers adds the removal of files of consumer packages, present and former ones, that are not among files.
+// Another outbox.yaml may have its output in a sub-folder: only what says that it belongs to a consumer package of ours
+// is removed.
+func (c *Changes) addStaleConsumers(root *os.Root, entries []fs.DirEntry, files []File) error {
+	wanted, source := wantedOf(files)
+	for _, folder := range entries {
+		if !folder.IsDir() || !consumerFolder.MatchString(folder.Name()) {
+			continue
+		}
+		inner, err := fs.ReadDir(root.FS(), folder.Name())
+		if err != nil {
+			return fmt.Errorf("read %s: %w", filepath.Join(c.Dir, folder.Name()), cause(err))
+		}
+		for _, entry := range inner {
+			name := path.Join(folder.Name(), entry.Name())
+			if wanted[name] || !strings.HasSuffix(name, emit.Suffix) || !entry.Type().IsRegular() {
+				continue
+			}
+			content, err := root.ReadFile(name)
+			if err != nil {
+				return fmt.Errorf("read %s: %w", filepath.Join(c.Dir, name), cause(err))
+			}
+			if emit.IsGenerated(content) && emit.IsConsumer(content) && emit.SourceOf(content) == source {
+				c.Files = append(c.Files, Change{Name: name, Kind: Remove, Old: content, mode: 0o644})
+			}
+		}
 	}
 	return nil
 }

@@ -17,6 +17,10 @@ func randomSource(t *rapid.T) string {
 	if rapid.Bool().Draw(t, "schema") {
 		s.line(0, "schema: my_outbox")
 	}
+	s.consumer = rapid.Bool().Draw(t, "consumer")
+	if s.consumer {
+		s.line(0, "consumer: {package: %s}", rapid.SampledFrom([]string{"userevents", "consume", "payload", "inbox", "pgx"}).Draw(t, "consumer package"))
+	}
 	s.types()
 	s.line(0, "namespaces:")
 	for n := range rapid.IntRange(1, 3).Draw(t, "namespaces") {
@@ -38,6 +42,10 @@ type sourceWriter struct {
 	t     *rapid.T
 	named []string // shared types that may be used
 	logs  []string // topics that some listener must read
+
+	consumer bool     // there must be a topic that publishes
+	topics   int      // so far
+	relayed  []string // log topics that some listener must publish
 }
 
 func (s *sourceWriter) line(indent int, format string, args ...any) {
@@ -89,7 +97,12 @@ func (s *sourceWriter) types() {
 func (s *sourceWriter) topic(name, full string) {
 	s.line(6, "%s:", name)
 	s.doc(8)
-	switch rapid.SampledFrom([]string{"queue", "queue", "log", "log", "unread"}).Draw(s.t, "delivery") {
+	delivery := rapid.SampledFrom([]string{"queue", "queue", "log", "log", "unread"}).Draw(s.t, "delivery")
+	if s.topics == 0 {
+		delivery = "queue"
+	}
+	log, unread := delivery == "log", delivery == "unread"
+	switch delivery {
 	case "log":
 		s.line(8, "delivery: log")
 		s.logs = append(s.logs, full)
@@ -108,12 +121,33 @@ func (s *sourceWriter) topic(name, full string) {
 	if rapid.Bool().Draw(s.t, "silent") {
 		s.line(8, "wake: none")
 	}
+	s.topics++
+	if !unread && (s.consumer && s.topics == 1 || rapid.Bool().Draw(s.t, "publish")) {
+		s.publish(log, full)
+	}
 	s.line(8, "payload:")
 	for _, required := range []string{"tenant_id: uuid", "text: string", "number: int64", "small: int32", "day: date"} {
 		s.line(10, "%s", required)
 	}
 	for i := range rapid.IntRange(0, 6).Draw(s.t, "fields") {
 		s.field(10, s.name("f", i))
+	}
+}
+
+// publish draws where a topic is published.
+func (s *sourceWriter) publish(log bool, full string) {
+	brokers := []string{"kafka: {topic: Some.Topic-1}", "nats: {subject: some.sub_ject}", "webhook: {to: partner}"}
+	if log {
+		brokers = brokers[:1]
+		s.relayed = append(s.relayed, full)
+	}
+	s.line(8, "publish:")
+	s.line(10, "%s", rapid.SampledFrom(brokers).Draw(s.t, "broker"))
+	if !log && rapid.Bool().Draw(s.t, "key") {
+		s.line(10, `key: "k/{text}"`)
+	}
+	if rapid.Bool().Draw(s.t, "headers") {
+		s.line(10, `headers: {plain: "a text", number: "{number}-{small}", rest: "{tenant_id}/{text}{day}"}`)
 	}
 }
 
@@ -124,6 +158,11 @@ func (s *sourceWriter) listeners() {
 	}
 	s.line(0, "listeners:")
 	unread := s.logs
+	if len(s.relayed) > 0 {
+		s.line(2, "relay_of_all:")
+		s.line(4, "topics: [%s]", strings.Join(s.relayed, ", "))
+		s.line(4, "publish: true")
+	}
 	for i := 0; i == 0 || len(unread) > 0; i++ {
 		n := rapid.IntRange(1, len(unread)).Draw(s.t, "reads")
 		topics := unread[:n]

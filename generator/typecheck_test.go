@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,8 @@ import (
 
 // exportData maps the packages that generated code may import, and theirs, to compiled export data.
 var exportData = sync.OnceValues(func() (map[string]string, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/outboxgen/outboxgen/outbox")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
+		"github.com/outboxgen/outboxgen/outbox", "github.com/outboxgen/outboxgen/consume")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -33,8 +35,8 @@ var exportData = sync.OnceValues(func() (map[string]string, error) {
 	}
 	files := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
-		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
-		files[path] = file
+		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[name] = file
 	}
 	return files, nil
 })
@@ -45,14 +47,24 @@ var imports = sync.OnceValues(func() (types.Importer, error) {
 	if err != nil {
 		return nil, err
 	}
-	lookup := func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }
+	lookup := func(name string) (io.ReadCloser, error) { return os.Open(files[name]) }
 	return importer.ForCompiler(token.NewFileSet(), "gc", lookup), nil
 })
 
 var importing sync.Mutex // the importer is not safe for concurrent use
 
-// typeCheck type-checks files as one package.
+// typeCheck type-checks files, those of a folder as one package.
 func typeCheck(t require.TestingT, files []generator.File) {
+	packages := make(map[string][]generator.File)
+	for _, f := range files {
+		packages[path.Dir(f.Name)] = append(packages[path.Dir(f.Name)], f)
+	}
+	for _, files := range packages {
+		typeCheckPackage(t, files)
+	}
+}
+
+func typeCheckPackage(t require.TestingT, files []generator.File) {
 	from, err := imports()
 	require.NoError(t, err)
 	fset := token.NewFileSet()
@@ -107,8 +119,8 @@ func (f *failures) FailNow()              { panic("failed") }
 
 // FuzzGenerate holds the promise of the generator: findings, or Go that type-checks.
 func FuzzGenerate(f *testing.F) {
-	for _, path := range glob(f, "testdata/*/outbox.yaml") {
-		source, err := os.ReadFile(path)
+	for _, name := range glob(f, "testdata/*/outbox.yaml") {
+		source, err := os.ReadFile(name)
 		require.NoError(f, err)
 		f.Add(source)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 )
 
@@ -29,18 +30,21 @@ func (c *Changes) Write() error {
 	if err := w.verify(pending); err != nil {
 		return err
 	}
+	if err := w.makeFolders(pending); err != nil {
+		return errors.Join(err, w.removeFolders())
+	}
 	staged := make([]string, len(pending))
 	for i, change := range pending {
 		if change.Kind == Remove {
 			continue
 		}
 		if staged[i], err = w.stage(change.New, change.mode); err != nil {
-			return w.failed("write", change.Name, err)
+			return errors.Join(w.failed("write", change.Name, err), w.removeFolders())
 		}
 	}
 	for i, change := range pending {
 		if err := w.commit(change, staged[i]); err != nil {
-			return errors.Join(w.failed(string(change.Kind), change.Name, err), w.undo(pending[:i]))
+			return errors.Join(w.failed(string(change.Kind), change.Name, err), w.undo(pending[:i]), w.removeFolders())
 		}
 	}
 	return nil
@@ -52,6 +56,7 @@ type writer struct {
 	dir         string
 	id          string
 	temporaries []string
+	folders     []string // that it made
 }
 
 func (w *writer) failed(verb, name string, err error) error {
@@ -111,6 +116,34 @@ func (w *writer) undo(done []Change) error {
 		}
 		if err != nil {
 			errs = append(errs, w.failed("restore", change.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// makeFolders makes the sub-folders that new files need.
+func (w *writer) makeFolders(pending []Change) error {
+	for _, change := range pending {
+		folder := path.Dir(change.Name)
+		if change.Kind != Create || folder == "." {
+			continue
+		}
+		switch err := w.root.Mkdir(folder, 0o755); {
+		case err == nil:
+			w.folders = append(w.folders, folder)
+		case !errors.Is(err, fs.ErrExist):
+			return w.failed("make folder", folder, err)
+		}
+	}
+	return nil
+}
+
+// removeFolders removes what makeFolders made.
+func (w *writer) removeFolders() error {
+	var errs []error
+	for _, folder := range w.folders {
+		if err := w.root.Remove(folder); err != nil {
+			errs = append(errs, w.failed("remove folder", folder, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -18,16 +18,18 @@ func TestWriteUndoes(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "b.outbox.go", ours+"old\n")
 	put(t, dir, "c.outbox.go", ours+"stale\n")
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "d")))
 	changes, err := generator.Plan(dir, []generator.File{
 		{Name: "a.outbox.go", Content: []byte(ours + "a\n")},
 		{Name: "b.outbox.go", Content: []byte(ours + "new\n")},
-		{Name: "d/e.outbox.go", Content: []byte(ours + "d\n")}, // no such folder: its rename fails
+		{Name: "a/b.outbox.go", Content: []byte(ours + "a\n")},
+		{Name: "d/e.outbox.go", Content: []byte(ours + "d\n")}, // a link to nowhere: its rename fails
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"create a.outbox.go", "update b.outbox.go", "remove c.outbox.go", "create d/e.outbox.go"}, kinds(changes))
+	require.Equal(t, []string{"create a.outbox.go", "create a/b.outbox.go", "update b.outbox.go", "remove c.outbox.go", "create d/e.outbox.go"}, kinds(changes))
 	err = changes.Write()
 	require.ErrorContains(t, err, "create "+filepath.Join(dir, "d/e.outbox.go")+": no such file or directory")
-	require.Equal(t, []string{"b.outbox.go", "c.outbox.go"}, list(t, dir))
+	require.Equal(t, []string{"b.outbox.go", "c.outbox.go", "d"}, list(t, dir), "the folder that was made is gone again")
 	require.Equal(t, ours+"old\n", read(t, dir, "b.outbox.go"))
 	require.Equal(t, ours+"stale\n", read(t, dir, "c.outbox.go"))
 }

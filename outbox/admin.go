@@ -267,6 +267,18 @@ func known(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	return &UnknownListenerError{Name: name, Known: names}
 }
 
+// movable is known, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
+func movable(ctx context.Context, q *dbsqlc.Queries, name string) error {
+	if err := known(ctx, q, name); err != nil {
+		return err
+	}
+	reg, err := q.ListenerRegistration(ctx, name)
+	if err == nil && reg.Restored {
+		err = ErrRestored
+	}
+	return err
+}
+
 var errPreview = errors.New("rolled back: it was to be looked at")
 
 // adminTries bounds how often something is tried again because somebody else was faster.

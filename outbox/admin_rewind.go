@@ -17,13 +17,14 @@ import (
 // yet, because a rewind never goes forward past an event. Its attempts start anew; dead letters stay, and their
 // events come again; events that were set aside come again from the log, or stay set aside.
 //
-// What its processes are handling at the moment is not settled and comes again.
+// What its processes are handling at the moment is not settled and comes again. In a restored database Rewind returns
+// ErrRestored.
 func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (events int64, err error) {
 	const what = "rewind listener"
 	worker := uuid.New()
 	shards := 0
 	seize := func(q *dbsqlc.Queries) (err error) {
-		if err := known(ctx, q, name); err != nil {
+		if err := movable(ctx, q, name); err != nil {
 			return err
 		}
 		shards, err = a.seize(ctx, q, name, worker, nil)

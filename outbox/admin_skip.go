@@ -18,6 +18,14 @@ const skipped = "skipped by operator"
 // standingLimit is how many events of a shard Skip looks at.
 const standingLimit = 100
 
+// refusal is an ErrNotSkippable that says why, and what could be skipped instead.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string        { return r.text }
+func (r *refusal) Is(target error) bool { return target == ErrNotSkippable }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
 // skipTarget is an event that a listener may skip: one that a shard stands at, or one it has set aside.
 type skipTarget struct {
 	event   Event
@@ -37,7 +45,8 @@ func (t skipTarget) String() string {
 
 // Skip has the listener go past one event, which becomes a dead letter with the error "skipped by operator", and
 // returns it without its payload. The event is one that a shard stands at or one that was set aside; any other is
-// refused. The zero UUID means the event that has failed, if it is one.
+// refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
+// restored database Skip returns ErrRestored.
 //
 // The shard is taken from its holder: what it is handling at the moment is not settled and comes again, but for the event.
 func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Event, error) {
@@ -103,7 +112,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 // skipTarget finds the event to skip.
 func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skipTarget, error) {
 	q := a.db.on(a.pool)
-	if err := known(ctx, q, name); err != nil {
+	if err := movable(ctx, q, name); err != nil {
 		return skipTarget{}, err
 	}
 	standing, err := standing(ctx, q, name)
@@ -126,7 +135,7 @@ func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUI
 	if len(standing) > 0 {
 		text += "; it stands at " + list(standing)
 	}
-	return skipTarget{}, errors.New(text)
+	return skipTarget{}, &refusal{text}
 }
 
 // theFailed returns the event that has failed, if there is one and no other.
@@ -149,11 +158,11 @@ func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []s
 	}
 	switch {
 	case len(failed) > 1:
-		return skipTarget{}, fmt.Errorf("listener %s has several events that failed: name one of %s", name, list(failed))
+		return skipTarget{}, refuse("listener %s has several events that failed: name one of %s", name, list(failed))
 	case len(suspects) > 0:
-		return skipTarget{}, fmt.Errorf("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(suspects))
+		return skipTarget{}, refuse("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(suspects))
 	case len(failed) == 0:
-		return skipTarget{}, fmt.Errorf("listener %s has no event that failed: name one", name)
+		return skipTarget{}, refuse("listener %s has no event that failed: name one", name)
 	case failed[0].no != 0:
 		return parkedTarget(ctx, q, name, failed[0].event.ID)
 	}

@@ -37,6 +37,9 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if reg.Restored { // also when it is new: what the log holds would be visible to none of its windows
+		return 0, ErrRestored
+	}
 	if reg.Cursors == 0 {
 		err := l.db.locked(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
 			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{
@@ -50,9 +53,6 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 		if reg, err = l.registration(ctx); err != nil {
 			return 0, err
 		}
-	}
-	if reg.Restored {
-		return 0, ErrRestored
 	}
 	q := l.db.on(l.pool)
 	if _, err := q.ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {

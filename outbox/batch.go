@@ -57,12 +57,18 @@ func (b *batch) run(work context.Context, give <-chan struct{}) {
 	if inline.Marked(b.ctx) {
 		defer close(b.finished)
 		b.workers.Add(1)
+		if b.l.target != nil {
+			b.publish(work)
+			return
+		}
 		b.worker(work)
 		return
 	}
-	for range min(b.l.cfg.Concurrency, len(b.entries)) {
+	if b.l.target != nil {
 		b.workers.Add(1)
-		go b.worker(work)
+		go b.publish(work)
+	} else {
+		b.spawn(work)
 	}
 	go func() {
 		b.workers.Wait()
@@ -74,6 +80,14 @@ func (b *batch) run(work context.Context, give <-chan struct{}) {
 		b.mu.Lock()
 		b.halted, b.left = true, true
 		b.mu.Unlock()
+	}
+}
+
+// spawn starts the workers.
+func (b *batch) spawn(work context.Context) {
+	for range min(b.l.cfg.Concurrency, len(b.entries)) {
+		b.workers.Add(1)
+		go b.worker(work)
 	}
 }
 
@@ -104,11 +118,7 @@ func (b *batch) next() *entry {
 		if e.fate != waiting {
 			continue
 		}
-		k := b.lanes[e.key]
-		if k == nil {
-			k = &lane{}
-			b.lanes[e.key] = k
-		}
+		k := b.lane(e.key)
 		switch {
 		case k.busy:
 			k.queue = append(k.queue, e)

@@ -9,6 +9,9 @@ import (
 // Edit changes one statement of the runtime: the way to show what a part of it is for.
 type Edit struct{ Statement, Old, New string }
 
+// TurnGate is the advisory lock at which GatedTurn waits.
+const TurnGate int64 = 7302
+
 // The parts of the cursor that tests take out, one at a time.
 var (
 	// WithoutBound forgets the transactions that had their xid when lo was taken, but are not listed in it.
@@ -21,19 +24,22 @@ var (
 	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
 	// WithoutFence lets a turn that waited for the row go on with the snapshot from before it waited.
 	WithoutFence = Edit{Statement: dbsqlc.ListenerTurn, Old: "SELECT s.lease_no", New: "SELECT l.lease_no"}
-	// WithoutHiSeq lets a window read on into what was enqueued after it was opened.
-	WithoutHiSeq = Edit{Statement: dbsqlc.LogRead, Old: "AND o.seq <= c.hi_seq", New: ""}
+	// GatedTurn has a turn wait, its snapshot taken and the row not locked yet, while another session has the lock TurnGate.
+	GatedTurn = Edit{
+		Statement: dbsqlc.ListenerTurn, Old: "AND NOT l.paused",
+		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
+	}
 )
 
 // Mutate has l, and no other listener, run statements as edits change them.
 func Mutate(l *Listener, edits ...Edit) {
-	db := &database{schema: l.db.schema, quoted: l.db.quoted}
+	db := *l.db
 	for _, e := range edits {
-		text := db.text(e.Statement)
+		text := db.Text(e.Statement)
 		if strings.Count(text, e.Old) != 1 {
 			panic("statement does not have exactly once: " + e.Old)
 		}
-		db.sql.Store(e.Statement, strings.ReplaceAll(text, e.Old, e.New))
+		db.Schema = db.Instead(e.Statement, strings.ReplaceAll(text, e.Old, e.New))
 	}
-	l.db = db
+	l.db = &db
 }

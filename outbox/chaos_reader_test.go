@@ -19,12 +19,14 @@ import (
 
 // reader delivers what writers have enqueued: the runtime, or a rival that is meant to fail.
 type reader struct {
-	// drain hears what is there, and ends when it has heard all, or some time after ctx has ended.
-	drain func(ctx context.Context, hear func(uuid.UUID)) error
+	// drain hears what is there, batch at a time, and ends when it has heard all, or some time after ctx has ended.
+	drain func(ctx context.Context, batch int, hear func(uuid.UUID)) error
 	// run hears until ctx ends; nil drains again and again.
-	run func(ctx context.Context, hear func(uuid.UUID)) error
+	run func(ctx context.Context, batch int, hear func(uuid.UUID)) error
 	// shards is how many readers in the order of the log it is made of; 0 if handlers run side by side.
 	shards int
+	// lossy tells that it is meant to fail: writers do not wait for it.
+	lossy bool
 }
 
 // batchSizes are what readers read with, another in each session.
@@ -49,32 +51,33 @@ func (h hearing) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said
 	return nil
 }
 
-// listens returns the runtime in leased mode as a reader: processes of them at once. Each session is a new listener, with a
-// batch size of its own unless cfg has one.
+// listens returns the runtime in leased mode as a reader, which runs in so many processes at once, or drains if that is
+// 0. Each session is a new listener.
 func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, processes int, edits ...outbox.Edit) reader {
-	listener := func(hear func(uuid.UUID)) *outbox.Listener {
+	listener := func(batch int, hear func(uuid.UUID)) *outbox.Listener {
 		cfg := cfg
-		cfg.Logger = quiet()
-		if cfg.BatchSize == 0 {
-			cfg.BatchSize = randomBatch()
-		}
+		cfg.Logger, cfg.BatchSize = quiet(), batch
 		l, err := outbox.NewListener(pool, spec, cfg,
 			outbox.Listen(chaosTopics[false], hearing{hear}, hearing.handle), outbox.Listen(chaosLoose[false], hearing{hear}, hearing.handle))
 		require.NoError(t, err)
-		outbox.Mutate(l, edits...)
+		if len(edits) > 0 {
+			outbox.Mutate(l, edits...)
+		}
 		return l
 	}
-	r := reader{shards: max(spec.Shards, 1)}
+	r := reader{shards: max(spec.Shards, 1), lossy: len(edits) > 0}
 	if spec.Concurrency > 1 {
 		r.shards = 0
 	}
-	r.drain = func(ctx context.Context, hear func(uuid.UUID)) error { return drains(ctx, listener(hear)) }
+	r.drain = func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
+		return drains(ctx, listener(batch, hear))
+	}
 	if processes > 0 {
-		r.run = func(ctx context.Context, hear func(uuid.UUID)) error {
+		r.run = func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
 			errs := make([]error, processes)
 			var running sync.WaitGroup
 			for i := range processes {
-				l := listener(hear)
+				l := listener(batch, hear)
 				running.Go(func() { errs[i] = l.Run(ctx) })
 			}
 			running.Wait()
@@ -86,8 +89,8 @@ func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg out
 
 // listensTx returns the runtime in transactional mode as a reader.
 func listensTx(t testing.TB, pool *pgxpool.Pool, name string) reader {
-	return reader{shards: 1, drain: func(ctx context.Context, hear func(uuid.UUID)) error {
-		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: name}, outbox.ListenerConfig{BatchSize: randomBatch(), Logger: quiet()},
+	return reader{shards: 1, drain: func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
+		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: name}, outbox.ListenerConfig{BatchSize: batch, Logger: quiet()},
 			outbox.ListenTx(chaosTopics[false], hearing{hear}, hearing.handleTx), outbox.ListenTx(chaosLoose[false], hearing{hear}, hearing.handleTx))
 		require.NoError(t, err)
 		return drains(ctx, l)
@@ -116,9 +119,9 @@ const (
 // rival reads by a statement that takes a seq and a limit, and returns seqs and ids.
 func rival(pool *pgxpool.Pool, statement string) reader {
 	cursor := int64(0)
-	return reader{shards: 1, drain: func(ctx context.Context, hear func(uuid.UUID)) error {
+	return reader{shards: 1, lossy: true, drain: func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
 		for ctx.Err() == nil {
-			rows, err := pool.Query(context.WithoutCancel(ctx), statement, cursor, randomBatch())
+			rows, err := pool.Query(context.WithoutCancel(ctx), statement, cursor, batch)
 			if err != nil {
 				return err
 			}
@@ -154,18 +157,18 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 		}
 	}
 	run := r.run
-	length := 3000
+	turns := 200
 	if run == nil {
-		length = 300
-		run = func(ctx context.Context, hear func(uuid.UUID)) error {
+		turns = 20
+		run = func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
 			for ctx.Err() == nil {
-				if err := r.drain(ctx, hear); err != nil {
+				if err := r.drain(ctx, batch, hear); err != nil {
 					return err
 				}
 				select {
 				case <-ctx.Done():
 				case <-c.overtook:
-				case <-time.After(time.Duration(rand.IntN(5000)) * time.Microsecond):
+				case <-time.After(time.Duration(rand.IntN(15_000)) * time.Microsecond):
 				}
 			}
 			return nil
@@ -173,8 +176,9 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 	}
 	for !closed(over) {
 		ctx, cancel := context.WithCancel(context.Background())
+		batch := randomBatch()
 		mu.Lock()
-		left, stop = 1+rand.IntN(length), cancel
+		left, stop = 1+rand.IntN(min(turns*batch, 3000)), cancel
 		mu.Unlock()
 		ended := make(chan struct{})
 		go func() {
@@ -185,14 +189,14 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 			case <-ctx.Done():
 			}
 		}()
-		err := run(ctx, hear)
+		err := run(ctx, batch, hear)
 		cancel()
 		<-ended
 		if err != nil {
 			return heard, err
 		}
 	}
-	return heard, r.drain(context.Background(), hear)
+	return heard, r.drain(context.Background(), randomBatch(), hear)
 }
 
 func closed(over <-chan struct{}) bool {

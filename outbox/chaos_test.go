@@ -29,6 +29,7 @@ const (
 	chaosSteps    = 20_000
 	chaosWriters  = 8
 	chaosEntities = 24
+	progressSteps = 50_000 // between two lines about a long run
 )
 
 // steps returns how many there are to be in this run.
@@ -67,8 +68,11 @@ func chaosKey(entity int) string { return fmt.Sprintf("e%d", entity) }
 // chaos is writers and readers of one database, and what they tell each other.
 type chaos struct {
 	name     string
+	note     func(format string, args ...any)
+	began    time.Time
 	pool     *pgxpool.Pool // of the writers
 	other    *pgxpool.Pool // on another database of the server
+	steps    int64
 	left     atomic.Int64  // steps
 	heard    chan struct{} // a reader has heard something; holds one
 	stepped  chan struct{} // some steps have been taken; holds one
@@ -92,7 +96,7 @@ func (n *tally) add(events int) {
 // chaosDatabase makes a database on server, for which it returns chaos of so many steps and a pool for readers.
 func chaosDatabase(t testing.TB, server *pgserver.Server, name string, steps int) (*chaos, *pgxpool.Pool) {
 	t.Helper()
-	c := &chaos{name: name, heard: make(chan struct{}, 1), stepped: make(chan struct{}, 1), enqueued: make(chan struct{}), overtook: make(chan struct{})}
+	c := &chaos{name: name, steps: int64(steps), note: t.Logf, began: time.Now(), heard: make(chan struct{}, 1), stepped: make(chan struct{}, 1), enqueued: make(chan struct{}), overtook: make(chan struct{})}
 	c.left.Store(int64(steps))
 	c.other = pgtest.Pool(t, server.URL())
 	execute(t, c.other, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
@@ -111,6 +115,9 @@ func chaosDatabase(t testing.TB, server *pgserver.Server, name string, steps int
 // nextStep takes one step of those that are left.
 func (c *chaos) nextStep() bool {
 	left := c.left.Add(-1)
+	if taken := c.steps - left; taken%progressSteps == 0 && left > 0 {
+		c.note("%d of %d steps after %s, %d events committed", taken, c.steps, time.Since(c.began).Round(time.Second), c.committed.events.Load())
+	}
 	if left%20 == 0 {
 		select {
 		case c.stepped <- struct{}{}:
@@ -123,7 +130,7 @@ func (c *chaos) nextStep() bool {
 // behind tells whether a reader has much to catch up with: windows would grow, and become few.
 func (c *chaos) behind() bool {
 	for _, heard := range c.keepUp {
-		if c.committed.events.Load()-heard.Load() > 50 {
+		if c.committed.events.Load()-heard.Load() > 100 {
 			return true
 		}
 	}
@@ -134,7 +141,7 @@ func (c *chaos) behind() bool {
 func (c *chaos) run(t testing.TB, readers map[string]reader) map[string]verdict {
 	t.Helper()
 	for _, r := range readers { // attaches: what is pruned before is not missed
-		require.NoError(t, r.drain(t.Context(), func(uuid.UUID) {}))
+		require.NoError(t, r.drain(t.Context(), 1, func(uuid.UUID) {}))
 	}
 	over, calm := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
@@ -142,7 +149,9 @@ func (c *chaos) run(t testing.TB, readers map[string]reader) map[string]verdict 
 	var writing, reading, others sync.WaitGroup
 	for name, r := range readers {
 		n := &atomic.Int64{}
-		c.keepUp = append(c.keepUp, n)
+		if !r.lossy {
+			c.keepUp = append(c.keepUp, n)
+		}
 		reading.Go(func() {
 			ids, err := c.listen(r, over, n)
 			if err != nil {
@@ -218,13 +227,11 @@ func TestChaosOfWriters(t *testing.T) {
 	server := pgtest.Server(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "64"}})
 	c, pool := chaosDatabase(t, server, "chaos", steps(t))
 	patient := outbox.ListenerConfig{LeaseDuration: 5 * time.Minute, PruneInterval: -1}
-	pruning, polling := patient, patient
-	pruning.PruneInterval, pruning.PollInterval = 50*time.Millisecond, 50*time.Millisecond // nobody rings for silent events
-	polling.Wake, polling.PollInterval = outbox.WakePoll, 25*time.Millisecond
+	pruning := patient
+	pruning.PruneInterval, pruning.PollInterval = 100*time.Millisecond, 50*time.Millisecond // nobody rings for silent events
 	verdicts := c.run(t, map[string]reader{
 		"leased":        listens(t, pool, outbox.ListenerSpec{Name: "leased"}, patient, 0),
-		"concurrent":    listens(t, pool, outbox.ListenerSpec{Name: "concurrent", Concurrency: 4}, pruning, 1),
-		"sharded":       listens(t, pgtest.Pool(t, pgtest.URL(t, pool)), outbox.ListenerSpec{Name: "sharded", Shards: 3}, polling, 2),
+		"running":       listens(t, pool, outbox.ListenerSpec{Name: "running", Concurrency: 3, Shards: 3}, pruning, 2),
 		"transactional": listensTx(t, pool, "transactional"),
 	})
 	t.Logf("transactions with events: %d committed, %d rolled back, %d prepared", c.committed.txs.Load(), c.rolledBack.txs.Load(), c.prepared.txs.Load())
@@ -233,7 +240,7 @@ func TestChaosOfWriters(t *testing.T) {
 	}
 	for name, v := range verdicts {
 		require.Equal(t, verdict{Facts: v.Facts, Heard: v.Facts, Stragglers: v.Stragglers}, v, name)
-		if name != "concurrent" {
+		if name != "running" { // with several handlers at once the order says nothing
 			require.Positive(t, v.Stragglers, name)
 		}
 	}

@@ -23,8 +23,6 @@ type verdict struct {
 	Stragglers                           int
 }
 
-func (v verdict) faults() int { return v.Lost + v.Duplicate + v.Phantom + v.Disordered }
-
 // judge holds what a reader heard, in order, against the facts. A straggler is heard after one of a higher seq; shards
 // is how many readers in seq order heard is made of, and 0 if seqs say nothing about its order.
 func judge(facts []fact, heard []uuid.UUID, shards int) verdict {

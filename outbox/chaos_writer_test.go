@@ -71,11 +71,15 @@ func (w *writer) step(ctx context.Context) error {
 		err = w.goOn(ctx)
 	}
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code {
-		case "55P03", "40P01", "40001": // lock timeout, deadlock, serialization
-			return w.rollback(ctx)
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "55P03", "40P01", "40001": // lock timeout, deadlock, serialization
+		if w.tx == nil {
+			return nil // it was its end that was refused
 		}
+		return w.rollback(ctx)
 	}
 	return err
 }

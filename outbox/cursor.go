@@ -36,6 +36,14 @@ func (l *Listener) cursor(shard int) *cursor {
 	return &cursor{l: l, shard: shard, next: uuid.New(), scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
 }
 
+// left is how long h still lasts; nothing for nil.
+func (h *hold) left() time.Duration {
+	if h == nil {
+		return 0
+	}
+	return max(time.Until(h.until), 0)
+}
+
 // limited bounds what is asked of the database, which may be in a black hole.
 func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
@@ -140,13 +148,12 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		})
 	}).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
-			&row.AheadAttempts, &row.WantedBy, &row.ParkedDue, &row.ParkedKeys)
+			&row.AheadAttempts, &row.ParkedDue, &row.ParkedKeys)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
 		t.careful = row.Careful > 0
-		t.wanted = uuid.NullUUID{UUID: row.WantedBy.Bytes, Valid: row.WantedBy.Valid}
 		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
 		return err
 	})

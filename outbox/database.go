@@ -5,84 +5,41 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
-// schemaMarker stands in every query for the schema of the tables.
-const schemaMarker = "outbox_schema"
-
-// database is what a schema name stands for: the queries with the marker replaced, once.
+// database is a schema as the runtime sees it.
 type database struct {
+	*dbschema.Schema
 	schema string
-	quoted string
-	sql    sync.Map // query as sqlc has it -> query in this schema
 }
-
-// databases caches one database a schema name, since Enqueue gets the name alone. Names come from
-// configuration, never from requests, so it does not grow.
-var databases sync.Map
 
 // openDatabase checks a schema name and returns its queries. The empty name means "outbox".
 func openDatabase(schema string) (*database, error) {
 	if schema == "" {
 		schema = "outbox"
 	}
-	if known, ok := databases.Load(schema); ok {
-		return known.(*database), nil
-	}
-	if err := pgname.Check(schema); err != nil {
+	s, err := dbschema.Open(schema)
+	if err != nil {
 		return nil, fmt.Errorf("open schema: %w", err)
 	}
-	fresh := &database{schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
-	known, _ := databases.LoadOrStore(schema, fresh)
-	return known.(*database), nil
-}
-
-// text returns query with the schema in place.
-func (d *database) text(query string) string {
-	if text, ok := d.sql.Load(query); ok {
-		return text.(string)
-	}
-	text := strings.ReplaceAll(query, schemaMarker, d.quoted)
-	d.sql.Store(query, text)
-	return text
+	return &database{Schema: s, schema: schema}, nil
 }
 
 // on returns the queries of d, run by db: a pool, a connection or the caller's transaction.
-func (d *database) on(db dbsqlc.DBTX) *dbsqlc.Queries {
-	return dbsqlc.New(inSchema{db: db, database: d})
-}
-
-type inSchema struct {
-	db       dbsqlc.DBTX
-	database *database
-}
-
-func (s inSchema) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
-	return s.db.Exec(ctx, s.database.text(query), args...)
-}
-
-func (s inSchema) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
-	return s.db.Query(ctx, s.database.text(query), args...)
-}
-
-func (s inSchema) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	return s.db.QueryRow(ctx, s.database.text(query), args...)
-}
+func (d *database) on(db dbsqlc.DBTX) *dbsqlc.Queries { return d.On(db) }
 
 // record runs call against a database that only notes the statement, and returns it: the way to put a
 // query that sqlc has compiled, its arguments in the right order, into a batch.
 func (d *database) record(call func(*dbsqlc.Queries)) (query string, args []any) {
 	r := &recorder{}
 	call(dbsqlc.New(r))
-	return d.text(r.query), r.args
+	return d.Text(r.query), r.args
 }
 
 var errRecorded = errors.New("recorded, not run")

@@ -40,6 +40,9 @@ type DispatcherConfig struct {
 	// that fall due and wake-ups that got lost. At most a third of the lease; 0 means 1 s, or that third if
 	// it is shorter.
 	PollInterval time.Duration
+	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing; 0 means
+	// 10 s, or PollInterval if that is longer.
+	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
 	ShutdownTimeout time.Duration
@@ -53,6 +56,9 @@ type DispatcherConfig struct {
 	// TenantIDs are the only tenants whose events are delivered, one shard of a drain; nil means all.
 	// Empty but not nil is refused, so that an empty shard does not drain everything.
 	TenantIDs []uuid.UUID
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
+	// "webhook". They stay the caller's, to be closed when Run has returned.
+	Publishers map[string]Publisher
 	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
@@ -81,6 +87,9 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
 	}
+	if cfg.MaxPollInterval == 0 {
+		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
+	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
 	}
@@ -107,6 +116,8 @@ func (cfg DispatcherConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
+	case cfg.MaxPollInterval < cfg.PollInterval:
+		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.Topics != nil && len(cfg.Topics) == 0:
@@ -129,7 +140,8 @@ type Dispatcher struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	handlers map[string]TopicHandler
-	topics   []string // what is claimed
+	topics   []string           // what is claimed
+	targets  map[string]*target // by broker
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
@@ -161,11 +173,11 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		return nil, err
 	}
 	store.policies = make(map[string]policy, len(handlers))
-	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers)), targets: make(map[string]*target)}
 	d.log = cfg.Logger.With("namespace", store.namespace, "worker_id", store.worker)
 	for _, h := range handlers {
 		switch {
-		case h.run == nil:
+		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s/%s: no handlers given (nil)", h.namespace, h.topic)
 		case h.schema != handlers[0].schema || h.namespace != store.namespace:
 			return nil, fmt.Errorf("topic %s/%s of schema %q: a dispatcher serves one namespace, here %s of schema %q",
@@ -173,6 +185,11 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		}
 		if _, twice := d.handlers[h.topic]; twice {
 			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
+		}
+		if h.publication != nil {
+			if err := addTarget(d.targets, cfg.Publishers, h.publication.broker); err != nil {
+				return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
+			}
 		}
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
@@ -188,11 +205,20 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	return d, nil
 }
 
-// request returns a claim of up to size events, with suspects or without.
+// scope returns what the dispatcher is responsible for, as a claim of nothing.
+func (d *Dispatcher) scope() *claim {
+	return &claim{maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs}
+}
+
+// request returns a claim of up to size events, with suspects or without, or nil when every topic publishes and their
+// publishers are paused.
 func (d *Dispatcher) request(size int, suspects bool) *claim {
-	c := &claim{
-		size: size, maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration,
-		topics: d.topics, tenants: d.cfg.TenantIDs,
+	c := d.scope()
+	c.size = size
+	if len(d.targets) > 0 {
+		if c.topics = d.open(time.Now()); len(c.topics) == 0 {
+			return nil
+		}
 	}
 	if suspects {
 		c.suspects = suspectsPerClaim

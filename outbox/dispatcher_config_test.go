@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -120,4 +121,46 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 	}
 	_, err := outbox.NewDispatcher(nil, outbox.DispatcherConfig{}, one)
 	require.EqualError(t, err, "new dispatcher: no pool")
+}
+
+// Pollers that find nothing look less and less often, and soon again once they have found something.
+func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	watched, claims := gated(t, pool, "name: EventClaim")
+	looks := make(chan time.Time, 1000)
+	claims.onPass(func() { looks <- time.Now() })
+	topic := jobTopic("sparse")
+	handled := make(chan struct{}, 1)
+	cfg := outbox.DispatcherConfig{
+		Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 200 * time.Millisecond, Logger: quiet(),
+	}
+	stop := start(t, dispatcher(t, watched, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+		handled <- struct{}{}
+		return nil
+	})))
+	gap := func(last time.Time) (time.Duration, time.Time) {
+		next := receive(t, looks, "a look")
+		return next.Sub(last), next
+	}
+	longest, last := time.Duration(0), receive(t, looks, "the first look")
+	for longest < 150*time.Millisecond {
+		var g time.Duration
+		g, last = gap(last)
+		longest = max(longest, g)
+	}
+	enqueueJobs(t, pool, topic, numbered(1)...)
+	receive(t, handled, "the event")
+	for len(looks) > 0 {
+		<-looks
+	}
+	shortest := time.Hour
+	last = receive(t, looks, "a look after it")
+	for range 3 {
+		var g time.Duration
+		g, last = gap(last)
+		shortest = min(shortest, g)
+	}
+	require.Less(t, shortest, 100*time.Millisecond)
+	require.NoError(t, stop())
 }

@@ -1,8 +1,10 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/outboxgen/outboxgen/internal/inline"
@@ -33,7 +35,7 @@ func (d *Dispatcher) Drain(ctx context.Context) (DrainReport, error) {
 	defer renewer.Wait()
 	defer stop()
 
-	n, err := d.store.sweep(ctx, d.request(0, false))
+	n, err := d.store.sweep(ctx, d.scope())
 	if err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
@@ -79,10 +81,35 @@ func (r *DrainReport) add(o DrainReport) {
 	r.Lost += o.Lost
 }
 
+// drainPublished sends the events of topics that publish, brings them to the front of tasks, and tells how many they
+// are.
+func (d *Dispatcher) drainPublished(work context.Context, l *leases, tasks []*task) (sent int) {
+	if len(d.targets) == 0 {
+		return 0
+	}
+	broker := func(t *task) string {
+		if p := d.handlers[t.Topic].publication; p != nil {
+			return p.broker
+		}
+		return "~" // behind every name
+	}
+	slices.SortStableFunc(tasks, func(a, b *task) int { return cmp.Compare(broker(a), broker(b)) })
+	for sent < len(tasks) && broker(tasks[sent]) != "~" {
+		end := sent
+		for end < len(tasks) && broker(tasks[end]) == broker(tasks[sent]) {
+			end++
+		}
+		d.publish(work, l, d.targets[broker(tasks[sent])], tasks[sent:end], func(*task) {})
+		sent = end
+	}
+	return sent
+}
+
 // drainBatch runs the handlers of tasks until all have returned, and tells how many it started: all unless
 // ctx ended.
 func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (started int) {
 	work := context.WithoutCancel(ctx)
+	started = d.drainPublished(work, l, tasks)
 	if inline.Marked(ctx) {
 		for ; started < len(tasks) && ctx.Err() == nil; started++ {
 			d.do(work, l, tasks[started], func(*task) {})
@@ -92,7 +119,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 	var running sync.WaitGroup
 	defer running.Wait()
 	slots := make(chan struct{}, d.cfg.Concurrency)
-	for _, t := range tasks {
+	for _, t := range tasks[started:] {
 		slots <- struct{}{}
 		if ctx.Err() != nil {
 			return started

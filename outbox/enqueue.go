@@ -24,12 +24,14 @@ const manyRows = 1000
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits. If
 // an event with its dedupe key is already in the topic, nothing is written and the receipt says so; when
 // that event's transaction is still open, Enqueue waits for its end. Whatever can be found wrong with m is
-// found before anything is sent and leaves tx usable; ErrSerialization and errors of PostgreSQL do not.
+// found before anything is sent and leaves tx usable; ErrSerialization and errors of PostgreSQL do not. The event
+// takes its trace from ctx, when ContextWithTrace has put one there.
 func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt, error) {
 	return enqueue(ctx, tx, schema, m, true)
 }
 
 func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool) (Receipt, error) {
+	m.follow(traceHeaders(ctx))
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
@@ -92,9 +94,11 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 	headers := make([][]byte, len(ms))
 	order := make([]int, len(ms))
 	ms = slices.Clone(ms)
+	trace := traceHeaders(ctx)
 	var db *database
 	for i := range ms {
 		m := &ms[i]
+		m.follow(trace)
 		var err error
 		if db, headers[i], receipts[i].ID, err = prepare(schema, m); err != nil {
 			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d: %w", m.Namespace, m.Topic, i+1, len(ms), err)

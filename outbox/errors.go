@@ -1,6 +1,10 @@
 package outbox
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/outboxgen/outboxgen/payload"
+)
 
 // Conditions that callers branch on with errors.Is. The facts of one occurrence are in the text of the
 // error that wraps them, or in a typed error such as ValidationError. None of them ever carries a
@@ -16,7 +20,7 @@ var (
 	ErrKeyTooLong = errors.New("key too long")
 	// ErrPayloadInvalid: a payload breaks a rule of its YAML, or holds what jsonb cannot. Found before
 	// anything is sent.
-	ErrPayloadInvalid = errors.New("invalid payload")
+	ErrPayloadInvalid = payload.ErrInvalid
 	// ErrPayloadTooLarge: an encoded payload exceeds MaxPayloadBytes. Found before anything is sent.
 	ErrPayloadTooLarge = errors.New("payload too large")
 	// ErrLeaseLost: the event is no longer held by who claimed it. It is the cause of a handler's
@@ -30,6 +34,9 @@ var (
 	// ErrRestored: the database was restored from a dump, so that its transaction ids start anew and say nothing
 	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
 	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
+	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has set it aside, or no
+	// event was named and it is not clear which one is meant.
+	ErrNotSkippable = errors.New("event cannot be skipped")
 	// ErrUnimplemented: no handler has been written for a topic.
 	ErrUnimplemented = errors.New("handler is not implemented")
 )

@@ -87,6 +87,9 @@ type ListenerConfig struct {
 	// PollInterval is how often an idle listener looks for itself, whatever wakes it otherwise. At most a third
 	// of the lease; 0 means 1 s, or that third if it is shorter.
 	PollInterval time.Duration
+	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing; 0 means
+	// 10 s, or PollInterval if that is longer.
+	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
 	ShutdownTimeout time.Duration
@@ -95,6 +98,9 @@ type ListenerConfig struct {
 	PruneInterval time.Duration
 	// MaxAttempts, if positive, stands in for the limit that the YAML sets.
 	MaxAttempts int
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
+	// "webhook". They stay the caller's, to be closed when Run has returned.
+	Publishers map[string]Publisher
 	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
@@ -117,6 +123,9 @@ func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
 	}
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
+	}
+	if cfg.MaxPollInterval == 0 {
+		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
 	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
@@ -146,6 +155,8 @@ func (cfg ListenerConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
+	case cfg.MaxPollInterval < cfg.PollInterval:
+		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.MaxAttempts < 1 || cfg.MaxAttempts > 1<<31-1:
@@ -163,6 +174,15 @@ type ListenerHandler struct {
 	transactional            bool
 	retention                Retention
 	run                      func(context.Context, pgx.Tx, Event, json.RawMessage) error // nil without a handler
+	publication              *publication                                                // in place of run
+}
+
+// ListenPublish ties t to a publisher in place of a handler. Order per key is kept: of events with one key none is sent
+// before the one in front of it has arrived, or died.
+func ListenPublish[P any](t Topic[P], p Publication[P]) ListenerHandler {
+	lh := listenerHandler(t)
+	lh.publication = newPublication(t, p)
+	return lh
 }
 
 // Listen ties t to fn, a method of h, as Handle does for queue topics. No transaction is open while fn runs: its
@@ -215,9 +235,11 @@ type Listener struct {
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
+	target        *target // of a listener that publishes
 	log           *slog.Logger
-	parkedLimit   int32       // maxParkedKeys, but in a test
-	busy          atomic.Bool // Run or Drain is under way
+	parkedLimit   int32         // maxParkedKeys, but in a test
+	pauseLimit    time.Duration // longestPause, but in a test
+	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
 
@@ -262,15 +284,17 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	for _, h := range handlers {
 		name := h.namespace + "/" + h.topic
 		switch {
-		case h.run == nil:
+		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
+		case (h.publication != nil) != (handlers[0].publication != nil):
+			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:
 			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
 		case cmp.Or(h.schema, "outbox") != db.schema:
@@ -280,6 +304,17 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		}
 		if _, twice := l.handlers[name]; twice {
 			return nil, fmt.Errorf("topic %s: has two handlers", name)
+		}
+		if h.publication != nil {
+			targets := map[string]*target{}
+			if err := addTarget(targets, cfg.Publishers, h.publication.broker); err != nil {
+				return nil, fmt.Errorf("topic %s: %w", name, err)
+			}
+			if l.target == nil {
+				l.target = targets[h.publication.broker]
+			} else if l.target.broker != h.publication.broker {
+				return nil, fmt.Errorf("topic %s: one listener publishes to %s and to %s", name, l.target.broker, h.publication.broker)
+			}
 		}
 		l.handlers[name] = h
 		l.topics = append(l.topics, name)

@@ -269,9 +269,8 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
-	l := listenTo(t, pool, outbox.ListenerSpec{Retry: soon(2)}, outbox.ListenerConfig{}, h)
-	tenant := tenantA
-	m := outbox.Message{Namespace: "test", Topic: "said", TenantID: outbox.Tenant(tenant), Log: true}
+	l := listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h)
+	m := outbox.Message{Namespace: "test", Topic: "said", TenantID: outbox.Tenant(tenantA), Log: true}
 	bad, newer := m, m
 	bad.Payload = []byte(`{"key": "a", "n": "not a number: secret"}`)
 	newer.Payload, newer.Version = []byte(`{"key": "a", "n": 2}`), 2

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -142,6 +143,11 @@ func (c *listenerChild) hang(ctx context.Context, busy func()) string {
 
 func newListenerChild(t testing.TB, pool *pgxpool.Pool, o listenerOrders) *child {
 	t.Helper()
-	o.URL = pgtest.URL(t, pool)
+	u, err := url.Parse(pgtest.URL(t, pool))
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("application_name", "child")
+	u.RawQuery = query.Encode()
+	o.URL = u.String()
 	return spawn(t, "TestListenerChild", listenerVariable, o)
 }

@@ -16,8 +16,14 @@ import (
 // finished waits until the cursor of the only shard is past the whole log.
 func finished(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	settles(t, pool, 1, `SELECT count(*) FROM outbox.listeners
-		WHERE NOT in_batch AND NOT running AND high_seq >= (SELECT max(seq) FROM outbox.log)`)
+	deadline := time.Now().Add(patience)
+	for look := time.NewTicker(time.Millisecond); ; <-look.C {
+		if value[bool](t, pool, `SELECT coalesce(bool_and(NOT in_batch AND NOT running AND high_seq >= (SELECT max(seq) FROM outbox.log)), false) FROM outbox.listeners`) {
+			look.Stop()
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "the listener does not come to the end of the log")
+	}
 }
 
 // soon is a retry that a test need not wait for.
@@ -53,6 +59,7 @@ func cutListener(t *testing.T, transactional bool, first, step int) {
 	cfg := outbox.ListenerConfig{LeaseDuration: time.Hour, PollInterval: 20 * time.Minute, ListenPool: pool}
 	l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: soon(3)}, cfg, h)
 	outbox.ThroughPool(l, cut)
+	outbox.LimitPauses(l, time.Millisecond)
 	watch := outbox.WatchListener(l)
 	stop := startListener(t, l)
 	receive(t, watch.Idle, "idleness")

@@ -1,6 +1,10 @@
 package outbox
 
-import "github.com/jackc/pgx/v5/pgxpool"
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
 
 // ListenerSignals are the moments of a listener that tests wait for. Each holds one.
 type ListenerSignals struct {
@@ -19,6 +23,9 @@ func ListenerConfigOf(l *Listener) ListenerConfig { return l.cfg }
 
 // LimitParkedKeys makes n keys set aside the most of l.
 func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
+
+// LimitPauses makes l ask a database in trouble again within d.
+func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 
 // LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
 func LogBell() (key int64, channel string) {

@@ -91,7 +91,7 @@ func TestListenerParkedKeysAreLimited(t *testing.T) {
 				require.Equal(t, []string{"a1"}, h.names(), "blocked")
 				require.Equal(t, "handler failed 1", value[string](t, pool, "SELECT last_error || ' ' || retry_count FROM outbox.listeners"))
 			} else {
-				require.Equal(t, []string{"a1", "b1"}, h.names(), "as far as a batch goes")
+				require.ElementsMatch(t, []string{"a1", "b1"}, h.names(), "as far as a batch goes")
 				require.Equal(t, 1, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked WHERE retry_after IS NULL"), "x2")
 			}
 			h.fail = failing("y1", "z1")

@@ -58,7 +58,11 @@ func (l *Listener) Run(ctx context.Context) error {
 	close(over)
 	rest()
 	owned.Wait()
-	if released := l.release(talk); released != nil && err == nil {
+	released := l.release(talk)
+	switch {
+	case released == nil:
+		l.ring(talk)
+	case err == nil:
 		l.log.Warn("give up leases", "error", released)
 	}
 	return err
@@ -206,4 +210,14 @@ func (l *Listener) release(ctx context.Context) error {
 	defer cancel()
 	_, err := l.db.on(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID)})
 	return err
+}
+
+// ring has the other processes look, since a shard of this one is theirs to take. What is not heard is found by polling.
+func (l *Listener) ring(ctx context.Context) {
+	if l.cfg.Wake != WakeDoorbell {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	defer cancel()
+	_ = l.db.on(l.pool).BellRing(ctx, l.db.logBell().channel)
 }

@@ -19,7 +19,9 @@ import (
 // txFunc is a transactional handler.
 type txFunc func(context.Context, pgx.Tx, outbox.Delivery[said]) error
 
-func (f txFunc) handle(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error { return f(ctx, tx, d) }
+func (f txFunc) handle(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+	return f(ctx, tx, d)
+}
 
 func listenTxFunc(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, f txFunc) *outbox.Listener {
 	t.Helper()

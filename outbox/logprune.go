@@ -99,7 +99,7 @@ func (l *Listener) alarm(ctx context.Context) {
 		return
 	}
 	for _, row := range rows {
-		l.log.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
+		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
 			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
 	}
 }

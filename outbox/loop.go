@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,14 +25,17 @@ type loop struct {
 	bell    *doorbell // nil when polling
 	workers sync.WaitGroup
 
-	queue    chan *task // claimed, not started; has room for everything held
-	reports  chan *task // finished; likewise
+	queue    chan *task            // claimed, not started; has room for everything held
+	publish  map[string]chan *task // likewise, by broker
+	reports  chan *task            // finished; likewise
 	held     int
 	finished []*task
 	solo     *task // an event on its last attempt, run when nothing else does
 	soloing  bool  // solo is queued or running
 
 	hungry      bool // there may be something to claim
+	poll        *time.Timer
+	patience    time.Duration // from one poll to the next
 	nextSuspect time.Time
 
 	asked   bool // the doorbell has been asked to watch
@@ -63,6 +67,10 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	l := &loop{
 		d: d, ctx: ctx, leases: newLeases(d), hungry: true,
 		queue: make(chan *task, room), reports: make(chan *task, room),
+		publish: make(map[string]chan *task, len(d.targets)),
+	}
+	for broker := range d.targets {
+		l.publish[broker] = make(chan *task, room)
 	}
 	l.work, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.talk, l.hangUp = context.WithCancel(context.WithoutCancel(ctx))
@@ -87,9 +95,15 @@ func (l *loop) run() error {
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
+	for broker, queue := range l.publish {
+		l.workers.Go(func() { l.publisher(l.d.targets[broker], queue) })
+	}
 	l.deliver()
 	err := l.stop()
 	close(l.queue)
+	for _, queue := range l.publish {
+		close(queue)
+	}
 	if err == nil {
 		l.workers.Wait()
 	}
@@ -113,17 +127,45 @@ func (l *loop) worker() {
 	closed = true
 }
 
+// publisher sends queued tasks, as many at a time as there are, until the queue is closed.
+func (l *loop) publisher(t *target, queue <-chan *task) {
+	for first := range queue {
+		tasks := []*task{first}
+		for more := true; more && len(tasks) < publishBatch; {
+			select {
+			case k, ok := <-queue:
+				if more = ok; ok {
+					tasks = append(tasks, k)
+				}
+			default:
+				more = false
+			}
+		}
+		l.d.publish(l.work, l.leases, t, tasks, func(k *task) { l.reports <- k })
+	}
+}
+
+// start queues t for whoever handles its topic.
+func (l *loop) start(t *task) {
+	if p := l.d.handlers[t.Topic].publication; p != nil {
+		l.publish[p.broker] <- t
+	} else {
+		l.queue <- t
+	}
+}
+
 // deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
 	var trouble retrier
-	poll := time.NewTimer(jitter(l.d.cfg.PollInterval))
-	defer poll.Stop()
+	l.patience = l.d.cfg.PollInterval
+	l.poll = time.NewTimer(jitter(l.patience))
+	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
 		want := l.room()
 		if len(l.finished) == 0 && want == 0 {
-			l.wait(poll)
+			l.wait()
 			continue
 		}
 		if err := l.pass(want); err != nil {
@@ -187,12 +229,17 @@ func (l *loop) took(claimed []Claimed, suspects bool) {
 			l.solo = t
 			continue
 		}
-		l.queue <- t
+		l.start(t)
 	}
 	if suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
 	}
-	l.hungry = len(claimed) > 0 // a short batch proves nothing: an event may have come since
+	if l.hungry = len(claimed) > 0; l.hungry { // a short batch proves nothing: an event may have come since
+		if l.patience > l.d.cfg.PollInterval {
+			l.patience = l.d.cfg.PollInterval
+			l.poll.Reset(jitter(l.patience))
+		}
+	}
 	switch {
 	case l.hungry && l.asked:
 		l.asked, l.watched = false, false
@@ -210,7 +257,7 @@ func (l *loop) took(claimed []Claimed, suspects bool) {
 func (l *loop) startSolo() {
 	if l.solo != nil && !l.soloing && l.held == 1 {
 		l.soloing = true
-		l.queue <- l.solo
+		l.start(l.solo)
 	}
 }
 
@@ -238,7 +285,7 @@ func (l *loop) take(t *task) {
 }
 
 // wait sleeps until there is something to do.
-func (l *loop) wait(poll *time.Timer) {
+func (l *loop) wait() {
 	var rang <-chan struct{}
 	var answers <-chan bellAnswer
 	if l.bell != nil {
@@ -253,11 +300,14 @@ func (l *loop) wait(poll *time.Timer) {
 		l.watched = false // ask again: it may be who watched that rang, because it stopped
 	case a := <-answers:
 		l.heed(a)
-	case <-poll.C:
+	case <-l.poll.C:
 		l.hungry = true
 		l.nextSuspect = time.Time{}
 		l.watched = false // ask again: who watched may have been killed
-		poll.Reset(jitter(l.d.cfg.PollInterval))
+		if l.bell == nil {
+			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
+		}
+		l.poll.Reset(jitter(l.patience))
 	}
 }
 
@@ -303,13 +353,15 @@ func (l *loop) stop() error {
 		l.leases.drop(l.solo)
 		unstarted = append(unstarted, l.solo.Claimed)
 	}
-	for drained := false; !drained; {
-		select {
-		case t := <-l.queue:
-			l.leases.drop(t)
-			unstarted = append(unstarted, t.Claimed)
-		default:
-			drained = true
+	for _, queue := range append(slices.Collect(maps.Values(l.publish)), l.queue) {
+		for drained := false; !drained; {
+			select {
+			case t := <-queue:
+				l.leases.drop(t)
+				unstarted = append(unstarted, t.Claimed)
+			default:
+				drained = true
+			}
 		}
 	}
 	l.held -= len(unstarted)
@@ -325,7 +377,7 @@ func (l *loop) stop() error {
 		l.collect()
 		if len(unstarted) > 0 || len(l.finished) > 0 {
 			x := settlement(l.finished)
-			x.releases = unstarted
+			x.releases = append(x.releases, unstarted...)
 			if err := l.d.exchange(l.talk, x); err == nil {
 				l.settled()
 				unstarted = nil

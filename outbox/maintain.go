@@ -20,7 +20,7 @@ func (d *Dispatcher) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			n, err := d.store.sweep(ctx, d.request(0, false))
+			n, err := d.store.sweep(ctx, d.scope())
 			if err != nil && ctx.Err() == nil {
 				d.log.Warn("sweep dead", "error", err)
 			}

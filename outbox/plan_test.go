@@ -27,7 +27,7 @@ const (
 	planInFlight  = 2_000
 )
 
-// planNode is a node of EXPLAIN (ANALYZE, FORMAT JSON).
+// planNode is a node of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
 type planNode struct {
 	Type      string     `json:"Node Type"`
 	Relation  string     `json:"Relation Name"`
@@ -36,6 +36,8 @@ type planNode struct {
 	Loops     float64    `json:"Actual Loops"`
 	Filtered  float64    `json:"Rows Removed by Filter"`
 	Rechecked float64    `json:"Rows Removed by Index Recheck"`
+	Hit       float64    `json:"Shared Hit Blocks"`
+	Read      float64    `json:"Shared Read Blocks"`
 	Plans     []planNode `json:"Plans"`
 }
 
@@ -50,23 +52,33 @@ func (n *planNode) walk(visit func(*planNode)) {
 type explained struct {
 	name string
 	call func(q *dbsqlc.Queries)
-	// reads is how many rows of the table one scan may touch, sorts how many may be sorted.
+	// reads is how many rows of the tables one scan may touch, sorts how many may be sorted.
 	reads, sorts float64
-	callers      bool // runs in the caller's transaction, without SessionGuard
+	tables       []string // nil means events
+	buffers      float64  // how many pages may be looked at; 0 means that nobody counts
+	callers      bool     // runs in the caller's transaction, without SessionGuard
 }
 
 // run explains e in a transaction that is rolled back, and returns its plan and its time in ms.
-func (e *explained) run(t *testing.T, s *Store, mode string) (planNode, float64) {
+func (e *explained) run(t *testing.T, db *database, pool *pgxpool.Pool, mode string) (planNode, float64) {
 	t.Helper()
-	text, args := s.db.record(e.call)
-	literals := make([]string, len(args))
-	for i := range args {
-		literals[i] = fmt.Sprintf("$%d", i+1)
+	tables := e.tables
+	if tables == nil {
+		tables = []string{"events"}
 	}
-	tx, err := s.pool.Begin(t.Context())
+	text, args := db.record(e.call)
+	execute := "EXECUTE explained"
+	if len(args) > 0 {
+		literals := make([]string, len(args))
+		for i := range args {
+			literals[i] = fmt.Sprintf("$%d", i+1)
+		}
+		execute += " (" + strings.Join(literals, ", ") + ")"
+	}
+	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	q := s.db.on(tx)
+	q := db.on(tx)
 	if !e.callers {
 		require.NoError(t, q.SessionGuard(t.Context()))
 	}
@@ -76,7 +88,7 @@ func (e *explained) run(t *testing.T, s *Store, mode string) (planNode, float64)
 	require.NoError(t, err, e.name)
 	var out []byte
 	// The simple protocol makes literals of the arguments, which EXECUTE needs.
-	require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE explained ("+strings.Join(literals, ", ")+")",
+	require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+execute,
 		append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&out), e.name)
 	_, err = tx.Exec(t.Context(), "DEALLOCATE explained")
 	require.NoError(t, err)
@@ -91,9 +103,9 @@ func (e *explained) run(t *testing.T, s *Store, mode string) (planNode, float64)
 			require.Fail(t, what, "%s, %s: %s of %.0f rows\n%s", e.name, mode, n.Type, touched, out)
 		}
 		switch {
-		case n.Relation == "events" && n.Type == "Seq Scan" && n.Loops > 0:
+		case slices.Contains(tables, n.Relation) && n.Type == "Seq Scan" && n.Loops > 0:
 			complain("reads the whole table")
-		case n.Relation == "events" && strings.HasSuffix(n.Type, "Scan") && touched > e.reads:
+		case slices.Contains(tables, n.Relation) && strings.HasSuffix(n.Type, "Scan") && touched > e.reads:
 			complain("reads too much")
 		case strings.HasSuffix(n.Type, "Sort"):
 			for _, input := range n.Plans {
@@ -103,7 +115,11 @@ func (e *explained) run(t *testing.T, s *Store, mode string) (planNode, float64)
 			}
 		}
 	})
-	return plans[0].Plan, plans[0].Time
+	root := plans[0].Plan
+	if buffers := root.Hit + root.Read; e.buffers > 0 && buffers > e.buffers {
+		require.Fail(t, "looks at too many pages", "%s, %s: %.0f\n%s", e.name, mode, buffers, out)
+	}
+	return root, plans[0].Time
 }
 
 func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
@@ -221,7 +237,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		}
 		for _, e := range planStatements(t, s) {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-				plan, ms := e.run(t, s, mode)
+				plan, ms := e.run(t, s.db, s.pool, mode)
 				t.Logf("%-16s %-5s %-18s %7.2f ms, %s", e.name, statistics, mode, ms, strings.Join(indexesOf(&plan), " "))
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -18,7 +17,8 @@ import (
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
-	shards  int // in this generation
+	shards  int  // in this generation
+	worked  bool // since it was idle
 	trouble retrier
 }
 
@@ -37,7 +37,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			return nil
 		}
 		if a != nil && !take {
-			a.params.Release, a.params.HandTo.Valid = true, false
+			a.params.Release = true
 		}
 		moved, t, err := s.exchange(s.run.talk, a, take)
 		if err != nil {
@@ -66,6 +66,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			continue
 		}
 		s.run.report(s.shard, shardWorking)
+		s.worked = true
 		if a, err = s.take(ctx, t); err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
 		ctx = s.run.talk
 	}
-	timer := time.NewTimer(s.trouble.next())
+	timer := time.NewTimer(min(s.trouble.next(), s.l.pauseLimit))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -129,6 +130,9 @@ func (s *shardLoop) idle(ctx context.Context) error {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardDeaf, min(limit, 20*time.Millisecond)
+	case w.ForeignLease && s.worked: // it has just been handed to a process that may be asleep
+		state = shardDeaf
+		s.l.ring(s.run.talk)
 	case w.ForeignLease:
 		state = shardDeaf
 		s.ask(ctx)
@@ -136,11 +140,14 @@ func (s *shardLoop) idle(ctx context.Context) error {
 		state = shardDeaf
 	}
 	var due <-chan time.Time // an idle shard is woken by the watch
-	if wait := time.Duration(w.WaitUs) * time.Microsecond; w.WaitUs >= 0 && wait < limit {
+	wait := time.Duration(w.WaitUs) * time.Microsecond
+	switch {
+	case w.WaitUs >= 0 && wait < limit, w.WaitUs >= 0 && state == shardIdle:
 		due = time.After(wait + time.Millisecond)
-	} else if state == shardDeaf {
+	case state == shardDeaf:
 		due = time.After(jitter(limit))
 	}
+	s.worked = false
 	s.run.report(s.shard, state)
 	select {
 	case <-ctx.Done():
@@ -179,7 +186,7 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	if err := s.handle(b); err != nil {
 		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
 		a := s.l.end(t, s.shard, false)
-		a.params.HandTo = pgUUID(uuid.New())
+		a.params.Strand = true
 		moved, _, ending := s.exchange(s.run.talk, a, false)
 		if ending == nil && !moved {
 			ending = ErrLeaseLost

@@ -192,9 +192,12 @@ func handlerStack(stack []byte) []byte {
 func settlement(finished []*task) *exchange {
 	x := &exchange{}
 	for _, t := range finished {
-		if t.err == nil {
+		switch {
+		case t.err == nil:
 			x.acks = append(x.acks, t.Claimed)
-		} else {
+		case handedBack(t.err):
+			x.releases = append(x.releases, t.Claimed)
+		default:
 			x.nacks = append(x.nacks, Failure{Claimed: t.Claimed, Err: t.err})
 		}
 	}

@@ -150,6 +150,7 @@ type TopicHandler struct {
 	lease                    time.Duration
 	policy                   policy
 	run                      func(context.Context, Event, json.RawMessage) error // nil without a handler
+	publication              *publication                                        // in place of run
 }
 
 // policy is what the YAML says of a topic and SQL is not told by its rows.

@@ -20,7 +20,6 @@ type turn struct {
 	lastSeq    int64 // where the cursor stands in the open window
 	retryCount int   // attempts of the first event that is not done
 	careful    bool  // one event at a time, its attempt counted in retryCount already
-	wanted     uuid.NullUUID
 	parkedDue  bool
 	parkedRoom bool // another key may be set aside
 	batch      int  // most events that were asked for
@@ -132,9 +131,6 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
 	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
 	p.Release, p.ParkedDue = release, t.parkedDue
-	if !release && t.wanted.Valid && t.wanted.UUID != l.cfg.WorkerID {
-		p.HandTo = pgNullUUID(t.wanted)
-	}
 	l.endParked(a, shard)
 	l.endLog(a)
 	return a
@@ -262,7 +258,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 			if e.head { // its attempt was counted when it was taken
 				s.Failed = append(s.Failed, e.no)
 				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
-				s.FailedDelaysUs = append(s.FailedDelaysUs, 0)
+				s.FailedDelaysUs = append(s.FailedDelaysUs, e.held.left().Microseconds())
 				s.FailedErrors = append(s.FailedErrors, "")
 			}
 		}

@@ -40,6 +40,8 @@ type watch struct {
 	watched bool // and has answered that it does
 	wish    int  // the number of the latest thing asked of it
 	refused int  // times in a row that it could not, because an enqueue was under way
+
+	patience time.Duration // from one poll to the next
 }
 
 func newWatch(r *listenerRun) *watch {
@@ -63,7 +65,8 @@ func (w *watch) run(ctx context.Context) {
 		}()
 		defer func() { <-over }()
 	}
-	poll := time.NewTimer(jitter(w.of.l.cfg.PollInterval))
+	w.patience = w.of.l.cfg.PollInterval
+	poll := time.NewTimer(jitter(w.patience))
 	defer poll.Stop()
 	var again <-chan time.Time
 	for {
@@ -72,6 +75,10 @@ func (w *watch) run(ctx context.Context) {
 			return
 		case r := <-w.of.states:
 			w.states[r.shard] = r.state
+			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
+				w.patience = w.of.l.cfg.PollInterval
+				poll.Reset(jitter(w.patience))
+			}
 			w.settle()
 		case a := <-answers:
 			again = w.heed(a)
@@ -84,7 +91,10 @@ func (w *watch) run(ctx context.Context) {
 		case <-poll.C:
 			w.watched = false // ask again: who watched may have been killed
 			w.look()
-			poll.Reset(jitter(w.of.l.cfg.PollInterval))
+			if w.bell == nil {
+				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
+			}
+			poll.Reset(jitter(w.patience))
 		}
 	}
 }

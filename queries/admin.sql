@@ -23,6 +23,12 @@ SELECT
     (
         l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
         OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
+        OR coalesce((
+            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            FROM outbox_schema.log AS g
+            ORDER BY g.xid DESC
+            LIMIT 1
+        ) >= pg_snapshot_xmax(pg_current_snapshot()), false)
     )::boolean AS restored,
     greatest(l.high_seq, l.last_seq)::bigint AS position,
     l.created_at, l.advanced_at,
@@ -115,8 +121,9 @@ CROSS JOIN LATERAL (
             CROSS JOIN LATERAL (
                 SELECT o.seq
                 FROM outbox_schema.log AS o
-                WHERE (o.xid, o.seq) > (x.xid, c.last_seq)
-                  AND (o.xid, o.seq) <= (x.xid, c.high_seq)
+                WHERE o.xid = ANY (ARRAY[x.xid]) -- as in LogRead
+                  AND o.seq > c.last_seq
+                  AND o.seq <= c.high_seq
                   AND o.bucket % c.shards = c.shard
                   AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
                 ORDER BY o.xid, o.seq
@@ -150,7 +157,7 @@ UPDATE outbox_schema.listeners AS l
 SET in_batch = true,
     hi = coalesce(l.barrier, pg_current_snapshot()),
     hi_bound = coalesce(l.barrier_bound, pg_current_xact_id()),
-    hi_seq = coalesce(l.barrier_seq, pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+    hi_seq = coalesce(l.barrier_seq, pg_sequence_last_value('outbox_schema.log_seq'::regclass), (SELECT max(g.seq) FROM outbox_schema.log AS g), 0)
 WHERE l.listener = @listener
   AND l.shard = @shard
   AND NOT l.in_batch
@@ -265,8 +272,8 @@ straggler AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT o.seq
         FROM outbox_schema.log AS o
-        WHERE (o.xid, o.seq) > (x.xid, 0)
-          AND (o.xid, o.seq) <= (x.xid, greatest(l.high_seq, l.last_seq))
+        WHERE o.xid = ANY (ARRAY[x.xid]) -- as in LogRead
+          AND o.seq <= greatest(l.high_seq, l.last_seq)
           AND o.bucket % l.shards = l.shard
           AND NOT (o.seq <= l.high_seq AND pg_visible_in_snapshot(o.xid, l.lo))
           AND NOT coalesce(l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi), false)
@@ -445,7 +452,12 @@ SELECT (
         WHERE l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
            OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
     )
-    OR EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.xid >= pg_snapshot_xmax(pg_current_snapshot()))
+    OR coalesce((
+        SELECT g.xid
+        FROM outbox_schema.log AS g
+        ORDER BY g.xid DESC
+        LIMIT 1
+    ) >= pg_snapshot_xmax(pg_current_snapshot()), false)
 )::boolean AS needed;
 
 -- name: RebaseLock :exec

@@ -20,29 +20,49 @@ WHERE NOT EXISTS (SELECT FROM outbox_schema.listeners AS l WHERE l.listener = @l
 ON CONFLICT (listener, shard) DO NOTHING;
 
 -- name: ListenerRegistration :one
--- Reads what a process must know of its listener at its start: no row if it is not attached. restored tells that the
--- cursors speak of another cluster's xids, or of xids that this one has not reached.
+-- Reads what a process must know of its listener at its start. restored tells that the cursors speak of another
+-- cluster's xids, or that they, or the log, hold xids that this one has not reached: such events would be visible to nobody.
 SELECT
     count(*)::integer AS cursors,
     coalesce(max(l.shards), 0)::integer AS shards,
     coalesce(max(l.reshard_to), 0)::integer AS reshard_to,
-    coalesce(bool_or(
-        l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
-        OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
-    ), false)::boolean AS restored
+    (
+        coalesce(bool_or(
+            l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
+            OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
+        ), false)
+        OR coalesce((
+            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            FROM outbox_schema.log AS g
+            ORDER BY g.xid DESC
+            LIMIT 1
+        ) >= pg_snapshot_xmax(pg_current_snapshot()), false)
+    )::boolean AS restored
 FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener;
 
 -- name: ListenerMaxLag :execrows
--- Keeps the alarm's bound as the YAML has it; writes nothing when it is so already.
+-- Keeps the alarm's bound as the YAML has it; writes nothing when it is so already. Whatever writes several cursors of a
+-- listener locks them in the order of their shards, so that no two such statements wait for each other.
 UPDATE outbox_schema.listeners AS l
 SET max_lag = sqlc.narg('max_lag')::interval
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND o.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
-  AND l.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval;
+  AND l.shard = s.shard;
 
 -- name: ListenerTurn :one
 -- Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
 -- is paused, waits for a retry, is held by another or has nothing to do.
+--
+-- hi_seq is the log's highest seq where the sequence tells nothing, as PostgreSQL 18 has it for a role without a privilege
+-- on it: with 0 instead, a window would hold nothing, and be opened over and over.
 --
 -- The transaction must have no xid yet: hi is this statement's snapshot, and hi_bound the xid that is assigned after it
 -- was taken, above every one that was assigned before. lease_no is compared with what that snapshot sees, because a
@@ -86,7 +106,7 @@ SET lease_by = @worker_id,
     hi_seq = CASE
         WHEN l.in_batch THEN l.hi_seq
         WHEN l.barrier IS NOT NULL THEN l.barrier_seq
-        ELSE coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+        ELSE coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), (SELECT max(g.seq) FROM outbox_schema.log AS g), 0)
     END
 WHERE l.listener = @listener
   AND l.shard = @shard
@@ -115,7 +135,13 @@ WHERE l.listener = @listener
           AND p.retry_after <= statement_timestamp()
           AND p.bucket % l.shards = l.shard
     ) THEN true
-    WHEN EXISTS (SELECT FROM outbox_schema.log AS g WHERE g.seq > l.high_seq) THEN true
+    WHEN (
+        SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+        FROM outbox_schema.log AS g
+        WHERE g.seq > l.high_seq
+        ORDER BY g.seq
+        LIMIT 1
+    ) IS NOT NULL THEN true
     ELSE EXISTS (
         SELECT
         FROM (
@@ -128,13 +154,13 @@ WHERE l.listener = @listener
           AND EXISTS (
             SELECT
             FROM outbox_schema.log AS g
-            WHERE (g.xid, g.seq) > (x.xid, 0)
-              AND (g.xid, g.seq) <= (x.xid, l.high_seq)
+            WHERE g.xid = ANY (ARRAY[x.xid])
+              AND g.seq <= l.high_seq
           )
     )
   END
 RETURNING
-    l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts, l.wanted_by,
+    l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts,
     EXISTS (
         SELECT
         FROM outbox_schema.parked AS p
@@ -157,7 +183,8 @@ RETURNING
 -- Ends a turn: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 -- What died is copied to the dead letters and what is set aside is parked, in the same statement. Guarded by the lease
 -- and by running, which makes a repeat change nothing: moved is false then, and ListenerTurnState tells why.
--- hand_to, if not null, leaves the lease to that worker; release gives it up.
+-- A worker that asks for the shard is given what is left of the lease, if it still asks: one that stops does not. release
+-- gives the lease up; strand has it run out, because handlers of the turn still run.
 WITH moved AS (
     UPDATE outbox_schema.listeners AS l
     SET last_seq = CASE WHEN @closes::boolean THEN 0 ELSE @last_seq::bigint END,
@@ -175,9 +202,13 @@ WITH moved AS (
         last_error = sqlc.narg('last_error')::text,
         running = false,
         careful = CASE WHEN @closes::boolean AND NOT @parked_due::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
-        lease_by = CASE WHEN @release::boolean THEN NULL ELSE coalesce(sqlc.narg('hand_to')::uuid, l.lease_by) END,
+        lease_by = CASE
+            WHEN @release::boolean THEN NULL
+            WHEN @strand::boolean THEN gen_random_uuid()
+            ELSE coalesce(l.wanted_by, l.lease_by)
+        END,
         lease_until = CASE WHEN @release::boolean THEN NULL ELSE l.lease_until END,
-        wanted_by = CASE WHEN @release::boolean OR sqlc.narg('hand_to')::uuid IS NOT NULL THEN NULL ELSE l.wanted_by END,
+        wanted_by = NULL,
         advanced_at = clock_timestamp()
     WHERE l.listener = @listener
       AND l.shard = @shard
@@ -263,7 +294,16 @@ UPDATE outbox_schema.listeners AS l
 SET lease_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_by END,
     lease_until = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_until END,
     wanted_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, @worker_id) END
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND (o.lease_by = @worker_id AND NOT o.running OR o.wanted_by = @worker_id)
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
+  AND l.shard = s.shard
   AND (l.lease_by = @worker_id AND NOT l.running OR l.wanted_by = @worker_id);
 
 -- name: ListenerWait :one
@@ -313,18 +353,37 @@ WHERE l.listener = @listener
 -- Asks for another number of shards: from now on no shard opens a window.
 UPDATE outbox_schema.listeners AS l
 SET reshard_to = @shards::integer
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
+  AND l.shard = s.shard
   AND l.shards <> @shards::integer
   AND l.reshard_to IS DISTINCT FROM @shards::integer;
 
 -- name: ListenerBarrier :execrows
 -- Sets the snapshot at which the shards of the old number stop. It needs a transaction without an xid, and one that
--- began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it.
+-- began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it. The locks
+-- assign one, but after the snapshot was taken.
 UPDATE outbox_schema.listeners AS l
 SET barrier = pg_current_snapshot(),
     barrier_bound = pg_current_xact_id(),
-    barrier_seq = coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+    barrier_seq = coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), (SELECT max(g.seq) FROM outbox_schema.log AS g), 0)
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = @listener
+      AND o.reshard_to IS NOT NULL
+      AND o.barrier IS NULL
+    ORDER BY o.shard
+    FOR UPDATE
+) AS s
 WHERE l.listener = @listener
+  AND l.shard = s.shard
   AND l.reshard_to IS NOT NULL
   AND l.barrier IS NULL;
 
@@ -380,19 +439,34 @@ WHERE l.listener = @listener
   AND l.shard = 0;
 
 -- name: ListenerLags :many
--- Lists the cursors that lag more than their bound: by the age of the first event of any topic that they have not
--- passed. One probe of log_pkey a cursor.
+-- Lists the cursors that lag more than their bound, by the age that ListenerList shows.
 SELECT l.listener, l.shard,
-    (extract(epoch FROM statement_timestamp() - g.created_at) * 1000000)::bigint AS lag_us,
+    (extract(epoch FROM statement_timestamp() - o.oldest) * 1000000)::bigint AS lag_us,
     (extract(epoch FROM l.max_lag) * 1000000)::bigint AS max_lag_us,
     coalesce(l.last_error, '') AS last_error
 FROM outbox_schema.listeners AS l
 CROSS JOIN LATERAL (
-    SELECT o.created_at
-    FROM outbox_schema.log AS o
-    WHERE o.seq > greatest(l.high_seq, l.last_seq)
-    ORDER BY o.seq
-    LIMIT 1
-) AS g
-WHERE l.max_lag < statement_timestamp() - g.created_at
+    SELECT least(
+        (
+            SELECT g.created_at
+            FROM outbox_schema.log AS g
+            WHERE g.seq > greatest(l.high_seq, l.last_seq)
+            ORDER BY g.seq
+            LIMIT 1
+        ),
+        (
+            SELECT g.created_at
+            FROM outbox_schema.log AS g
+            WHERE g.seq = l.last_seq + 1
+              AND l.retry_count > 0
+        ),
+        (
+            SELECT min(p.created_at)
+            FROM outbox_schema.parked AS p
+            WHERE p.listener = l.listener
+              AND p.bucket % l.shards = l.shard
+        )
+    ) AS oldest
+) AS o
+WHERE l.max_lag < statement_timestamp() - o.oldest
 ORDER BY l.listener, l.shard;

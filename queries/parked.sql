@@ -53,8 +53,9 @@ CROSS JOIN LATERAL (
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
-    WHERE (o.listener, o.key, o.no) > (@listener, d.key, 0)
-      AND (o.listener, o.key) <= (@listener, d.key)
+    WHERE o.listener = @listener
+      AND o.key >= d.key
+      AND o.key <= d.key
     ORDER BY o.listener, o.key, o.no
     LIMIT @event_limit::integer
 ) AS e
@@ -121,8 +122,9 @@ FROM (SELECT unnest(@keys::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
     FROM outbox_schema.parked AS o
-    WHERE (o.listener, o.key, o.no) > (@listener, k.key, 0)
-      AND (o.listener, o.key) <= (@listener, k.key)
+    WHERE o.listener = @listener
+      AND o.key >= k.key
+      AND o.key <= k.key
     ORDER BY o.listener, o.key, o.no
     LIMIT 1
 ) AS first

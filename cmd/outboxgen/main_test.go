@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 //
 //	code N args...     outboxgen args..., which must exit with N
 //	database           sets DATABASE_URL to an empty database of its own
-//	sql statement      runs a statement there
+//	sql statement      runs a statement there, or the file if its name ends in .sql
 //	unchanged file...  file has the modification time that it had at the last call
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -92,9 +92,13 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: sql statement")
 	}
+	text := args[0]
+	if strings.HasSuffix(text, ".sql") {
+		text = ts.ReadFile(text)
+	}
 	conn, err := pgx.Connect(context.Background(), ts.Getenv("DATABASE_URL"))
 	ts.Check(err)
-	_, err = conn.Exec(context.Background(), args[0])
+	_, err = conn.Exec(context.Background(), text)
 	ts.Check(errors.Join(err, conn.Close(context.Background())))
 }
 

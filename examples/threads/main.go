@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "", "serve on this `address`, such as :8080, until interrupted")
+	listen := flag.String("listen", "", "serve on this `address`, such as localhost:8080, until interrupted")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Getenv("DATABASE_URL"), *listen, os.Stdout)

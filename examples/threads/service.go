@@ -31,7 +31,7 @@ type service struct {
 	handler   http.Handler
 	broadcast *outbox.Listener
 	companion *outbox.Listener
-	jobs      *outbox.Dispatcher
+	replies   *outbox.Dispatcher
 }
 
 func newService(pool *pgxpool.Pool) (*service, error) {
@@ -46,8 +46,8 @@ func newService(pool *pgxpool.Pool) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.jobs, err = events.NewCompanionJobsDispatcher(pool,
-		&events.CompanionJobsHandler{Companion: companion.New(pool, companion.Echo)}, outbox.DispatcherConfig{})
+	s.replies, err = events.NewRepliesDispatcher(pool,
+		&events.RepliesHandler{Companion: companion.New(pool, companion.Echo)}, outbox.DispatcherConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *service) run(ctx context.Context, l net.Listener) error {
 	parts := []func(context.Context) error{
 		s.broadcast.Run,
 		s.companion.Run,
-		s.jobs.Run,
+		s.replies.Run,
 		func(ctx context.Context) error { return s.serve(ctx, l) },
 	}
 	errs := make([]error, len(parts))

@@ -74,6 +74,17 @@ const (
 	EntityVersionType     Rule = "entity-version-type"
 )
 
+// Rules about publishing and consuming.
+const (
+	PublishBroker      Rule = "publish-broker"
+	PublishDestination Rule = "publish-destination"
+	PublishKey         Rule = "publish-key"
+	PublishHeader      Rule = "publish-header"
+	PublishUnread      Rule = "publish-unread"
+	ListenerPublish    Rule = "listener-publish"
+	ConsumerEmpty      Rule = "consumer-empty"
+)
+
 // Rules about policies, versions and listeners.
 const (
 	RetryBounds            Rule = "retry-bounds"
@@ -115,7 +126,7 @@ var rules = []RuleInfo{
 	{UnknownValue, "A key with a closed set of values has one of them."},
 	{EmptySection, "Namespaces, topics, fields and a listener's topics are not empty."},
 
-	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$; a package is no Go keyword, a schema no SQL reserved word."},
+	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$; a package is no Go keyword and can be imported where it has to be, a schema no SQL reserved word."},
 	{BadGoName, "A go override is an exported Go identifier of letters and digits."},
 	{NameCollision, "Names stay distinct after Go and SQL casing, with everything that is generated from them."},
 
@@ -163,6 +174,14 @@ var rules = []RuleInfo{
 	{ListenerConcurrency, "A listener's concurrency is 1 to 1000, and 1 with mode transactional."},
 	{ListenerShards, "A listener has 1 to 64 shards."},
 	{ListenerMaxLag, "A listener's max_lag is at least 1s."},
+
+	{PublishBroker, "A publish has exactly one of kafka, nats and webhook."},
+	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' and '-', a NATS subject tokens of printable ASCII joined by '.' without spaces and wildcards, a webhook a name."},
+	{PublishKey, "A publish key follows the rules of a partition_key, and belongs to a queue topic: a log topic is published in the order of its partition_key."},
+	{PublishHeader, "A header is named ^[a-z][a-z0-9-]{0,60}$ and not like one that publishers set; its value is printable ASCII with {field} of required scalars that are not sensitive."},
+	{PublishUnread, "A log topic that says publish is read by a listener that says publish: true."},
+	{ListenerPublish, "A listener that says publish is leased, and its topics all say publish, to one broker."},
+	{ConsumerEmpty, "A file that has a consumer publishes at least one topic."},
 }
 
 // Rules returns every rule with its description, in the order of the documentation.

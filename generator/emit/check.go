@@ -30,7 +30,7 @@ func rawString(text string) jen.Code {
 	return jen.Lit(text)
 }
 
-// addValidate declares the Validate method of a struct: one call of outbox.Check with a check for each
+// addValidate declares the Validate method of a struct: one call of Check with a check for each
 // rule that its fields have.
 func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields []*model.Field) {
 	var checks []jen.Code
@@ -43,11 +43,19 @@ func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields [
 		g.Line()
 		return
 	}
-	addComment(g, "Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.")
+	addComment(g, "Validate returns nil, or "+e.validationError()+" that lists every bad field and no value.")
 	g.Func().Params(jen.Id(self).Id(name)).Id("Validate").Params().Error().Block(
-		jen.Return(jen.Qual(outboxPath, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
+		jen.Return(jen.Qual(e.lib, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
 	)
 	g.Line()
+}
+
+// validationError names what Validate returns, with its article.
+func (e *emitter) validationError() string {
+	if e.lib == payloadPath {
+		return "a *payload.ValidationError"
+	}
+	return "an *outbox.ValidationError"
 }
 
 // callLines renders the arguments of a call a line each, after those in head, which stay on its line.
@@ -60,32 +68,32 @@ func callLines(head ...string) jen.Options {
 }
 
 // fieldChecks returns the checks of one field. Those of an optional value that is behind a pointer are
-// wrapped in one outbox.Optional.
+// wrapped in one Optional.
 func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
 	if !f.Optional || !isPointer(f) {
 		return e.valueChecks(f, jen.Lit(f.Name), jen.Id(self).Dot(f.GoName))
 	}
 	member := []jen.Code{jen.Lit(f.Name), jen.Id(self).Dot(f.GoName)}
 	if !hasBounds(f) {
-		check := elementCheck(f.Type, true)
+		check := e.elementCheck(f.Type, true)
 		if check == nil {
 			return nil
 		}
-		return []jen.Code{jen.Qual(outboxPath, "Optional").Call(append(member, check)...)}
+		return []jen.Code{jen.Qual(e.lib, "Optional").Call(append(member, check)...)}
 	}
 	inner := e.valueChecks(f, jen.Id("field"), jen.Id("value"))
 	result := inner[0]
 	if len(inner) > 1 {
-		result = jen.Qual(outboxPath, "All").Custom(callLines(), inner...)
+		result = jen.Qual(e.lib, "All").Custom(callLines(), inner...)
 	}
-	params := []jen.Code{jen.Id("field").String(), jen.Id("value").Add(goType(f.Type))}
+	params := []jen.Code{jen.Id("field").String(), jen.Id("value").Add(e.goType(f.Type))}
 	if f.Type.Kind == model.String {
 		params = []jen.Code{jen.List(jen.Id("field"), jen.Id("value")).String()}
 	}
 	check := jen.Func().Params(params...).Qual(outboxPath, "FieldErrors").Block(
 		jen.Return(result),
 	)
-	return []jen.Code{jen.Qual(outboxPath, "Optional").Call(append(member, check)...)}
+	return []jen.Code{jen.Qual(e.lib, "Optional").Call(append(member, check)...)}
 }
 
 func hasBounds(f *model.Field) bool {
@@ -96,13 +104,13 @@ func hasBounds(f *model.Field) bool {
 func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen.Code {
 	var checks []jen.Code
 	call := func(name string, args ...jen.Code) *jen.Statement {
-		return jen.Qual(outboxPath, name).Call(append([]jen.Code{field.Clone()}, args...)...)
+		return jen.Qual(e.lib, name).Call(append([]jen.Code{field.Clone()}, args...)...)
 	}
 	add := func(name string, args ...jen.Code) { checks = append(checks, call(name, args...)) }
 
-	if check := typeCheck(f.Type, field, value); check != nil {
+	if check := e.typeCheck(f.Type, field, value); check != nil {
 		if f.Optional && f.Type.Kind == model.JSON {
-			check = ifAny(value, check)
+			check = e.ifAny(value, check)
 		}
 		checks = append(checks, check)
 	}
@@ -112,7 +120,7 @@ func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen
 		case !isLength:
 			add("MinLen", value.Clone(), jen.Lit(*f.MinLen))
 		case f.Optional:
-			checks = append(checks, ifAny(value, call("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))))
+			checks = append(checks, e.ifAny(value, call("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))))
 		default:
 			add("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))
 		}
@@ -141,62 +149,62 @@ var lengthUnits = map[model.Kind]string{
 	model.Bytes: "Bytes", model.JSON: "Bytes", model.List: "Items", model.Map: "Items",
 }
 
-func ifAny(value *jen.Statement, check jen.Code) *jen.Statement {
-	return jen.Qual(outboxPath, "IfAny").Call(jen.Len(value.Clone()), check)
+func (e *emitter) ifAny(value *jen.Statement, check jen.Code) *jen.Statement {
+	return jen.Qual(e.lib, "IfAny").Call(jen.Len(value.Clone()), check)
 }
 
 // typeCheck returns the check that the type of a value demands, nil when every value will do.
-func typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen.Statement {
+func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen.Statement {
 	args := []jen.Code{field.Clone(), value.Clone()}
 	switch ref.Kind {
 	case model.List:
-		check := elementCheck(*ref.Elem, true)
+		check := e.elementCheck(*ref.Elem, true)
 		if check == nil {
 			return nil
 		}
-		return jen.Qual(outboxPath, "Each").Call(append(args, check)...)
+		return jen.Qual(e.lib, "Each").Call(append(args, check)...)
 	case model.Map:
-		return jen.Qual(outboxPath, "EachValue").Call(append(args, valueOrAny(*ref.Elem))...)
+		return jen.Qual(e.lib, "EachValue").Call(append(args, e.valueOrAny(*ref.Elem))...)
 	}
 	if name := checkName(ref.Kind); name != "" {
-		return jen.Qual(outboxPath, name).Call(args...)
+		return jen.Qual(e.lib, name).Call(args...)
 	}
 	return nil
 }
 
 // elementCheck returns the check of a type as a function, nil when every value will do. The outermost
 // one has its type inferred; inside EachIn it must be said.
-func elementCheck(ref model.TypeRef, inferred bool) *jen.Statement {
+func (e *emitter) elementCheck(ref model.TypeRef, inferred bool) *jen.Statement {
 	switch ref.Kind {
 	case model.List:
-		check := elementCheck(*ref.Elem, false)
+		check := e.elementCheck(*ref.Elem, false)
 		if check == nil {
 			return nil
 		}
-		return jen.Qual(outboxPath, "EachIn").Call(check)
+		return jen.Qual(e.lib, "EachIn").Call(check)
 	case model.Map:
-		check := elementCheck(*ref.Elem, false)
+		check := e.elementCheck(*ref.Elem, false)
 		if check == nil {
-			check = jen.Qual(outboxPath, "AnyValue").Types(goType(*ref.Elem))
+			check = jen.Qual(e.lib, "AnyValue").Types(e.goType(*ref.Elem))
 		}
-		return jen.Qual(outboxPath, "EachValueIn").Call(check)
+		return jen.Qual(e.lib, "EachValueIn").Call(check)
 	}
 	name := checkName(ref.Kind)
 	if name == "" {
 		return nil
 	}
-	check := jen.Qual(outboxPath, name)
+	check := jen.Qual(e.lib, name)
 	if name == "Valid" && !inferred {
-		check.Types(goType(ref))
+		check.Types(e.goType(ref))
 	}
 	return check
 }
 
-func valueOrAny(ref model.TypeRef) *jen.Statement {
-	if check := elementCheck(ref, true); check != nil {
+func (e *emitter) valueOrAny(ref model.TypeRef) *jen.Statement {
+	if check := e.elementCheck(ref, true); check != nil {
 		return check
 	}
-	return jen.Qual(outboxPath, "AnyValue")
+	return jen.Qual(e.lib, "AnyValue")
 }
 
 // checkName is the check that values of a scalar or shared type need, "" for none.

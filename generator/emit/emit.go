@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// File is one rendered file, named relative to the output folder.
+// File is one rendered file, named relative to the output folder, with a slash before the name in a sub-folder.
 type File struct {
 	Name    string
 	Content []byte
@@ -35,8 +35,11 @@ type Options struct {
 
 // Files renders every file of m, sorted by name. The bytes depend on m alone.
 func Files(m *model.Model, o Options) ([]File, error) {
-	e := &emitter{model: m, sensitive: sensitiveTypes(m), patterns: patternNames(m)}
-	files, err := renderAll(e.jobs(o))
+	e := &emitter{
+		model: m, sensitive: sensitiveTypes(m), patterns: patternNames(m),
+		pkg: m.Package, lib: outboxPath, guard: outboxPath,
+	}
+	files, err := renderAll(append(e.jobs(o), e.consumerJobs()...))
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +52,11 @@ type emitter struct {
 	model     *model.Model
 	sensitive map[*model.Type]bool    // shared structs that hold a sensitive value
 	patterns  map[*model.Field]string // variable of a field's compiled pattern
+
+	pkg   string // that the files are of
+	part  string // what the header says before the part
+	lib   string // import path of what payloads are made of
+	guard string // import path of the compile-time check
 }
 
 // job renders one file.
@@ -61,25 +69,24 @@ type job struct {
 func (e *emitter) jobs(o Options) []job {
 	var jobs []job
 	if len(e.model.Types) > 0 {
-		jobs = append(jobs, job{name: sharedTypesFile, render: e.sharedTypes})
+		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) { return e.sharedTypes(e.model.Types) }})
 	}
 	stubNames := newStubNames()
 	for _, ns := range e.model.Namespaces {
 		for _, t := range ns.Topics {
 			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
 		}
-		r := dispatched(ns)
-		if len(r.topics) == 0 {
+		if len(ns.QueueTopics()) == 0 {
 			continue
 		}
 		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns) }})
-		if o.Stubs {
+		if r := dispatched(ns); o.Stubs && len(r.topics) > 0 {
 			jobs = append(jobs, e.stubs(r, "namespace "+ns.Name, stubNames.handlers(ns), stubNames.handle)...)
 		}
 	}
 	for _, l := range e.model.Listeners {
 		jobs = append(jobs, job{name: listenerFile(l), render: func() ([]byte, error) { return e.listener(l) }})
-		if o.Stubs {
+		if o.Stubs && !l.Publish {
 			handle := func(t *model.Topic) string { return stubNames.listen(l, t) }
 			jobs = append(jobs, e.stubs(listening(l), "listener "+l.Name, stubNames.listener(l), handle)...)
 		}

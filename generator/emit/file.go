@@ -17,41 +17,49 @@ const sourcePrefix = "// Source: "
 
 // The import paths of generated code.
 const (
+	consumePath = "github.com/outboxgen/outboxgen/consume"
 	contextPath = "context"
 	fmtPath     = "fmt"
+	inboxPath   = "github.com/outboxgen/outboxgen/inbox"
 	jsonPath    = "encoding/json"
 	outboxPath  = "github.com/outboxgen/outboxgen/outbox"
+	payloadPath = "github.com/outboxgen/outboxgen/payload"
 	pgxPath     = "github.com/jackc/pgx/v5"
 	pgxpoolPath = "github.com/jackc/pgx/v5/pgxpool"
 	regexpPath  = "regexp"
 	slogPath    = "log/slog"
+	strconvPath = "strconv"
 	timePath    = "time"
 	uuidPath    = "github.com/google/uuid"
 )
 
 // importNames is the one table of package names; without it jennifer guesses "v5" for pgx.
 var importNames = map[string]string{
+	consumePath: "consume",
 	contextPath: "context",
 	fmtPath:     "fmt",
+	inboxPath:   "inbox",
 	jsonPath:    "json",
 	outboxPath:  "outbox",
+	payloadPath: "payload",
 	pgxPath:     "pgx",
 	pgxpoolPath: "pgxpool",
 	regexpPath:  "regexp",
 	slogPath:    "slog",
+	strconvPath: "strconv",
 	timePath:    "time",
 	uuidPath:    "uuid",
 }
 
 // newFile starts a generated file: the header, which part of the source it comes from, and the guard.
 func (e *emitter) newFile(part string) *jen.File {
-	f := jen.NewFile(e.model.Package)
+	f := jen.NewFile(e.pkg)
 	f.ImportNames(importNames)
 	f.HeaderComment(Header)
 	f.HeaderComment("//")
-	f.HeaderComment(sourcePrefix + plain(e.model.Source) + ", " + part)
+	f.HeaderComment(sourcePrefix + plain(e.model.Source) + ", " + e.part + part)
 	addComment(f.Group, "Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.")
-	f.Const().Id("_").Op("=").Qual(outboxPath, "IsAtLeastVersion0_1_0")
+	f.Const().Id("_").Op("=").Qual(e.guard, "IsAtLeastVersion0_1_0")
 	f.Line()
 	return f
 }
@@ -65,19 +73,31 @@ func IsGenerated(content []byte) bool {
 // SourceOf returns the base name of the YAML that a generated file says it comes from, "" when it does
 // not say.
 func SourceOf(content []byte) string {
+	source, _ := origin(content)
+	return source
+}
+
+// IsConsumer reports whether a generated file says that it is one of a consumer package.
+func IsConsumer(content []byte) bool {
+	_, part := origin(content)
+	return strings.HasPrefix(part, consumerPart)
+}
+
+// origin returns what the header says: which YAML, and which part of it.
+func origin(content []byte) (source, part string) {
 	for line := range bytes.Lines(content) {
 		text := strings.TrimRight(string(line), "\r\n")
-		if source, ok := strings.CutPrefix(text, sourcePrefix); ok {
-			if i := strings.LastIndex(source, ", "); i >= 0 {
-				return source[:i]
+		if from, ok := strings.CutPrefix(text, sourcePrefix); ok {
+			if i := strings.LastIndex(from, ", "); i >= 0 {
+				return from[:i], from[i+len(", "):]
 			}
-			return ""
+			return "", ""
 		}
 		if !strings.HasPrefix(text, "//") {
-			return ""
+			return "", ""
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func render(f *jen.File) ([]byte, error) {

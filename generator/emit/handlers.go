@@ -75,9 +75,13 @@ func (r reader) addUnimplemented(g *jen.Group) {
 func (r reader) ties(function string) []jen.Code {
 	calls := make([]jen.Code, len(r.topics))
 	for i, t := range r.topics {
-		calls[i] = jen.Qual(outboxPath, function).Call(
-			jen.Id(topicVar(t)), jen.Id("h"), jen.Id(r.handlers()).Dot(handleName(t)),
-		)
+		calls[i] = r.tie(function, t)
 	}
 	return calls
+}
+
+func (r reader) tie(function string, t *model.Topic) jen.Code {
+	return jen.Qual(outboxPath, function).Call(
+		jen.Id(topicVar(t)), jen.Id("h"), jen.Id(r.handlers()).Dot(handleName(t)),
+	)
 }

@@ -17,6 +17,10 @@ func listening(l *model.Listener) reader {
 func (e *emitter) listener(l *model.Listener) ([]byte, error) {
 	f := e.newFile("listener " + l.Name)
 	g := f.Group
+	if l.Publish {
+		e.addRelay(g, l)
+		return render(f)
+	}
 	r := listening(l)
 	r.addHandlers(g, listenerDoc(r, l), func(*model.Topic) string { return outcome(l) })
 	r.addUnimplemented(g)

@@ -9,23 +9,23 @@ import (
 )
 
 // addStruct declares the struct name with a member for each field, in the order of the YAML.
-func addStruct(g *jen.Group, name, doc string, fields []*model.Field) {
+func (e *emitter) addStruct(g *jen.Group, name, doc string, fields []*model.Field) {
 	addComment(g, doc)
 	g.Type().Id(name).StructFunc(func(g *jen.Group) {
 		for _, f := range fields {
 			addComment(g, fieldDoc(f.GoName, f.Doc))
-			g.Id(f.GoName).Add(fieldType(f)).Add(jsonTag(f))
+			g.Id(f.GoName).Add(e.fieldType(f)).Add(jsonTag(f))
 		}
 	})
 	g.Line()
 }
 
 // fieldType is the Go type of a field: a pointer when it is optional, but for types that have a nil.
-func fieldType(f *model.Field) *jen.Statement {
+func (e *emitter) fieldType(f *model.Field) *jen.Statement {
 	if f.Optional && isPointer(f) {
-		return jen.Op("*").Add(goType(f.Type))
+		return jen.Op("*").Add(e.goType(f.Type))
 	}
-	return goType(f.Type)
+	return e.goType(f.Type)
 }
 
 // isPointer reports whether an optional field of this type is a pointer.
@@ -38,14 +38,14 @@ func isPointer(f *model.Field) bool {
 }
 
 // goType is the Go type of a value.
-func goType(ref model.TypeRef) *jen.Statement {
+func (e *emitter) goType(ref model.TypeRef) *jen.Statement {
 	switch ref.Kind {
 	case model.UUID:
 		return jen.Qual(uuidPath, "UUID")
 	case model.Timestamp:
 		return jen.Qual(timePath, "Time")
 	case model.Date:
-		return jen.Qual(outboxPath, "Date")
+		return jen.Qual(e.lib, "Date")
 	case model.Duration:
 		return jen.Qual(timePath, "Duration")
 	case model.Bytes:
@@ -55,9 +55,9 @@ func goType(ref model.TypeRef) *jen.Statement {
 	case model.Named:
 		return jen.Id(ref.Type.GoName)
 	case model.List:
-		return jen.Index().Add(goType(*ref.Elem))
+		return jen.Index().Add(e.goType(*ref.Elem))
 	case model.Map:
-		return jen.Map(jen.String()).Add(goType(*ref.Elem))
+		return jen.Map(jen.String()).Add(e.goType(*ref.Elem))
 	}
 	return jen.Id(string(ref.Kind)) // string, bool, int32, int64 and float64 are Go's own names
 }
@@ -89,7 +89,7 @@ func (e *emitter) addMasking(g *jen.Group, self, name string, fields []*model.Fi
 	}
 	addComment(g, "Format writes "+self+" alike for every verb of package fmt, with "+what+".")
 	g.Func().Params(jen.Id(self).Id(name)).Id("Format").Params(jen.Id("s").Qual(fmtPath, "State"), jen.Id("_").Rune()).Block(
-		jen.Qual(outboxPath, "FormatMasked").Call(args...),
+		jen.Qual(e.lib, "FormatMasked").Call(args...),
 	)
 	g.Line()
 	addComment(g, "LogValue gives package slog what Format writes.")

@@ -8,12 +8,12 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// sharedTypes renders the file of the types that payloads share.
-func (e *emitter) sharedTypes() ([]byte, error) {
+// sharedTypes renders the file of types, which payloads share.
+func (e *emitter) sharedTypes(types []*model.Type) ([]byte, error) {
 	f := e.newFile("types")
-	for _, t := range e.model.Types {
+	for _, t := range types {
 		if t.IsEnum() {
-			addEnum(f.Group, t)
+			e.addEnum(f.Group, t)
 		} else {
 			e.addSharedStruct(f.Group, t)
 		}
@@ -22,14 +22,14 @@ func (e *emitter) sharedTypes() ([]byte, error) {
 }
 
 func (e *emitter) addSharedStruct(g *jen.Group, t *model.Type) {
-	addStruct(g, t.GoName, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc), t.Fields)
+	e.addStruct(g, t.GoName, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc), t.Fields)
 	e.addPatterns(g, t.GoName, t.Fields)
 	e.addValidate(g, "v", t.GoName, t.Name, t.Fields)
 	e.addMasking(g, "v", t.GoName, t.Fields)
 }
 
 // addEnum declares an enum: a string type, its constants in YAML order and their check.
-func addEnum(g *jen.Group, t *model.Type) {
+func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	addComment(g, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc))
 	g.Type().Id(t.GoName).String()
 	g.Line()
@@ -41,20 +41,20 @@ func addEnum(g *jen.Group, t *model.Type) {
 	})
 	g.Line()
 
-	addComment(g, "Validate returns nil for the constants of "+t.GoName+", else an *outbox.ValidationError.")
-	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Validate").Params().Error().Block(jen.Return(enumCall(t)))
+	addComment(g, "Validate returns nil for the constants of "+t.GoName+", else "+e.validationError()+".")
+	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Validate").Params().Error().Block(jen.Return(e.enumCall(t)))
 	g.Line()
 }
 
 // enumCall keeps short enums on one line.
-func enumCall(t *model.Type) *jen.Statement {
-	length := len(`        return outbox.Enum("", v)`) + len(t.Name)
+func (e *emitter) enumCall(t *model.Type) *jen.Statement {
+	length := len(`        return .Enum("", v)`) + len(importNames[e.lib]) + len(t.Name)
 	constants := make([]jen.Code, len(t.Values))
 	for i, v := range t.Values {
 		length += len(", ") + len(v.GoName)
 		constants[i] = jen.Id(v.GoName)
 	}
-	call := jen.Qual(outboxPath, "Enum")
+	call := jen.Qual(e.lib, "Enum")
 	if length <= commentWidth {
 		return call.Call(append([]jen.Code{jen.Lit(t.Name), jen.Id("v")}, constants...)...)
 	}

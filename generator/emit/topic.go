@@ -13,13 +13,19 @@ func (e *emitter) topic(t *model.Topic) ([]byte, error) {
 	f := e.newFile("topic " + t.FullName())
 	g := f.Group
 	e.addTopicVar(g, t)
-	addStruct(g, t.GoName, typeDoc(t.GoName, "the payload of "+t.FullName(), t.Doc), t.Fields)
-	e.addPatterns(g, t.GoName, t.Fields)
-	e.addValidate(g, payload, t.GoName, t.FullName(), t.Fields)
+	e.addPayload(g, t)
 	addKeys(g, t)
+	addPublication(g, t)
 	e.addMasking(g, payload, t.GoName, t.Fields)
 	addEnqueue(g, t)
 	return render(f)
+}
+
+// addPayload declares the payload of t with its rules.
+func (e *emitter) addPayload(g *jen.Group, t *model.Topic) {
+	e.addStruct(g, t.GoName, typeDoc(t.GoName, "the payload of "+t.FullName(), t.Doc), t.Fields)
+	e.addPatterns(g, t.GoName, t.Fields)
+	e.addValidate(g, payload, t.GoName, t.FullName(), t.Fields)
 }
 
 func topicVar(t *model.Topic) string { return t.GoName + "Topic" }
@@ -65,8 +71,12 @@ func retry(r model.Retry) *jen.Statement {
 	)
 }
 
+func topicIdentity(t *model.Topic) string {
+	return topicVar(t) + " identifies " + t.FullName() + ", payload version " + strconv.Itoa(t.Version)
+}
+
 func topicVarDoc(t *model.Topic) string {
-	doc := topicVar(t) + " identifies " + t.FullName() + ", payload version " + strconv.Itoa(t.Version)
+	doc := topicIdentity(t)
 	waker := "dispatcher"
 	if isLog(t) {
 		waker = "listener"

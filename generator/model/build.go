@@ -37,11 +37,14 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 		meant:    make(map[string]bool),
 	}
 	b.goNames = b.newSymbols()
+	b.consumerNames = b.newSymbols()
+	b.consumerNames.told = b.goNames.told
 	if s.Schema.Set() {
 		b.model.Schema = s.Schema.V
 	}
 	b.checkPackage(s.Package)
 	b.checkSchema(s.Schema)
+	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")
 	b.sharedTypes(s.Types.Items)
@@ -50,6 +53,7 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 	}
 	b.listeners(s.Listeners.Items)
 	b.readers(s)
+	b.consumed(s)
 	b.checkMethods()
 	findings := b.Findings()
 	if findings.HasErrors() {
@@ -61,16 +65,17 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 // builder is one run of Build.
 type builder struct {
 	*diag.Reporter
-	model      *Model
-	defaults   policy
-	types      map[string]*Type // by YAML name
-	typeNames  []string         // built in and shared, for suggestions
-	enums      map[*Type]bool   // the types that have an enum, be it empty or refused
-	topics     map[string]*Topic
-	topicNames []string
-	meant      map[string]bool // topics whose name a listener has misspelt, by full name
-	goNames    *symbols        // of the package
-	structs    []structure
+	model         *Model
+	defaults      policy
+	types         map[string]*Type // by YAML name
+	typeNames     []string         // built in and shared, for suggestions
+	enums         map[*Type]bool   // the types that have an enum, be it empty or refused
+	topics        map[string]*Topic
+	topicNames    []string
+	meant         map[string]bool // topics whose name a listener has misspelt, by full name
+	goNames       *symbols        // of the package
+	consumerNames *symbols        // of the consumer package
+	structs       []structure
 }
 
 // isEnum reports whether t is declared as an enum, whose values may have been refused.
@@ -95,7 +100,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		}
 		b.typeNames = append(b.typeNames, t.Name)
 		t.GoName = b.goName(s.Name, s.Go)
-		b.goNames.declare(&decl{"type " + t.Name, nameOrGo(s.Name, s.Go)}, t.GoName)
+		b.declareShared(&decl{"type " + t.Name, nameOrGo(s.Name, s.Go)}, t.GoName)
 	}
 	for i, s := range specs {
 		t := b.model.Types[i]
@@ -126,7 +131,7 @@ func (b *builder) enumValues(values []spec.Value[string], t *Type, where string)
 		value := EnumValue{Value: v.V, GoName: t.GoName + camel(v.V)}
 		t.Values = append(t.Values, value)
 		if t.GoName != "" {
-			b.goNames.declare(&decl{"value " + v.V + " of " + where, v.Pos}, value.GoName)
+			b.declareShared(&decl{"value " + v.V + " of " + where, v.Pos}, value.GoName)
 		}
 	}
 }
@@ -141,9 +146,18 @@ func (b *builder) namespace(s *spec.Namespace) {
 	for _, topic := range s.Topics.Items {
 		b.topic(topic, n)
 	}
-	if named && len(n.QueueTopics()) > 0 {
-		self := &decl{"namespace " + n.Name, nameOrGo(s.Name, s.Go)}
-		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers", "New"+n.GoName+"Dispatcher")
+	if !named {
+		return
+	}
+	self := &decl{"namespace " + n.Name, nameOrGo(s.Name, s.Go)}
+	if len(n.Handled()) > 0 {
+		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")
+	}
+	if len(n.QueueTopics()) > 0 {
+		b.goNames.declare(self, "New"+n.GoName+"Dispatcher")
+	}
+	if b.model.Consumer != nil && len(n.Published()) > 0 {
+		b.consumerNames.declare(self, n.GoName+"Consumer", "Unimplemented"+n.GoName+"Consumer", "New"+n.GoName+"Consumer")
 	}
 }
 
@@ -170,12 +184,24 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	}
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
 	b.entity(s, t)
+	b.publish(s, t)
 	if !b.checkName(s.Name, "a topic") {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)
 	self := &decl{where, nameOrGo(s.Name, s.Go)}
 	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName)
+	if b.model.Consumer != nil && t.Publish != nil {
+		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
+	}
+}
+
+// declareShared takes names for owner in both packages.
+func (b *builder) declareShared(owner *decl, names ...string) {
+	b.goNames.declare(owner, names...)
+	if b.model.Consumer != nil {
+		b.consumerNames.declare(owner, names...)
+	}
 }
 
 func (b *builder) version(v spec.Value[int64], where string) int {

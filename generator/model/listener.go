@@ -39,12 +39,16 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		}
 		l.Retry = b.retry(b.defaults.retry, &s.Retry, where)
 		b.listenerTopics(s, l, where)
+		b.publishing(s, l, where)
 		if !b.checkName(s.Name, "a listener") {
 			continue
 		}
 		l.GoName = b.goName(s.Name, s.Go)
 		self := &decl{where, nameOrGo(s.Name, s.Go)}
-		b.goNames.declare(self, l.GoName+"Handlers", l.GoName+"Handler", "Unimplemented"+l.GoName+"Handlers", "New"+l.GoName+"Listener")
+		b.goNames.declare(self, "New"+l.GoName+"Listener")
+		if !l.Publish {
+			b.goNames.declare(self, l.GoName+"Handlers", l.GoName+"Handler", "Unimplemented"+l.GoName+"Handlers")
+		}
 	}
 }
 
@@ -112,6 +116,8 @@ func (b *builder) reader(s *spec.Topic, t *Topic) {
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: only a log topic has listeners or none", where)
 	case none.Set() && len(t.Listeners) > 0:
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove listeners: none", spec.Show(t.Listeners[0].Name), where)
+	case t.unpublished() && !b.meant[t.FullName()]:
+		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener that says publish: true reads %s: add one under listeners", where)
 	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && !b.meant[t.FullName()]:
 		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or say listeners: none", where)
 	}

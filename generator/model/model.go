@@ -6,9 +6,10 @@ import "time"
 
 // Model is one outbox.yaml, checked. Slices keep the order of the YAML.
 type Model struct {
-	Source     string // base name of the YAML file, as generated headers quote it
-	Package    string // Go package of the generated code
-	Schema     string // PostgreSQL schema of the tables
+	Source     string    // base name of the YAML file, as generated headers quote it
+	Package    string    // Go package of the generated code
+	Schema     string    // PostgreSQL schema of the tables
+	Consumer   *Consumer // nil when the YAML names none
 	Types      []*Type
 	Namespaces []*Namespace
 	Listeners  []*Listener
@@ -20,6 +21,17 @@ type Namespace struct {
 	GoName string // MiniChat
 	Doc    string
 	Topics []*Topic
+}
+
+// Handled returns the queue topics of n that have handlers, in YAML order: the others publish.
+func (n *Namespace) Handled() []*Topic {
+	var handled []*Topic
+	for _, t := range n.QueueTopics() {
+		if t.Publish == nil {
+			handled = append(handled, t)
+		}
+	}
+	return handled
 }
 
 // QueueTopics returns the topics of n that a dispatcher delivers, in YAML order.
@@ -57,10 +69,11 @@ type Topic struct {
 	Listeners []*Listener // that read it, in YAML order; a log topic may say that there is none
 	Fields    []*Field
 
-	Tenant       *Field    // nil when the topic has no tenant
-	DedupeKey    *Template // nil when the topic has no dedupe key
-	PartitionKey *Template // nil when the topic has no partition key
-	Entity       *Entity   // nil when the topic names no entity
+	Tenant       *Field       // nil when the topic has no tenant
+	DedupeKey    *Template    // nil when the topic has no dedupe key
+	PartitionKey *Template    // nil when the topic has no partition key
+	Entity       *Entity      // nil when the topic names no entity
+	Publish      *Publication // nil when the topic is not published
 }
 
 // FullName returns "namespace/topic".
@@ -185,6 +198,7 @@ type Listener struct {
 	GoName        string
 	Doc           string
 	Topics        []*Topic
+	Publish       bool // publish: true; its topics all publish to one broker
 	Transactional bool // mode: transactional
 	Latest        bool // start: latest
 	ParkKeys      bool // on_failure: park_key

@@ -53,13 +53,23 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	require.Empty(t, started.Payload.Items)
 	require.False(t, started.Entity.Pos.IsValid())
 	archived, companion := s.Namespaces.Items[0].Topics.Items[2], s.Listeners.Items[0]
-	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(53, 20)}, archived.Listeners)
+	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(57, 20)}, archived.Listeners)
 	require.Equal(t, "mini_chat/turn_started", companion.Topics.Items[0].V)
-	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(62, 17)}, companion.OnFailure)
-	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(63, 18)}, companion.Concurrency)
-	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(64, 13)}, companion.Shards)
-	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(65, 12)}, companion.Lease)
-	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(66, 14)}, companion.MaxLag)
+	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(76, 17)}, companion.OnFailure)
+	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(77, 18)}, companion.Concurrency)
+	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(78, 13)}, companion.Shards)
+	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(79, 12)}, companion.Lease)
+	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(80, 14)}, companion.MaxLag)
+
+	require.Equal(t, spec.Value[string]{V: "sc.domain.turn", Pos: pos(38, 26)}, topic.Publish.Kafka.Destination)
+	require.False(t, topic.Publish.NATS.Pos.IsValid())
+	require.Equal(t, "{tenant_id}/{turn_id}", topic.Publish.Key.V)
+	require.Equal(t, spec.Value[string]{V: "outcome", Pos: pos(40, 33)}, topic.Publish.Headers.Items[1].Name)
+	require.Equal(t, "{outcome}", topic.Publish.Headers.Items[1].Value.V)
+	require.Equal(t, "turns.queued", s.Namespaces.Items[0].Topics.Items[3].Publish.NATS.Destination.V)
+	require.Equal(t, "billing", s.Namespaces.Items[0].Topics.Items[4].Publish.Webhook.Destination.V)
+	require.True(t, s.Listeners.Items[1].Publish.V)
+	require.Equal(t, "chatevents", s.Consumer.Package.V)
 }
 
 // The rest of a file is still read after a finding, so that the model can report on it.

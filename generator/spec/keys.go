@@ -39,6 +39,8 @@ var file = &record[Spec]{
 			"Go package of the generated code."),
 		optional("schema", nameText, func(s *Spec) *Value[string] { return &s.Schema },
 			"PostgreSQL schema of the outbox tables. Default: outbox."),
+		optional("consumer", consumer, func(s *Spec) *Consumer { return &s.Consumer },
+			"Code for the services that consume the topics that are published, in a package of its own."),
 		optional("defaults", policy, func(s *Spec) *Policy { return &s.Defaults },
 			"Settings of every topic that does not override them; retry and lease are those of listeners, too."),
 		optional("types", types, func(s *Spec) *Section[*Type] { return &s.Types },
@@ -47,6 +49,16 @@ var file = &record[Spec]{
 			"Owner modules and their topics."),
 		optional("listeners", listeners, func(s *Spec) *Section[*Listener] { return &s.Listeners },
 			"Named consumers of log topics, each with a cursor of its own."),
+	},
+}
+
+var consumer = &record[Consumer]{
+	name:  "consumer",
+	doc:   "A package for the services that consume the topics that are published. It pulls in nothing of the producer.",
+	start: func(c *Consumer) *diag.Pos { return &c.Pos },
+	keys: []key[Consumer]{
+		required("package", nameText, func(c *Consumer) *Value[string] { return &c.Package },
+			"Go package, and the sub-folder of the output folder that it is generated into."),
 	},
 }
 
@@ -167,6 +179,8 @@ var topic = &record[Topic]{
 			"Template of the key whose events stay together when they are published, and in order when a listener reads them."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
+		optional("publish", publish, func(t *Topic) *Publish { return &t.Publish },
+			"Where the events are published, in place of a handler of a queue topic; a log topic is published by a listener that says publish: true."),
 		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
 			"Fields of the payload, in order."),
 	}, policyKeys(func(t *Topic) *Policy { return &t.Policy })...),
@@ -184,6 +198,45 @@ var entity = &record[Entity]{
 		optional("version", nameText, func(e *Entity) *Value[string] { return &e.Version },
 			"Payload field, a required int32 or int64, that holds its version."),
 	},
+}
+
+var publish = &record[Publish]{
+	name:      "publish",
+	doc:       "Where the events of a topic are published: to one broker.",
+	start:     func(p *Publish) *diag.Pos { return &p.Pos },
+	oneOf:     []string{"kafka", "nats", "webhook"},
+	oneOfRule: diag.PublishBroker,
+	keys: []key[Publish]{
+		optional("kafka", broker("kafka", "topic", kafkaPattern, "Topic of Kafka."), func(p *Publish) *Broker { return &p.Kafka },
+			"Publishes to a topic of Kafka, by the publisher that the configuration has under kafka."),
+		optional("nats", broker("nats", "subject", natsPattern, "Subject of NATS, without wildcards."), func(p *Publish) *Broker { return &p.NATS },
+			"Publishes to a subject of NATS, by the publisher that the configuration has under nats."),
+		optional("webhook", broker("webhook", "to", namePattern, "Name of the endpoint in the configuration of the publisher."), func(p *Publish) *Broker { return &p.Webhook },
+			"Publishes to a webhook, by the publisher that the configuration has under webhook."),
+		optional("key", templateText, func(p *Publish) *Value[string] { return &p.Key },
+			"Template of the key by which the broker keeps events in order, as for partition_key, which is the default. Queue topics only."),
+		optional("headers", headers, func(p *Publish) *Section[*Header] { return &p.Headers },
+			"Headers of each event: text with {field}, beside those that it is enqueued with."),
+	},
+}
+
+// broker is a mapping with the one key that names where events go.
+func broker(name, to, pattern, doc string) *record[Broker] {
+	return &record[Broker]{
+		name:  "publish-" + name,
+		doc:   "Where events go in " + name + ".",
+		start: func(b *Broker) *diag.Pos { return &b.Pos },
+		keys: []key[Broker]{
+			required(to, shape[Value[string]](&text{pattern: pattern}), func(b *Broker) *Value[string] { return &b.Destination }, doc),
+		},
+	}
+}
+
+var headers = &dict[Header]{
+	item:  &only[Header, Value[string]]{shape: freeText, member: func(h *Header) *Value[string] { return &h.Value }},
+	name:  func(h *Header) *Value[string] { return &h.Name },
+	label: func(outer, name string) string { return "header " + name + " of " + outer },
+	names: headerPattern,
 }
 
 // fieldsOf is a mapping of fields. A payload may be empty, a shared type without fields is a slip.
@@ -244,6 +297,8 @@ var listener = &record[Listener]{
 			"Go name, when the one made from the YAML name does not suit."),
 		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] { return &l.Topics },
 			"Log topics that it reads, as namespace/topic."),
+		optional("publish", flag, func(l *Listener) *Value[bool] { return &l.Publish },
+			"Whether the listener forwards its topics to where they say publish, all to one broker, in place of handlers. Default: false."),
 		optional("mode", oneOf("leased", "transactional"), func(l *Listener) *Value[string] { return &l.Mode },
 			"leased (default): no transaction is open while the handler runs. transactional: the handler gets the transaction in which the cursor advances."),
 		optional("start", oneOf("earliest", "latest"), func(l *Listener) *Value[string] { return &l.Start },

@@ -18,6 +18,9 @@ const (
 	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 	typePattern     = `^(\[\]|map\[string\])*[a-z][a-z0-9_]{0,40}\??$`
 	topicPattern    = `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`
+	headerPattern   = `^[a-z][a-z0-9-]{0,60}$`
+	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`
+	natsPattern     = `^[^\s.*>]+(\.[^\s.*>]+)*$`
 	enumPattern     = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`
 )
 

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -21,6 +22,8 @@ type record[T any] struct {
 	keys  []key[T]
 	start func(*T) *diag.Pos // optional: takes the position of the mapping
 	oneOf []string           // keys of which exactly one must be there
+
+	oneOfRule diag.Rule // that none or several of oneOf break; "" means MissingKey or AttributeConflict
 }
 
 // key is one key of a record.
@@ -63,6 +66,7 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		at.in = inner(at)
 	}
 	first := make([]diag.Pos, len(r.keys))
+	misspelt := false // one of oneOf
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if isMerge(name) || refused(name) {
@@ -75,7 +79,9 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		known := slices.IndexFunc(r.keys, func(k key[T]) bool { return k.name == name.Value })
 		switch {
 		case known < 0:
-			d.Errorf(d.at(name), diag.UnknownKey, "unknown key %s%s%s", quoteShort(name.Value), at.inside(), d.DidYouMean(name.Value, r.names()))
+			near := d.Nearest(name.Value, r.names())
+			misspelt = misspelt || slices.Contains(r.oneOf, near)
+			d.Errorf(d.at(name), diag.UnknownKey, "unknown key %s%s%s", quoteShort(name.Value), at.inside(), diag.Hint(near))
 		case first[known].IsValid():
 			d.duplicate(name, first[known], at)
 		default:
@@ -88,28 +94,34 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 			d.Errorf(d.at(n), diag.MissingKey, "missing key %q%s", k.name, at.inside())
 		}
 	}
-	r.checkOneOf(d, n, at, first)
+	r.checkOneOf(d, n, at, first, misspelt)
 }
 
-// checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key.
-func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos) {
+// checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key; the lack of
+// one that is misspelt has been told.
+func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos, misspelt bool) {
 	if r.oneOf == nil {
 		return
 	}
-	var found []diag.Pos
+	var found diag.List
+	var names []string
 	for i, k := range r.keys {
 		if present[i].IsValid() && slices.Contains(r.oneOf, k.name) {
-			found = append(found, present[i])
+			found = append(found, diag.Diagnostic{Pos: present[i]})
+			names = append(names, k.name)
 		}
 	}
 	choice := strings.Join(r.oneOf, " or ")
 	switch {
-	case len(found) == 0:
-		d.Errorf(d.at(n), diag.MissingKey, "missing key%s: want %s", at.inside(), choice)
+	case len(found) == 0 && !misspelt:
+		d.Errorf(d.at(n), cmp.Or(r.oneOfRule, diag.MissingKey), "missing key%s: want %s", at.inside(), choice)
 	case len(found) > 1:
-		last := diag.List{{Pos: found[0]}, {Pos: found[1]}}
-		last.Sort()
-		d.Errorf(last[1].Pos, diag.AttributeConflict, "want %s%s, got both", choice, at.inside())
+		found.Sort()
+		got := strings.Join(names, " and ")
+		if len(r.oneOf) == 2 {
+			got = "both"
+		}
+		d.Errorf(found[1].Pos, cmp.Or(r.oneOfRule, diag.AttributeConflict), "want %s%s, got %s", choice, at.inside(), got)
 	}
 }
 
@@ -139,6 +151,7 @@ type dict[T any] struct {
 	name  func(*T) *Value[string]
 	label func(outer, name string) string // what messages call an item
 	some  bool                            // whether there must be an item
+	names string                          // pattern of the names; "" means that of a name of ours
 }
 
 func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
@@ -178,7 +191,7 @@ func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
 func (m *dict[T]) schema(defs *definitions) object {
 	s := object{
 		{"type", "object"},
-		{"propertyNames", object{{"pattern", namePattern}}},
+		{"propertyNames", object{{"pattern", cmp.Or(m.names, namePattern)}}},
 		{"additionalProperties", m.item.schema(defs)},
 	}
 	if m.some {
@@ -231,3 +244,15 @@ func (s *shorthand[T, V]) decode(d *decoder, n *node, at place, into *T) {
 func (s *shorthand[T, V]) schema(defs *definitions) object {
 	return object{{"oneOf", []object{s.short.schema(defs), s.long.schema(defs)}}}
 }
+
+// only is a value that stands for the whole of what it is a member of.
+type only[T, V any] struct {
+	shape  shape[V]
+	member func(*T) *V
+}
+
+func (o *only[T, V]) decode(d *decoder, n *node, at place, into *T) {
+	o.shape.decode(d, n, at, o.member(into))
+}
+
+func (o *only[T, V]) schema(defs *definitions) object { return o.shape.schema(defs) }

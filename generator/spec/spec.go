@@ -35,10 +35,17 @@ type Spec struct {
 	Version    Value[string]
 	Package    Value[string]
 	Schema     Value[string]
+	Consumer   Consumer
 	Defaults   Policy
 	Types      Section[*Type]
 	Namespaces Section[*Namespace]
 	Listeners  Section[*Listener]
+}
+
+// Consumer says where code for consumers goes. Its zero value stands for an absent one.
+type Consumer struct {
+	Pos     diag.Pos
+	Package Value[string]
 }
 
 // Policy holds the settings that defaults gives and a topic may override.
@@ -91,6 +98,7 @@ type Topic struct {
 	DedupeKey    Value[string]
 	PartitionKey Value[string]
 	Entity       Entity
+	Publish      Publish
 	Policy       Policy
 	Payload      Section[*Field]
 }
@@ -101,6 +109,28 @@ type Entity struct {
 	Type    Value[string]
 	ID      Value[string]
 	Version Value[string]
+}
+
+// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS and Webhook. Its zero value
+// stands for an absent one.
+type Publish struct {
+	Pos                  diag.Pos
+	Kafka, NATS, Webhook Broker
+	Key                  Value[string]
+	Headers              Section[*Header]
+}
+
+// Broker is one of the brokers of a Publish, with its name for where events go. Its zero value stands for an absent
+// one.
+type Broker struct {
+	Pos         diag.Pos
+	Destination Value[string]
+}
+
+// Header is a header that a published event gets.
+type Header struct {
+	Name  Value[string]
+	Value Value[string]
 }
 
 // Field is a field of a payload or of a shared type, given by its type alone or by a mapping. A field
@@ -131,6 +161,7 @@ type Listener struct {
 	Doc         Value[string]
 	Go          Value[string]
 	Topics      Section[Value[string]]
+	Publish     Value[bool]
 	Mode        Value[string]
 	Start       Value[string]
 	OnFailure   Value[string]

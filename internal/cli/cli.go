@@ -66,6 +66,8 @@ does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other 
 		a.listCommand(),
 		a.schemaCommand(),
 		a.migrateCommand(),
+		a.listenerCommand(),
+		a.pruneCommand(),
 		a.versionCommand(),
 	)
 	return root

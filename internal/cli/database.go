@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/internal/pgname"
@@ -59,17 +60,55 @@ func (d *database) schemaName(a *app, configGiven bool) (string, error) {
 
 // connect opens the connection of a command, which closes it.
 func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
-	dsn, from := d.url, "--database-url"
-	if dsn == "" {
-		dsn, from = a.Getenv("DATABASE_URL"), "DATABASE_URL"
-	}
-	if dsn == "" {
-		from = "PG* variables"
-	}
+	dsn, from := d.dsn(a)
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
 	}
+	a.tune(cfg)
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, connectProblem(cfg, from, err)
+	}
+	return conn, nil
+}
+
+// pool opens the pool of a command, which closes it, and sees that it connects.
+func (d *database) pool(ctx context.Context, a *app) (*pgxpool.Pool, error) {
+	dsn, from := d.dsn(a)
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
+	}
+	a.tune(cfg.ConnConfig)
+	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, poolSize
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, connectProblem(cfg.ConnConfig, from, err)
+	}
+	return pool, nil
+}
+
+// poolSize is as many connections as a command uses at once.
+const poolSize = 2
+
+// dsn returns the connection string and where it is from.
+func (d *database) dsn(a *app) (dsn, from string) {
+	if d.url != "" {
+		return d.url, "--database-url"
+	}
+	if dsn = a.Getenv("DATABASE_URL"); dsn != "" {
+		return dsn, "DATABASE_URL"
+	}
+	return "", "PG* variables"
+}
+
+// tune fills in what the connection string leaves to us.
+func (a *app) tune(cfg *pgx.ConnConfig) {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
 	}
@@ -78,11 +117,6 @@ func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "outboxgen"
 	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
-		return nil, connectProblem(cfg, from, err)
-	}
-	return conn, nil
 }
 
 // connectProblem says where the connection should have gone. The text of pgx names the user and the

@@ -29,6 +29,7 @@ type topicRow struct {
 	Retry        *retryRow     `json:"retry,omitempty"`
 	RetryHorizon string        `json:"retry_horizon,omitempty"`
 	Retention    retentionRow  `json:"retention"`
+	Publish      *publishRow   `json:"publish,omitempty"`
 	Listeners    []listenerRow `json:"listeners,omitzero"`
 	Doc          string        `json:"doc,omitempty"`
 }
@@ -37,6 +38,24 @@ type entityRow struct {
 	Type    string `json:"type"`
 	ID      string `json:"id,omitempty"`
 	Version string `json:"version,omitempty"`
+}
+
+type publishRow struct {
+	Broker      string   `json:"broker"`
+	Destination string   `json:"destination"`
+	Key         string   `json:"key,omitempty"` // the partition key if there is none
+	Headers     []string `json:"headers,omitempty"`
+}
+
+func newPublishRow(p *model.Publication) *publishRow {
+	if p == nil {
+		return nil
+	}
+	row := &publishRow{Broker: string(p.Broker), Destination: p.Destination, Key: templateText(p.Key)}
+	for _, h := range p.Headers {
+		row.Headers = append(row.Headers, h.Name)
+	}
+	return row
 }
 
 type retryRow struct {
@@ -58,12 +77,12 @@ func (a *app) listCommand() *cobra.Command {
 	var src source
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the topics and listeners of outbox.yaml with their keys and retry horizons",
+		Short: "List the topics and listeners of outbox.yaml with their keys, destinations and retry horizons",
 		Long: `list prints the topics in the order of the YAML, then the listeners. The retry horizon is the longest
 time from the first attempt to the last, without the time that handlers take; retention.delivered, the
 window in which a dedupe key is known, must exceed it. The events of a log topic are tried as its
-listeners say: attempts, retry horizon and lease are theirs. With --json each log topic holds its
-listeners.`,
+listeners say: attempts, retry horizon and lease are theirs. A topic that is published shows its broker
+and what that calls the destination. With --json each log topic holds its listeners.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			m, err := src.model(a)
@@ -99,6 +118,7 @@ func newTopicRow(t *model.Topic) topicRow {
 		PartitionKey: templateText(t.PartitionKey),
 		Wake:         "bell",
 		Retention:    retentionRow{Delivered: span(t.Retention.Delivered), Dead: span(t.Retention.Dead)},
+		Publish:      newPublishRow(t.Publish),
 		Doc:          t.Doc,
 	}
 	if t.Delivery == model.Log {
@@ -125,9 +145,12 @@ func newTopicRow(t *model.Topic) topicRow {
 }
 
 func topicTable(rows []topicRow) [][]any {
-	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "LISTENERS"}}
+	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"}}
 	for _, r := range rows {
-		attempts, listeners := "-", "-"
+		attempts, listeners, to := "-", "-", "-"
+		if r.Publish != nil {
+			to = r.Publish.Broker + ":" + r.Publish.Destination
+		}
 		if r.Retry != nil {
 			attempts = strconv.Itoa(r.Retry.MaxAttempts)
 		} else {
@@ -138,7 +161,7 @@ func topicTable(rows []topicRow) [][]any {
 			listeners = cmp.Or(strings.Join(names, ","), "none")
 		}
 		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey),
-			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, listeners})
+			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, to, listeners})
 	}
 	return table
 }

@@ -10,6 +10,7 @@ import (
 type listenerRow struct {
 	Listener     string    `json:"listener"`
 	Topics       []string  `json:"topics"`
+	Publish      bool      `json:"publish,omitempty"`
 	Mode         string    `json:"mode"`
 	Start        string    `json:"start"`
 	OnFailure    string    `json:"on_failure"`
@@ -25,6 +26,7 @@ type listenerRow struct {
 func newListenerRow(l *model.Listener) listenerRow {
 	row := listenerRow{
 		Listener:     l.Name,
+		Publish:      l.Publish,
 		Mode:         "leased",
 		Start:        "earliest",
 		OnFailure:    "block",
@@ -54,11 +56,15 @@ func newListenerRow(l *model.Listener) listenerRow {
 }
 
 func listenerTable(listeners []*model.Listener) [][]any {
-	table := [][]any{{"LISTENER", "MODE", "START", "ON FAILURE", "CONCURRENCY", "SHARDS", "ATTEMPTS", "RETRY HORIZON", "LEASE", "MAX LAG", "TOPICS"}}
+	table := [][]any{{"LISTENER", "MODE", "START", "ON FAILURE", "CONCURRENCY", "SHARDS", "ATTEMPTS", "RETRY HORIZON", "LEASE", "MAX LAG", "PUBLISHES", "TOPICS"}}
 	for _, l := range listeners {
 		r := newListenerRow(l)
+		publishes := "no"
+		if l.Publish {
+			publishes = "yes"
+		}
 		table = append(table, []any{r.Listener, r.Mode, r.Start, r.OnFailure, r.Concurrency, r.Shards,
-			r.Retry.MaxAttempts, r.RetryHorizon, r.Lease, dash(r.MaxLag), strings.Join(r.Topics, ",")})
+			r.Retry.MaxAttempts, r.RetryHorizon, r.Lease, dash(r.MaxLag), publishes, strings.Join(r.Topics, ",")})
 	}
 	return table
 }

@@ -24,7 +24,11 @@ is an error among them.`,
 			for _, n := range m.Namespaces {
 				topics += len(n.Topics)
 			}
-			a.notef("%s: valid: %s in %s", src.path, count(topics, "topic"), count(len(m.Namespaces), "namespace"))
+			listeners := ""
+			if len(m.Listeners) > 0 {
+				listeners = ", " + count(len(m.Listeners), "listener")
+			}
+			a.notef("%s: valid: %s in %s%s", src.path, count(topics, "topic"), count(len(m.Namespaces), "namespace"), listeners)
 			return nil
 		}),
 	}

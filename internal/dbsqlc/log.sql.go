@@ -418,8 +418,9 @@ straggler AS MATERIALIZED (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
             o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.bucket, o.created_at
         FROM outbox_schema.log AS o
-        WHERE (o.xid, o.seq) > (x.xid, c.last_seq)
-          AND (o.xid, o.seq) <= (x.xid, c.high_seq)
+        WHERE o.xid = ANY (ARRAY[x.xid])
+          AND o.seq > c.last_seq
+          AND o.seq <= c.high_seq
         ORDER BY o.xid, o.seq
         LIMIT $4::integer
     ) AS g
@@ -510,8 +511,9 @@ type LogReadRow struct {
 //
 // late holds the transactions that were unfinished in lo and are visible in hi: the xids that lo lists, and those
 // between its xmax and lo_bound, which had been assigned but are in no list, because xmax follows the latest that had
-// ended. Their rows up to high_seq are the stragglers, walked by log_xid, a limit for each; as ranges of (xid, seq), since
-// with xid = ... and poor statistics the planner may walk log_pkey through the whole backlog. fresh is what lies above
+// ended. Their rows up to high_seq are the stragglers, walked by log_xid, a limit for each: xid = ANY, since with xid = ...
+// alone, seq is all the order there is, and with poor statistics the planner may walk log_pkey through the whole backlog;
+// no ranges of (xid, seq), since such a walk ends with the last row of xid, not at high_seq. fresh is what lies above
 // high_seq, by log_pkey, and ends at hi_seq, so that a window does not read on into what was enqueued after it was opened.
 // Stragglers have the smaller seqs, so that seq orders both.
 func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow, error) {

@@ -18,8 +18,9 @@ FROM (SELECT unnest($1::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
     FROM outbox_schema.parked AS o
-    WHERE (o.listener, o.key, o.no) > ($2, k.key, 0)
-      AND (o.listener, o.key) <= ($2, k.key)
+    WHERE o.listener = $2
+      AND o.key >= k.key
+      AND o.key <= k.key
     ORDER BY o.listener, o.key, o.no
     LIMIT 1
 ) AS first
@@ -176,8 +177,9 @@ CROSS JOIN LATERAL (
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
-    WHERE (o.listener, o.key, o.no) > ($1, d.key, 0)
-      AND (o.listener, o.key) <= ($1, d.key)
+    WHERE o.listener = $1
+      AND o.key >= d.key
+      AND o.key <= d.key
     ORDER BY o.listener, o.key, o.no
     LIMIT $2::integer
 ) AS e

@@ -67,7 +67,7 @@ func (f *fixture) replies() []string {
 
 func (f *fixture) dispatcher(c *companion.Companion) *outbox.Dispatcher {
 	f.t.Helper()
-	d, err := events.NewCompanionJobsDispatcher(f.pool, &events.CompanionJobsHandler{Companion: c}, outbox.DispatcherConfig{})
+	d, err := events.NewRepliesDispatcher(f.pool, &events.RepliesHandler{Companion: c}, outbox.DispatcherConfig{})
 	require.NoError(f.t, err)
 	return d
 }

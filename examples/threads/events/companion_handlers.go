@@ -1,20 +1,7 @@
 package events
 
-import (
-	"context"
+// CompanionHandler handles the events of listener companion. It needs nothing but the transaction that it is
+// called with.
+type CompanionHandler struct{}
 
-	"github.com/google/uuid"
-)
-
-// Companion answers messages. Reply is called again when a job is delivered again, with the same id, and must
-// then change nothing.
-type Companion interface {
-	Reply(ctx context.Context, job uuid.UUID, r ReplyRequested) error
-}
-
-// CompanionJobsHandler handles the events of namespace companion. Its methods run concurrently.
-type CompanionJobsHandler struct {
-	Companion Companion
-}
-
-var _ CompanionJobsHandlers = (*CompanionJobsHandler)(nil)
+var _ CompanionHandlers = (*CompanionHandler)(nil)

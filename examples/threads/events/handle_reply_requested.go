@@ -7,6 +7,6 @@ import (
 )
 
 // HandleReplyRequested has the companion answer a message. The id of the event names the job.
-func (h *CompanionJobsHandler) HandleReplyRequested(ctx context.Context, d outbox.Delivery[ReplyRequested]) error {
+func (h *RepliesHandler) HandleReplyRequested(ctx context.Context, d outbox.Delivery[ReplyRequested]) error {
 	return h.Companion.Reply(ctx, d.ID, d.Payload)
 }

@@ -104,7 +104,7 @@ func (s *stream) write(m thread.Message) error {
 		return err
 	}
 	s.last = m.Number
-	return s.send("id: %d\nevent: message\ndata: %s\n\n", m.Number, data)
+	return s.send("id: %d\ndata: %s\n\n", m.Number, data)
 }
 
 // send gives the client writeTimeout to take what is written, so that one who has stopped reading is let go.

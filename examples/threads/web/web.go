@@ -76,10 +76,11 @@ func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerF
 
 // address returns whose thread a request is about.
 func address(r *http.Request) (tenant, id uuid.UUID, err error) {
-	for name, to := range map[string]*uuid.UUID{"tenant": &tenant, "thread": &id} {
-		if *to, err = uuid.Parse(r.PathValue(name)); err != nil {
-			return tenant, id, &requestError{fmt.Errorf("read path: %s is not a UUID: %w", name, err)}
-		}
+	if tenant, err = uuid.Parse(r.PathValue("tenant")); err != nil {
+		return tenant, id, &requestError{fmt.Errorf("read path: tenant is not a UUID: %w", err)}
+	}
+	if id, err = uuid.Parse(r.PathValue("thread")); err != nil {
+		return tenant, id, &requestError{fmt.Errorf("read path: thread is not a UUID: %w", err)}
 	}
 	return tenant, id, nil
 }

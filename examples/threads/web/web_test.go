@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -61,10 +60,10 @@ func (f *fixture) broadcast(clients events.Clients) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	over := make(chan error, 1)
 	go func() { over <- l.Run(ctx) }()
-	f.t.Cleanup(sync.OnceFunc(func() {
+	f.t.Cleanup(func() {
 		cancel()
 		require.NoError(f.t, <-over)
-	}))
+	})
 }
 
 func (f *fixture) post(author, text string) thread.Message {
@@ -124,7 +123,8 @@ func TestRefusals(t *testing.T) {
 		status                   int
 		text                     string
 	}{
-		"not a UUID":        {"POST", "/tenants/a/threads/b/messages", good, "", 400, "is not a UUID"},
+		"tenant no UUID":    {"POST", "/tenants/a/threads/b/messages", good, "", 400, "tenant is not a UUID"},
+		"thread no UUID":    {"POST", "/tenants/" + f.tenant.String() + "/threads/b/messages", good, "", 400, "thread is not a UUID"},
 		"no thread":         {"POST", nobodys + "/messages", good, "", 404, "thread not found"},
 		"another tenant's":  {"POST", others + "/messages", good, "", 404, "thread not found"},
 		"taken":             {"PUT", others, "", "", 409, "id is taken"},

@@ -1,0 +1,324 @@
+package consume_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
+}
+
+// projection is a consumer whose effect is a row.
+type projection struct {
+	fail func(ctx context.Context, tx pgx.Tx) error // after the row; nil succeeds
+}
+
+func (p *projection) ConsumeUserCreated(ctx context.Context, tx pgx.Tx, e consume.Delivery[created]) error {
+	if _, err := tx.Exec(ctx, "INSERT INTO effects (event, name) VALUES ($1, $2)", e.ID, e.Payload.Name); err != nil {
+		return err
+	}
+	if p.fail != nil {
+		return p.fail(ctx, tx)
+	}
+	return nil
+}
+
+func newConsumer(t testing.TB, p *projection, stale inbox.Stale) *consume.Consumer {
+	t.Helper()
+	ib, err := inbox.New(inbox.Config{Group: "billing", Stale: stale})
+	require.NoError(t, err)
+	c, err := consume.New(ib, consume.Handle(createdTopic, p, (*projection).ConsumeUserCreated))
+	require.NoError(t, err)
+	return c
+}
+
+// database returns a migrated database with a table of effects, which nothing keeps from holding one twice.
+func database(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.Database(t)
+	_, err := pool.Exec(t.Context(), "CREATE TABLE effects (event uuid NOT NULL, name text NOT NULL)")
+	require.NoError(t, err)
+	return pool
+}
+
+// message is an event of a user, with a version if it is not zero.
+func message(t testing.TB, id uuid.UUID, version int64) consume.Message {
+	t.Helper()
+	o := outgoing()
+	o.ID, o.Entity.Version, o.Payload = id, version, json.RawMessage(goodPayload)
+	m, err := encoders["binary"].Encode(o)
+	require.NoError(t, err)
+	return consume.Message(m)
+}
+
+func count(t testing.TB, pool *pgxpool.Pool, table string) int {
+	t.Helper()
+	var n int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
+	return n
+}
+
+func TestConsumeOnce(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	c := newConsumer(t, &projection{}, "")
+	m := message(t, uuid.New(), 0)
+	for _, want := range []inbox.Verdict{inbox.Applied, inbox.Duplicate, inbox.Duplicate} {
+		verdict, err := c.Consume(t.Context(), pool, m)
+		require.NoError(t, err)
+		require.Equal(t, want, verdict)
+	}
+	require.Equal(t, 1, count(t, pool, "effects"))
+	require.Equal(t, 0, count(t, pool, "outbox.entity_versions"))
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	verdict, err := c.Consume(t.Context(), conn.Conn(), message(t, uuid.New(), 0))
+	require.NoError(t, err, "a connection will do")
+	require.Equal(t, inbox.Applied, verdict)
+}
+
+// TestConsumeEntityVersions: what comes late is skipped, parked with its payload, or an error, as the inbox says.
+func TestConsumeEntityVersions(t *testing.T) {
+	t.Parallel()
+	for stale, want := range map[inbox.Stale]inbox.Verdict{inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked, inbox.Error: ""} {
+		t.Run(string(stale), func(t *testing.T) {
+			t.Parallel()
+			pool := database(t)
+			c := newConsumer(t, &projection{}, stale)
+			newer := message(t, uuid.New(), 7)
+			verdict, err := c.Consume(t.Context(), pool, newer)
+			require.NoError(t, err)
+			require.Equal(t, inbox.Applied, verdict)
+			verdict, err = c.Consume(t.Context(), pool, newer)
+			require.NoError(t, err)
+			require.Equal(t, inbox.Duplicate, verdict)
+			verdict, err = c.Consume(t.Context(), pool, message(t, eventID, 6))
+			require.Equal(t, want, verdict)
+			if stale == inbox.Error {
+				require.ErrorIs(t, err, inbox.ErrStale)
+				require.ErrorContains(t, err, "consume users/user_created version 2, event "+eventID.String()+": ")
+				require.True(t, consume.IsPermanent(err))
+			} else {
+				require.NoError(t, err)
+			}
+			require.Equal(t, 1, count(t, pool, "effects"))
+			if stale == inbox.Park {
+				var parked []byte
+				require.NoError(t, pool.QueryRow(t.Context(), "SELECT payload FROM outbox.inbox_parked").Scan(&parked))
+				require.Equal(t, goodPayload, string(parked))
+			}
+		})
+	}
+}
+
+// TestConsumeFailure: an effect that fails, panics, or breaks its transaction leaves nothing behind, and the message
+// can be consumed again.
+func TestConsumeFailure(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		fail      func(context.Context, pgx.Tx) error
+		want      string
+		permanent bool
+	}{
+		"error":     {func(context.Context, pgx.Tx) error { return broken }, ": broken", false},
+		"permanent": {func(context.Context, pgx.Tx) error { return consume.Permanent(broken) }, ": broken", true},
+		"panic":     {func(context.Context, pgx.Tx) error { panic("S3CRET") }, ": consumer panicked (string)\n", false},
+		"sql": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT 1/0")
+			return err
+		}, "division by zero", false},
+		"hidden sql": {func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0") // the transaction is aborted, and nobody says so
+			return nil
+		}, "commit transaction: commit unexpectedly resulted in rollback", false},
+		"context": {func(ctx context.Context, _ pgx.Tx) error { return context.Canceled }, "context canceled", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := database(t)
+			p := &projection{fail: test.fail}
+			c := newConsumer(t, p, "")
+			for _, version := range []int64{0, 3} {
+				m := message(t, eventID, version)
+				verdict, err := c.Consume(t.Context(), pool, m)
+				require.Empty(t, verdict)
+				require.ErrorContains(t, err, "consume users/user_created version 2, event "+eventID.String()+": ")
+				require.ErrorContains(t, err, test.want)
+				require.NotContains(t, err.Error(), "S3CRET")
+				require.Equal(t, test.permanent, consume.IsPermanent(err))
+				require.Zero(t, count(t, pool, "effects"))
+				require.Zero(t, count(t, pool, "outbox.processed_events"))
+				require.Zero(t, count(t, pool, "outbox.entity_versions"))
+			}
+			p.fail = nil
+			verdict, err := c.Consume(t.Context(), pool, message(t, eventID, 3))
+			require.NoError(t, err)
+			require.Equal(t, inbox.Applied, verdict)
+		})
+	}
+}
+
+// TestConsumeRollsBackWhenItsContextEnds: the connection is not left in a transaction.
+func TestConsumeRollsBackWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := newConsumer(t, &projection{fail: func(context.Context, pgx.Tx) error { cancel(); return nil }}, "")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = c.Consume(ctx, conn.Conn(), message(t, eventID, 0))
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, consume.IsPermanent(err))
+	require.False(t, conn.Conn().IsClosed())
+	require.Equal(t, byte('I'), conn.Conn().PgConn().TxStatus())
+	require.Zero(t, count(t, pool, "effects"))
+}
+
+func TestConsumeTx(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	c := newConsumer(t, &projection{}, "")
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = c.ConsumeTx(t.Context(), tx, consume.Message{})
+	require.ErrorIs(t, err, consume.ErrMalformed, "which leaves tx as it was")
+	verdict, err := c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
+	require.NoError(t, err)
+	require.Equal(t, inbox.Applied, verdict)
+	verdict, err = c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
+	require.NoError(t, err)
+	require.Equal(t, inbox.Duplicate, verdict)
+	require.Zero(t, count(t, pool, "effects"), "it is for the caller to commit")
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Zero(t, count(t, pool, "outbox.processed_events"))
+
+	failing := newConsumer(t, &projection{fail: func(context.Context, pgx.Tx) error { return errors.New("broken") }}, "")
+	tx, err = pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = failing.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
+	require.ErrorContains(t, err, "event "+eventID.String()+": broken")
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// TestConsumeConcurrently: many deliveries of the same events at once, each event once.
+func TestConsumeConcurrently(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	c := newConsumer(t, &projection{}, "")
+	const events, deliveries = 20, 4
+	var applied sync.Map
+	var wg sync.WaitGroup
+	for i := range events {
+		m := message(t, uuid.New(), 0)
+		for range deliveries {
+			wg.Go(func() {
+				verdict, err := c.Consume(t.Context(), pool, m)
+				if err != nil {
+					t.Error(err)
+				}
+				if verdict == inbox.Applied {
+					if _, twice := applied.LoadOrStore(i, true); twice {
+						t.Error("an event was applied twice")
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	require.Equal(t, events, count(t, pool, "effects"))
+}
+
+// TestConsumeBadInput: what is wrong with a message is found before the database is asked for anything.
+func TestConsumeBadInput(t *testing.T) {
+	t.Parallel()
+	c := newConsumer(t, &projection{}, "")
+	change := func(attribute, value string) consume.Message {
+		m := message(t, eventID, 1)
+		m.Attributes[attribute] = value
+		return m
+	}
+	invalid := message(t, eventID, 1)
+	invalid.Body = with(t, map[string]string{"name": `"far too long a name"`})
+	for want, m := range map[error]consume.Message{
+		consume.ErrMalformed:      {Body: []byte("{}")},
+		consume.ErrUnknownTopic:   change("type", "users.user_deleted"),
+		consume.ErrUnknownVersion: change("dataversion", "3"),
+		consume.ErrInvalidPayload: invalid,
+	} {
+		verdict, err := c.Consume(t.Context(), nil, m)
+		require.Empty(t, verdict)
+		require.ErrorIs(t, err, want)
+		require.True(t, consume.IsPermanent(err))
+	}
+	_, err := c.Consume(t.Context(), unreachable{}, message(t, eventID, 1))
+	require.ErrorContains(t, err, "begin transaction: nobody answers")
+	require.False(t, consume.IsPermanent(err))
+}
+
+type unreachable struct{}
+
+func (unreachable) Begin(context.Context) (pgx.Tx, error) { return nil, errors.New("nobody answers") }
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	ib, err := inbox.New(inbox.Config{Group: "billing"})
+	require.NoError(t, err)
+	h := consume.Handle(createdTopic, &projection{}, (*projection).ConsumeUserCreated)
+	_, err = consume.New(nil, h)
+	require.EqualError(t, err, "new consumer: no inbox given (nil)")
+	_, err = consume.New(ib, h, h)
+	require.EqualError(t, err, "new consumer: topic users/user_created: has two consumers")
+	type consumer interface {
+		ConsumeUserCreated(context.Context, pgx.Tx, consume.Delivery[created]) error
+	}
+	_, err = consume.New(ib, consume.Handle(createdTopic, consumer(nil), consumer.ConsumeUserCreated))
+	require.EqualError(t, err, "new consumer: topic users/user_created: no consumer given (nil)")
+}
+
+// TestLogValue: a delivery that is logged shows what it is, and nothing of what it says.
+func TestLogValue(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	log := slog.New(slog.NewTextHandler(&b, nil))
+	r := received()
+	log.Info("seen", "received", r, "delivery", consume.Delivery[created]{Event: r.Event})
+	require.Contains(t, b.String(), "delivery.event_id="+eventID.String()+" delivery.tenant_id="+tenantID.String())
+	require.NotContains(t, b.String(), "Zo")
+	require.NotContains(t, b.String(), "marriage")
+}
+
+func ExampleParse() {
+	m, err := encoders["json"].Encode(outgoing())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	r, err := consume.Parse(consume.Message(m))
+	fmt.Println(r.Namespace, r.Topic, r.Version, r.Entity.Type, err)
+	_, err = consume.Parse(consume.Message{ContentType: "application/json", Body: []byte("{}")})
+	fmt.Println(err, consume.IsPermanent(err))
+	// Output:
+	// users user_created 2 user <nil>
+	// consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message true
+}

@@ -1,0 +1,236 @@
+package consume
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Parse reads the envelope of m: a CloudEvent 1.0 in binary or in structured mode, or plain JSON with outbox headers.
+// It does not look into the payload, and shares its memory with m. The error is an *Error that wraps ErrMalformed, or
+// ErrUnknownTopic when the message is a CloudEvent whose type is not namespace.topic.
+func Parse(m Message) (Received, error) {
+	switch media := mediaType(m.ContentType); {
+	case media == "application/cloudevents+json":
+		return parseStructured(m)
+	case strings.HasPrefix(media, "application/cloudevents"):
+		return Received{}, malformed(&Event{}, contentType, "is a format of CloudEvents other than application/cloudevents+json")
+	case len(m.Attributes) > 0:
+		return parseBinary(m)
+	}
+	return parseJSON(m)
+}
+
+// mediaType returns a content type in lower case, without its parameters.
+func mediaType(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(media))
+}
+
+func isJSON(contentType string) bool {
+	media := mediaType(contentType)
+	return media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
+}
+
+func parseBinary(m Message) (Received, error) {
+	return parseCloudEvent(m.Attributes, m.Headers, cmp.Or(m.ContentType, m.Attributes["datacontenttype"]), m.Body)
+}
+
+func parseStructured(m Message) (Received, error) {
+	none := &Event{}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(m.Body, &members); err != nil || members == nil {
+		return Received{}, malformed(none, "", "the body is no JSON object")
+	}
+	data := members["data"]
+	encoded, inBase64 := members["data_base64"]
+	delete(members, "data")
+	delete(members, "data_base64")
+	attributes := make(map[string]string, len(members))
+	for name, value := range members {
+		text, ok := attributeText(value)
+		if !ok {
+			return Received{}, malformed(none, show(name), "is neither text nor a number nor true or false")
+		}
+		if text != "" {
+			attributes[name] = text
+		}
+	}
+	if inBase64 {
+		var text string
+		if err := json.Unmarshal(encoded, &text); err != nil || data != nil {
+			return Received{}, malformed(none, "data_base64", "is no text, or stands beside data")
+		}
+		var err error
+		if data, err = base64.StdEncoding.DecodeString(text); err != nil {
+			return Received{}, malformed(none, "data_base64", "is no base64")
+		}
+	}
+	return parseCloudEvent(attributes, m.Headers, attributes["datacontenttype"], data)
+}
+
+// attributeText returns an attribute of structured mode as binary mode has it; null is an absent one.
+func attributeText(value json.RawMessage) (string, bool) {
+	var decoded any
+	if err := json.Unmarshal(value, &decoded); err != nil {
+		return "", false
+	}
+	switch v := decoded.(type) {
+	case nil:
+		return "", true
+	case string:
+		return v, true
+	case bool, float64:
+		return string(value), true // 9007199254740993 as it is
+	}
+	return "", false
+}
+
+func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string, data []byte) (Received, error) {
+	if v, there := attributes["specversion"]; !there {
+		return Received{}, malformed(&Event{}, "specversion", "is missing")
+	} else if v != "1.0" {
+		return Received{}, malformed(&Event{}, "specversion", "is not 1.0")
+	}
+	e, err := envelope{attributes, cloudNames}.event()
+	if err != nil {
+		return Received{}, err
+	}
+	switch {
+	case !isJSON(contentTypeOf):
+		return Received{}, malformed(&e, contentType, "is not JSON")
+	case data == nil:
+		return Received{}, malformed(&e, "data", "is missing")
+	}
+	e.Source = attributes["source"]
+	e.Headers = maps.Clone(headers)
+	if e.Headers == nil {
+		e.Headers = make(map[string]string)
+	}
+	for _, name := range [...]string{"traceparent", "tracestate"} {
+		if value := attributes[name]; value != "" {
+			e.Headers[name] = value
+		}
+	}
+	return Received{Event: e, Payload: data}, nil
+}
+
+func parseJSON(m Message) (Received, error) {
+	const prefix = "outbox-"
+	facts, headers := make(map[string]string), make(map[string]string)
+	for name, value := range m.Headers {
+		if strings.HasPrefix(name, prefix) {
+			facts[name] = value
+		} else {
+			headers[name] = value
+		}
+	}
+	if len(facts) == 0 {
+		return Received{}, malformed(&Event{}, "", "it has neither the attributes of a CloudEvent nor outbox headers")
+	}
+	e, err := envelope{facts, outboxNames}.event()
+	if err != nil {
+		return Received{}, err
+	}
+	if !isJSON(m.ContentType) {
+		return Received{}, malformed(&e, contentType, "is not JSON")
+	}
+	e.Headers = headers
+	return Received{Event: e, Payload: m.Body}, nil
+}
+
+// names are what an envelope calls the facts of an event.
+type names struct {
+	id, topic, version, time, tenant, entityType, entityID, entityVersion, partitionKey, dedupeKey string
+}
+
+var (
+	cloudNames = names{
+		id: "id", topic: "type", version: "dataversion", time: "time", tenant: "tenantid", entityType: "entitytype",
+		entityID: "entityid", entityVersion: "entityversion", partitionKey: "partitionkey", dedupeKey: "dedupekey",
+	}
+	outboxNames = names{
+		id: "outbox-id", topic: "outbox-type", version: "outbox-version", time: "outbox-time", tenant: "outbox-tenant-id",
+		entityType: "outbox-entity-type", entityID: "outbox-entity-id", entityVersion: "outbox-entity-version",
+		partitionKey: "outbox-partition-key", dedupeKey: "outbox-dedupe-key",
+	}
+)
+
+// envelope holds the facts of an event as text.
+type envelope struct {
+	facts map[string]string
+	names names
+}
+
+var topicType = regexp.MustCompile(`^([a-z][a-z0-9_]{0,40})\.([a-z][a-z0-9_]{0,40})$`)
+
+// event reads the facts, the identifying ones first, so that errors about the others name the event.
+func (v envelope) event() (Event, error) {
+	var e Event
+	id, kind := v.facts[v.names.id], v.facts[v.names.topic]
+	switch parts := topicType.FindStringSubmatch(kind); {
+	case kind == "":
+		return e, malformed(&e, v.names.topic, "is missing")
+	case parts == nil:
+		return e, &Error{Topic: kind, Field: v.names.topic, Err: fmt.Errorf("%s is not namespace.topic: %w", v.names.topic, ErrUnknownTopic)}
+	default:
+		e.Namespace, e.Topic = parts[1], parts[2]
+	}
+	parsed, err := uuid.Parse(id)
+	switch {
+	case id == "":
+		return e, malformed(&e, v.names.id, "is missing")
+	case err != nil || parsed == uuid.Nil:
+		return e, malformed(&e, v.names.id, "is no UUID, or the zero one")
+	}
+	e.ID = parsed
+
+	version := int64(1)
+	if text, there := v.facts[v.names.version]; there {
+		if version, err = strconv.ParseInt(text, 10, 32); err != nil || version < 1 {
+			return e, malformed(&e, v.names.version, "is no number from 1 to 2147483647")
+		}
+	}
+	e.Version = int(version)
+	if text := v.facts[v.names.tenant]; text != "" {
+		tenant, err := uuid.Parse(text)
+		if err != nil {
+			return e, malformed(&e, v.names.tenant, "is no UUID")
+		}
+		e.TenantID = uuid.NullUUID{UUID: tenant, Valid: true}
+	}
+	if text := v.facts[v.names.time]; text != "" {
+		if e.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return e, malformed(&e, v.names.time, "is no time of RFC 3339")
+		}
+	}
+	e.PartitionKey, e.DedupeKey = v.facts[v.names.partitionKey], v.facts[v.names.dedupeKey]
+	return e, v.entity(&e)
+}
+
+func (v envelope) entity(e *Event) error {
+	e.Entity = Entity{Type: v.facts[v.names.entityType], ID: v.facts[v.names.entityID]}
+	text := v.facts[v.names.entityVersion]
+	if text == "" {
+		return nil
+	}
+	version, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil || version < 1:
+		return malformed(e, v.names.entityVersion, "is no number from 1 to 9223372036854775807")
+	case e.Entity.Type == "":
+		return malformed(e, v.names.entityType, "is missing, beside a version")
+	case e.Entity.ID == "":
+		return malformed(e, v.names.entityID, "is missing, beside a version")
+	}
+	e.Entity.Version = version
+	return nil
+}

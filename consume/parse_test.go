@@ -1,0 +1,206 @@
+package consume_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+var (
+	eventID  = uuid.MustParse("0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11")
+	tenantID = uuid.MustParse("7f000001-89ab-4cde-8f01-23456789abcd")
+)
+
+// outgoing has every fact that an event can have.
+func outgoing() outbox.Outgoing {
+	return outbox.Outgoing{
+		Event: outbox.Event{
+			ID: eventID, Namespace: "users", Topic: "user_created", Version: 2, TenantID: outbox.Tenant(tenantID),
+			DedupeKey: tenantID.String() + "/17", PartitionKey: "user/a%2Fb",
+			Entity:  outbox.Entity{Type: "user", ID: "Zoë 17", Version: 9007199254740993},
+			Headers: map[string]string{"traceparent": "00-a-b-01", "tracestate": "a=b", "reason": "marriage"},
+			Attempt: 1, CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 123456000, time.UTC),
+		},
+		Payload: json.RawMessage(`{"name":"Zoë","big":9007199254740993}`),
+	}
+}
+
+func received() consume.Received {
+	return consume.Received{
+		Event: consume.Event{
+			ID: eventID, Namespace: "users", Topic: "user_created", Version: 2, TenantID: uuid.NullUUID{UUID: tenantID, Valid: true},
+			DedupeKey: tenantID.String() + "/17", PartitionKey: "user/a%2Fb",
+			Entity:  consume.Entity{Type: "user", ID: "Zoë 17", Version: 9007199254740993},
+			Headers: map[string]string{"traceparent": "00-a-b-01", "tracestate": "a=b", "reason": "marriage"},
+			Time:    time.Date(2026, 11, 21, 13, 14, 15, 123456000, time.UTC),
+		},
+		Payload: json.RawMessage(`{"name":"Zoë","big":9007199254740993}`),
+	}
+}
+
+var encoders = map[string]publish.Encoder{
+	"binary":     publish.CloudEvents("/accounts", publish.Binary),
+	"structured": publish.CloudEvents("/accounts", publish.Structured),
+	"json":       publish.JSON(),
+}
+
+// TestParseReadsWhatEncodersWrite: nothing of an event is lost on the way, in whatever mode.
+func TestParseReadsWhatEncodersWrite(t *testing.T) {
+	t.Parallel()
+	bare := outbox.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_created"}, Payload: json.RawMessage(`{}`)}
+	for mode, encode := range encoders {
+		want := received()
+		if mode != "json" {
+			want.Source = "/accounts"
+		}
+		m, err := encode.Encode(outgoing())
+		require.NoError(t, err)
+		got, err := consume.Parse(consume.Message(m))
+		require.NoError(t, err, mode)
+		require.Equal(t, want, got, mode)
+
+		m, err = encode.Encode(bare)
+		require.NoError(t, err)
+		got, err = consume.Parse(consume.Message(m))
+		require.NoError(t, err, mode)
+		got.Source = ""
+		require.Equal(t, consume.Received{
+			Event:   consume.Event{ID: eventID, Namespace: "users", Topic: "user_created", Version: 1, Headers: map[string]string{}},
+			Payload: json.RawMessage(`{}`),
+		}, got, mode)
+	}
+}
+
+// TestParseForeignCloudEvents reads what other producers of CloudEvents may write.
+func TestParseForeignCloudEvents(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"numbers":     `{"specversion":"1.0","id":"%s","source":"/a","type":"users.user_created","dataversion":2,"entitytype":"user","entityid":"1","entityversion":9007199254740993,"data":{"a":1}}`,
+		"base64":      `{"specversion":"1.0","id":"%s","source":"/a","type":"users.user_created","dataversion":"2","datacontenttype":"application/json","data_base64":"eyJhIjoxfQ=="}`,
+		"null, extra": `{"specversion":"1.0","id":"%s","source":"/a","type":"users.user_created","dataversion":"2","tenantid":null,"urgent":true,"data":{"a":1}}`,
+	} {
+		r, err := consume.Parse(consume.Message{ContentType: "Application/CloudEvents+JSON; charset=utf-8", Body: fmt.Appendf(nil, body, eventID)})
+		require.NoError(t, err, name)
+		require.Equal(t, 2, r.Version, name)
+		require.JSONEq(t, `{"a":1}`, string(r.Payload), name)
+		if name == "numbers" {
+			require.Equal(t, int64(9007199254740993), r.Entity.Version)
+		}
+	}
+}
+
+// structured returns a CloudEvent in structured mode with some members changed; nil removes one.
+func structured(t *testing.T, change map[string]any) consume.Message {
+	t.Helper()
+	members := map[string]any{
+		"specversion": "1.0", "id": eventID, "source": "/a", "type": "users.user_created", "dataversion": "2", "data": map[string]any{"secret": "S3CRET"},
+	}
+	maps.Copy(members, change)
+	maps.DeleteFunc(members, func(_ string, v any) bool { return v == nil })
+	body, err := json.Marshal(members)
+	require.NoError(t, err)
+	return consume.Message{ContentType: "application/cloudevents+json", Body: body}
+}
+
+// TestParseRefuses: each fault of an envelope is told with its place, the event if it is known, and no value.
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	known := "consume users/user_created version 2, event " + eventID.String() + ": "
+	text := func(contentType, body string) consume.Message {
+		return consume.Message{ContentType: contentType, Body: []byte(body)}
+	}
+	plain := func(change map[string]string) consume.Message {
+		headers := map[string]string{"outbox-id": eventID.String(), "outbox-type": "users.user_created", "outbox-version": "2"}
+		maps.Copy(headers, change)
+		maps.DeleteFunc(headers, func(_, v string) bool { return v == "" })
+		return consume.Message{Headers: headers, Body: []byte(`{}`)}
+	}
+	for want, m := range map[string]consume.Message{
+		"consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message":                         text("application/json", `{"S3CRET":1}`),
+		"consume message: content-type is a format of CloudEvents other than application/cloudevents+json: malformed message":          text("application/cloudevents-batch+json", `[]`),
+		"consume message: the body is no JSON object: malformed message":                                                               text("application/cloudevents+json", `["S3CRET"]`),
+		"consume message: specversion is missing: malformed message":                                                                   structured(t, map[string]any{"specversion": nil}),
+		"consume message: specversion is not 1.0: malformed message":                                                                   structured(t, map[string]any{"specversion": "S3CRET"}),
+		"consume message: subject is neither text nor a number nor true or false: malformed message":                                   structured(t, map[string]any{"subject": []string{"S3CRET"}}),
+		"consume message: data_base64 is no base64: malformed message":                                                                 structured(t, map[string]any{"data": nil, "data_base64": "*S3CRET*"}),
+		"consume message: data_base64 is no text, or stands beside data: malformed message":                                            structured(t, map[string]any{"data_base64": "e30="}),
+		"consume message: type is missing: malformed message":                                                                          structured(t, map[string]any{"type": nil}),
+		"consume com.github.push: type is not namespace.topic: unknown topic":                                                          structured(t, map[string]any{"type": "com.github.push", "id": "5"}),
+		`consume "a b\n": type is not namespace.topic: unknown topic`:                                                                  structured(t, map[string]any{"type": "a b\n"}),
+		"consume users/user_created: id is missing: malformed message":                                                                 structured(t, map[string]any{"id": ""}),
+		"consume users/user_created: id is no UUID, or the zero one: malformed message":                                                structured(t, map[string]any{"id": uuid.Nil}),
+		"consume users/user_created, event " + eventID.String() + ": dataversion is no number from 1 to 2147483647: malformed message": structured(t, map[string]any{"dataversion": "S3CRET"}),
+		known + "tenantid is no UUID: malformed message":                                                                               structured(t, map[string]any{"tenantid": "S3CRET"}),
+		known + "time is no time of RFC 3339: malformed message":                                                                       structured(t, map[string]any{"time": "S3CRET"}),
+		known + "entityversion is no number from 1 to 9223372036854775807: malformed message":                                          structured(t, map[string]any{"entityversion": "0"}),
+		known + "entitytype is missing, beside a version: malformed message":                                                           structured(t, map[string]any{"entityversion": "1", "entityid": "1"}),
+		known + "entityid is missing, beside a version: malformed message":                                                             structured(t, map[string]any{"entityversion": "1", "entitytype": "user"}),
+		known + "data is missing: malformed message":                                                                                   structured(t, map[string]any{"data": nil}),
+		known + "content-type is not JSON: malformed message":                                                                          structured(t, map[string]any{"datacontenttype": "text/xml"}),
+		"consume users/user_created: outbox-id is missing: malformed message":                                                          plain(map[string]string{"outbox-id": ""}),
+		"consume users/user_created: outbox-id is no UUID, or the zero one: malformed message":                                         plain(map[string]string{"outbox-id": "S3CRET"}),
+		"consume message: outbox-type is missing: malformed message":                                                                   plain(map[string]string{"outbox-type": ""}),
+		known + "outbox-entity-version is no number from 1 to 9223372036854775807: malformed message":                                  plain(map[string]string{"outbox-entity-version": "-1"}),
+	} {
+		_, err := consume.Parse(m)
+		require.EqualError(t, err, want)
+		require.NotContains(t, err.Error(), "S3CRET")
+		require.True(t, consume.IsPermanent(err))
+		var facts *consume.Error
+		require.ErrorAs(t, err, &facts)
+		require.Equal(t, strings.HasPrefix(want, "consume users/user_created"), facts.Topic == "users/user_created")
+		if facts.Field != "" {
+			require.Contains(t, want, facts.Field)
+		}
+	}
+	binary := consume.Message{Attributes: map[string]string{"specversion": "1.0", "id": eventID.String(), "type": "users.user_created", "datacontenttype": "text/xml"}}
+	_, err := consume.Parse(binary)
+	require.ErrorContains(t, err, "content-type is not JSON")
+}
+
+// FuzzParse: whatever comes in, Parse returns an event that is whole, or says that the message is not one.
+func FuzzParse(f *testing.F) {
+	for _, encode := range encoders {
+		m, err := encode.Encode(outgoing())
+		require.NoError(f, err)
+		attributes, err := json.Marshal(m.Attributes)
+		require.NoError(f, err)
+		headers, err := json.Marshal(m.Headers)
+		require.NoError(f, err)
+		f.Add(m.ContentType, attributes, headers, m.Body)
+	}
+	f.Add("application/cloudevents+json", []byte(`{}`), []byte(`{}`), []byte(`{"specversion":"1.0","data_base64":""}`))
+	f.Fuzz(func(t *testing.T, contentType string, attributes, headers, body []byte) {
+		m := consume.Message{ContentType: contentType, Body: body}
+		if json.Unmarshal(attributes, &m.Attributes) != nil || json.Unmarshal(headers, &m.Headers) != nil {
+			return
+		}
+		before := bytes.Clone(body)
+		r, err := consume.Parse(m)
+		require.Equal(t, before, body)
+		if err != nil {
+			require.True(t, errors.Is(err, consume.ErrMalformed) || errors.Is(err, consume.ErrUnknownTopic), err)
+			require.True(t, consume.IsPermanent(err))
+			require.Less(t, len(err.Error()), 1000)
+			return
+		}
+		require.NotEqual(t, uuid.Nil, r.ID)
+		require.Regexp(t, `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`, r.Namespace+"/"+r.Topic)
+		require.Positive(t, r.Version)
+		require.NotNil(t, r.Headers)
+		require.GreaterOrEqual(t, r.Entity.Version, int64(0))
+		require.True(t, r.Entity.Version == 0 || r.Entity.Type != "" && r.Entity.ID != "")
+	})
+}

@@ -1,0 +1,73 @@
+package consume
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/outboxgen/outboxgen/payload"
+)
+
+// Topic describes one kind of event with payload P, as the producer's YAML does. outboxgen generates one variable a
+// topic.
+type Topic[P any] struct {
+	Namespace, Name string
+	// Version is the payload's schema number.
+	Version int
+	// Validate checks a payload; nil means any will do.
+	Validate func(P) error
+}
+
+// String returns "namespace/name".
+func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
+
+// Decode reads the payload of r. A required field must be there, and the rules of the YAML must hold; what t does not
+// know is passed over. A payload of an older version is decoded as far as it goes, without these checks, which are those
+// of the newer one: Version tells. The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion or
+// ErrInvalidPayload.
+func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
+	return t.decode(r, shapeOf(reflect.TypeFor[P]()))
+}
+
+// decode is Decode with the shape of P, which takes a while to find out.
+func (t Topic[P]) decode(r Received, s *shape) (Delivery[P], error) {
+	d := Delivery[P]{Event: r.Event}
+	switch {
+	case r.Namespace != t.Namespace || r.Topic != t.Name:
+		return d, about(&r.Event, "", ErrUnknownTopic)
+	case r.Version > t.Version:
+		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.Version, ErrUnknownVersion))
+	case !json.Valid(r.Payload):
+		return d, invalid(&r.Event, "", "is no JSON")
+	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
+		return d, invalid(&r.Event, "", "is no JSON object")
+	}
+	if err := json.Unmarshal(r.Payload, &d.Payload); err != nil {
+		field, kind := s.misfit(r.Payload)
+		if field == "" {
+			return d, invalid(&r.Event, "", "does not fit its type")
+		}
+		return d, invalid(&r.Event, field, "does not fit "+kind.String())
+	}
+	if r.Version < t.Version {
+		return d, nil
+	}
+	if field := s.missing(r.Payload); field != "" {
+		return d, invalid(&r.Event, field, "is missing")
+	}
+	if t.Validate == nil {
+		return d, nil
+	}
+	if err := t.Validate(d.Payload); err != nil {
+		field := ""
+		if broken, ok := errors.AsType[*payload.ValidationError](err); ok && len(broken.Fields) > 0 {
+			field = broken.Fields[0].Field
+		} else {
+			err = ErrInvalidPayload // a text that is not ours may hold a value
+		}
+		return d, about(&r.Event, field, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,173 @@
+package consume_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/payload"
+)
+
+// created is a payload as outboxgen generates them.
+type created struct {
+	ID     uuid.UUID         `json:"id"`
+	Name   string            `json:"name"`
+	At     time.Time         `json:"at"`
+	Small  int32             `json:"small"`
+	Home   place             `json:"home"`
+	Past   []place           `json:"past"`
+	Named  map[string]place  `json:"named,omitempty"`
+	Note   *int64            `json:"note,omitempty"`
+	Extra  json.RawMessage   `json:"extra"`
+	Labels map[string]string `json:"labels"`
+	Maybe  *place            `json:"maybe,omitempty"`
+}
+
+type place struct {
+	City  string       `json:"city"`
+	Since payload.Date `json:"since"`
+}
+
+func (p created) Validate() error {
+	return payload.Check("users/user_created", payload.Text("name", p.Name), payload.MaxLen("name", p.Name, 10))
+}
+
+var createdTopic = consume.Topic[created]{Namespace: "users", Name: "user_created", Version: 2, Validate: created.Validate}
+
+const goodPayload = `{
+	"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "name": "Zoë", "at": "2026-11-21T13:14:15Z", "small": 7,
+	"home": {"city": "Bern", "since": "2020-02-29"}, "past": null, "extra": null, "labels": {}, "new": {"ignored": true}
+}`
+
+// with returns the good payload with members set to raw JSON; "" removes one.
+func with(t testing.TB, change map[string]string) json.RawMessage {
+	t.Helper()
+	var members map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(goodPayload), &members))
+	for name, raw := range change {
+		if members[name] = json.RawMessage(raw); raw == "" {
+			delete(members, name)
+		}
+	}
+	body, err := json.Marshal(members)
+	require.NoError(t, err)
+	return body
+}
+
+func decode(version int, body json.RawMessage) (consume.Delivery[created], error) {
+	return createdTopic.Decode(consume.Received{
+		Event: consume.Event{ID: eventID, Namespace: "users", Topic: "user_created", Version: version}, Payload: body,
+	})
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	d, err := decode(2, json.RawMessage(goodPayload))
+	require.NoError(t, err)
+	require.Equal(t, eventID, d.ID)
+	require.Equal(t, "Zoë", d.Payload.Name)
+	require.Equal(t, payload.Date{Year: 2020, Month: 2, Day: 29}, d.Payload.Home.Since)
+	require.Equal(t, "users/user_created", createdTopic.String())
+}
+
+// TestDecodeRefuses names the field at fault, at any depth, and never its value.
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	const secret = "S3CRET"
+	place := func(city, since string) string { return fmt.Sprintf(`{"city": %s, "since": %s}`, city, since) }
+	for want, change := range map[string]map[string]string{
+		"field id does not fit uuid.UUID":                                         {"id": `"` + secret + `"`},
+		"field name does not fit string":                                          {"name": `41111111`},
+		"field small does not fit int32":                                          {"small": `2147483648`},
+		"field note does not fit int64":                                           {"note": `"` + secret + `"`},
+		"field at does not fit time.Time":                                         {"at": `"` + secret + `"`},
+		"field home.since does not fit payload.Date":                              {"home": place(`"Bern"`, `"`+secret+`"`)},
+		"field home does not fit consume_test.place":                              {"home": `"` + secret + `"`},
+		"field past[1].city does not fit string":                                  {"past": "[" + place(`"Bern"`, `"2020-01-01"`) + "," + place(`5`, `"2020-01-01"`) + "]"},
+		"field named[*].since does not fit payload.Date":                          {"named": `{"` + secret + `": ` + place(`"Bern"`, `7`) + "}"},
+		"field maybe.city does not fit string":                                    {"maybe": place(`[]`, `"2020-01-01"`)},
+		"field labels[*] does not fit string":                                     {"labels": `{"` + secret + `": 1}`},
+		"field id is missing":                                                     {"id": ""},
+		"field name is missing":                                                   {"name": "null"},
+		"field home is missing":                                                   {"home": "null"},
+		"field home.city is missing":                                              {"home": `{"since": "2020-01-01"}`},
+		"field past is missing":                                                   {"past": ""},
+		"field past[0].since is missing":                                          {"past": `[{"city": "Bern"}]`},
+		"field named[*].city is missing":                                          {"named": `{"` + secret + `": {"since": "2020-01-01"}}`},
+		"field maybe.since is missing":                                            {"maybe": `{"city": "Bern"}`},
+		"validate users/user_created: name has 11 characters, at most 10 allowed": {"name": `"` + secret + `78901"`},
+	} {
+		_, err := decode(2, with(t, change))
+		require.ErrorIs(t, err, consume.ErrInvalidPayload, want)
+		require.ErrorContains(t, err, "consume users/user_created version 2, event "+eventID.String()+": "+want)
+		require.NotContains(t, err.Error(), secret)
+		require.NotContains(t, err.Error(), "41111111")
+		require.True(t, consume.IsPermanent(err))
+		var facts *consume.Error
+		require.ErrorAs(t, err, &facts)
+		require.NotEmpty(t, facts.Field, want)
+		require.Contains(t, want, facts.Field)
+	}
+	for body, want := range map[string]string{
+		"": "payload is no JSON", `{"a": S3CRET}`: "payload is no JSON", "{} {}": "payload is no JSON",
+		"null": "payload is no JSON object", `"S3CRET"`: "payload is no JSON object", "[1]": "payload is no JSON object",
+	} {
+		_, err := decode(2, json.RawMessage(body))
+		require.ErrorIs(t, err, consume.ErrInvalidPayload)
+		require.ErrorContains(t, err, ": "+want+": invalid payload")
+	}
+}
+
+func TestDecodeByVersion(t *testing.T) {
+	t.Parallel()
+	_, err := decode(3, json.RawMessage(goodPayload))
+	require.ErrorIs(t, err, consume.ErrUnknownVersion)
+	require.EqualError(t, err, "consume users/user_created version 3, event "+eventID.String()+": this consumer knows versions up to 2: unknown payload version")
+
+	d, err := decode(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`}))
+	require.NoError(t, err, "an older payload need not be what the newer one must be")
+	require.Equal(t, "longer than ten", d.Payload.Name)
+	require.Equal(t, 1, d.Version)
+	_, err = decode(1, with(t, map[string]string{"small": `"x"`}))
+	require.ErrorContains(t, err, "field small does not fit int32")
+
+	_, err = createdTopic.Decode(consume.Received{Event: consume.Event{ID: eventID, Namespace: "users", Topic: "user_deleted", Version: 1}})
+	require.ErrorIs(t, err, consume.ErrUnknownTopic)
+	require.EqualError(t, err, "consume users/user_deleted version 1, event "+eventID.String()+": unknown topic")
+}
+
+// TestDecodeHidesForeignErrors: a Validate that outboxgen did not generate may quote values.
+func TestDecodeHidesForeignErrors(t *testing.T) {
+	t.Parallel()
+	topic := createdTopic
+	topic.Validate = func(p created) error { return errors.New("bad " + p.Name) }
+	r := consume.Received{Event: consume.Event{Namespace: "users", Topic: "user_created", Version: 2}, Payload: json.RawMessage(goodPayload)}
+	_, err := topic.Decode(r)
+	require.EqualError(t, err, "consume users/user_created version 2: invalid payload")
+	topic.Validate = nil
+	_, err = topic.Decode(r)
+	require.NoError(t, err)
+}
+
+func TestIsPermanent(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		consume.ErrMalformed, consume.ErrUnknownTopic, consume.ErrUnknownVersion, consume.ErrInvalidPayload, consume.ErrUnimplemented,
+		inbox.ErrStale, inbox.ErrInvalidEvent, consume.Permanent(io.EOF),
+	} {
+		require.True(t, consume.IsPermanent(&consume.Error{Err: fmt.Errorf("wrapped: %w", err)}), err)
+	}
+	for _, err := range []error{nil, io.EOF, inbox.ErrSerialization, inbox.ErrNotMigrated} {
+		require.False(t, consume.IsPermanent(err), err)
+	}
+	require.NoError(t, consume.Permanent(nil))
+	require.ErrorIs(t, consume.Permanent(io.EOF), io.EOF)
+}

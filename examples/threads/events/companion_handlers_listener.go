@@ -1,7 +1,0 @@
-package events
-
-// CompanionHandler handles the events of listener companion. It needs nothing but the transaction that it is
-// called with.
-type CompanionHandler struct{}
-
-var _ CompanionHandlers = (*CompanionHandler)(nil)

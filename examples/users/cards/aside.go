@@ -1,0 +1,111 @@
+package cards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/inbox"
+)
+
+// ErrTooManySetAside: so many messages are set aside that something must be wrong with all of them.
+var ErrTooManySetAside = errors.New("too many messages are set aside")
+
+// setAside keeps a message that no retry can mend, as it came, and lets the projection go on. It keeps it once, however
+// often it comes.
+func (p *Projection) setAside(ctx context.Context, generation int64, r *kgo.Record, because error) error {
+	names, values := make([][]byte, len(r.Headers)), make([][]byte, len(r.Headers))
+	for i, h := range r.Headers {
+		names[i], values[i] = []byte(h.Key), h.Value
+	}
+	return p.within(ctx, generation, func(tx pgx.Tx) error {
+		var full bool
+		err := tx.QueryRow(ctx, "SELECT count(*) >= $1 FROM cards.set_aside", p.cfg.MaxSetAside).Scan(&full)
+		if err != nil {
+			return fmt.Errorf("count what is set aside: %w", err)
+		}
+		if full {
+			return fmt.Errorf("%w (%d): the next one: %w", ErrTooManySetAside, p.cfg.MaxSetAside, because)
+		}
+		_, err = tx.Exec(ctx, `
+			INSERT INTO cards.set_aside (kafka_topic, kafka_partition, kafka_offset, kafka_time, kafka_key,
+				header_names, header_values, value, reason)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+			ON CONFLICT ON CONSTRAINT set_aside_place_key DO UPDATE SET reason = EXCLUDED.reason`,
+			r.Topic, r.Partition, r.Offset, r.Timestamp, r.Key, names, values, r.Value, text(because))
+		if err != nil {
+			return fmt.Errorf("set message aside: %w", err)
+		}
+		return nil
+	})
+}
+
+// Retry consumes what is set aside once more, in the order in which it came, and returns how many messages went through
+// and how many are left: for after an upgrade, or when somebody has mended a message. It may run beside Run. What has
+// become stale in the meantime changes nothing.
+func (p *Projection) Retry(ctx context.Context) (through, left int, err error) {
+	generation, err := p.generation(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	rows, err := p.pool.Query(ctx, "SELECT id FROM cards.set_aside ORDER BY id")
+	if err != nil {
+		return 0, 0, fmt.Errorf("read what is set aside: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, 0, fmt.Errorf("read what is set aside: %w", err)
+	}
+	for n, id := range ids {
+		verdict, err := p.retry(ctx, generation, id)
+		switch {
+		case err == nil:
+			through++
+			p.count(verdict)
+		case !consume.IsPermanent(err):
+			return through, left + len(ids) - n, err
+		default:
+			left++
+			if _, err := p.pool.Exec(ctx, "UPDATE cards.set_aside SET reason = $2 WHERE id = $1", id, text(err)); err != nil {
+				return through, left + len(ids) - n - 1, fmt.Errorf("note why message is set aside: %w", err)
+			}
+		}
+	}
+	return through, left, nil
+}
+
+// retry consumes a message and deletes it in one transaction. One that another process has dealt with is a duplicate.
+func (p *Projection) retry(ctx context.Context, generation, id int64) (verdict inbox.Verdict, err error) {
+	err = p.within(ctx, generation, func(tx pgx.Tx) error {
+		var names, values [][]byte
+		var value []byte
+		err := tx.QueryRow(ctx, `
+			DELETE FROM cards.set_aside
+			WHERE id = $1
+			RETURNING header_names, header_values, value`, id).Scan(&names, &values, &value)
+		if errors.Is(err, pgx.ErrNoRows) {
+			verdict = inbox.Duplicate
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("take message that was set aside: %w", err)
+		}
+		headers := make([]kgo.RecordHeader, len(names))
+		for i := range names {
+			headers[i] = kgo.RecordHeader{Key: string(names[i]), Value: values[i]}
+		}
+		verdict, err = p.consumer.ConsumeTx(ctx, tx, consume.FromKafka(headers, value))
+		return err
+	})
+	return verdict, err
+}
+
+// text returns an error as PostgreSQL can keep it.
+func text(err error) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "?"), "\x00", "?")
+}

@@ -1,0 +1,126 @@
+package cards_test
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/examples/users/cards"
+)
+
+func TestCardsFollowTheUsers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	events, want := f.lives(30)
+	f.publish(events...)
+	p := f.project()
+	f.requireCards(want...)
+	f.requireEachOnce(len(events))
+	require.Equal(t, cards.Counts{Applied: int64(len(events))}, p.Counts())
+}
+
+// TestDuplicates sends all events three times, once before anything else was read and twice after.
+func TestDuplicates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	events, want := f.lives(20)
+	for _, e := range events {
+		f.publish(e, e)
+	}
+	p := f.project()
+	require.Equal(t, cards.Counts{Applied: int64(len(events)), Duplicate: int64(len(events))}, p.Counts())
+	f.publish(events...)
+	p = f.project() // by a process that comes later
+	require.Equal(t, cards.Counts{Duplicate: int64(len(events))}, p.Counts())
+	f.requireCards(want...)
+	f.requireEachOnce(len(events))
+}
+
+// TestAnyOrder shuffles the events, those of each user too, and repeats some.
+func TestAnyOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	events, want := f.lives(80)
+	shuffle(events)
+	again := append(events[:len(events):len(events)], events[:40]...)
+	shuffle(again)
+	f.publish(again...)
+	p := f.project()
+	f.requireCards(want...)
+	counts := p.Counts()
+	require.Equal(t, int64(40), counts.Duplicate)
+	require.Equal(t, int64(len(events)), counts.Applied+counts.Skipped)
+	require.Positive(t, counts.Skipped)
+}
+
+// TestLateRenameBringsNobodyBack: not by its version, and not when the inbox has forgotten everything either.
+func TestLateRenameBringsNobodyBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	events, want := f.life(2, true)
+	f.publish(events[0], events[3], events[2])
+	p := f.project()
+	f.requireCards(want)
+	require.Equal(t, cards.Counts{Applied: 2, Skipped: 1}, p.Counts())
+
+	f.exec("TRUNCATE cards_inbox.processed_events, cards_inbox.entity_versions")
+	f.publish(events[1])
+	f.project()
+	f.requireCards(want)
+}
+
+// TestSeveralProcesses share the work, and one of them leaves in the middle.
+func TestSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	events, want := f.lives(60)
+	first, second := f.projection(), f.projection()
+	leave := f.start(first)
+	stop := f.start(second)
+	f.publish(events[:len(events)/2]...)
+	require.Eventually(t, func() bool { return first.Counts().Applied+second.Counts().Applied > 20 }, patience, look)
+	require.NoError(t, leave())
+	f.publish(events[len(events)/2:]...)
+	f.awaitEnd(second)
+	require.NoError(t, stop())
+	f.requireCards(want...)
+	f.requireEachOnce(len(events))
+}
+
+// TestRunNamesWhatIsWrong: and does not try for ever.
+func TestRunNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	nowhere := f.projection(func(cfg *cards.Config) { cfg.Brokers = []string{"127.0.0.1:1"} })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.ErrorContains(t, nowhere.Run(ctx), "reach Kafka at [127.0.0.1:1]: ")
+	require.NoError(t, ctx.Err())
+
+	f.exec("DROP TABLE cards.generation")
+	require.ErrorContains(t, f.projection().Run(t.Context()), "read generation: ")
+	_, err := cards.New(f.pool, cards.Config{})
+	require.ErrorContains(t, err, "field Brokers is empty")
+}
+
+// TestDependencies: what another service imports does not pull in the producer's side.
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", ".", "../cmd/cards", "../events/userevents").Output()
+	require.NoError(t, err)
+	const module = "github.com/outboxgen/outboxgen/"
+	deps := strings.Fields(string(out))
+	require.Contains(t, deps, module+"consume")
+	require.Contains(t, deps, module+"examples/users/events/userevents")
+	for _, dep := range deps {
+		for _, producer := range []string{"outbox", "publish", "examples/users/events", "examples/users/user", "examples/users/database"} {
+			require.NotEqual(t, module+producer, dep)
+			if producer != "examples/users/events" {
+				require.False(t, strings.HasPrefix(dep, module+producer+"/"), dep)
+			}
+		}
+	}
+}

@@ -1,0 +1,61 @@
+// Command cards is the other service as a process of its own: it keeps the cards in the database of CARDS_DATABASE_URL
+// from the events in the cluster of KAFKA_BROKERS, until it is interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/users/cards"
+)
+
+func main() {
+	rebuild := flag.Bool("rebuild", false, "empty the cards and read from the start")
+	retry := flag.Bool("retry", false, "consume once more what was set aside, and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild, *retry, os.Stdout)
+	stop()
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "cards:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, url, brokers string, rebuild, retry bool, out io.Writer) error {
+	if url == "" || brokers == "" {
+		return errors.New("CARDS_DATABASE_URL and KAFKA_BROKERS must be set")
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer pool.Close()
+	if err := cards.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	p, err := cards.New(pool, cards.Config{Brokers: strings.Split(brokers, ",")})
+	if err != nil {
+		return err
+	}
+	if rebuild {
+		if err := p.Rebuild(ctx); err != nil {
+			return err
+		}
+	}
+	if retry {
+		through, left, err := p.Retry(ctx)
+		_, _ = fmt.Fprintf(out, "%d messages went through, %d are left\n", through, left)
+		return err
+	}
+	return p.Run(ctx)
+}

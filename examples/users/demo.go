@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/examples/users/cards"
+	"github.com/outboxgen/outboxgen/examples/users/events"
+	"github.com/outboxgen/outboxgen/examples/users/user"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/kafka"
+)
+
+const (
+	people   = 100
+	clients  = 4
+	patience = time.Minute
+)
+
+// demo is one run for a tenant of its own, so that it may be repeated with one database and one cluster.
+type demo struct {
+	users, cards *pgxpool.Pool
+	brokers      []string
+	tenant       uuid.UUID
+	out          io.Writer
+}
+
+func (d demo) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...)
+}
+
+func (d demo) run(ctx context.Context) error {
+	toKafka, err := kafka.New(kafka.Config{Brokers: d.brokers})
+	if err != nil {
+		return err
+	}
+	defer toKafka.Close()
+	onBadDays := &unruly{publisher: toKafka}
+	relay, err := events.NewRelayListener(d.users, outbox.ListenerConfig{
+		Publishers: map[string]outbox.Publisher{"kafka": onBadDays},
+	})
+	if err != nil {
+		return err
+	}
+	projection, err := cards.New(d.cards, cards.Config{Brokers: d.brokers})
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done within %s", patience))
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	stopRelay := background(ctx, fail, relay.Run)
+	stopCards := background(ctx, fail, projection.Run)
+	err = d.play(ctx, onBadDays, relay, projection, stopRelay)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // why it was cut off
+	}
+	fail(nil)
+	return errors.Join(err, stopRelay(), stopCards())
+}
+
+// play has the users come and go, and looks at the cards when all messages have arrived.
+func (d demo) play(ctx context.Context, onBadDays *unruly, relay *outbox.Listener, projection *cards.Projection, stopRelay func() error) error {
+	d.say("%d users sign up, are renamed and deleted, by %d clients at once", people, clients)
+	if err := d.traffic(ctx); err != nil {
+		return err
+	}
+	if err := stopRelay(); err != nil {
+		return err
+	}
+	if _, err := relay.Drain(ctx); err != nil { // what has not been sent yet
+		return err
+	}
+	onBadDays.flush(ctx)
+	d.say("%d messages are at Kafka, mixed up, %d of them repeats", onBadDays.sent, onBadDays.again)
+	group, err := projection.Group(ctx)
+	if err != nil {
+		return err
+	}
+	if err := caughtUp(ctx, d.brokers, group); err != nil {
+		return err
+	}
+	d.tell("the cards have caught up", projection.Counts(), cards.Counts{})
+	if err := d.show(ctx); err != nil {
+		return err
+	}
+	if err := d.account(ctx); err != nil {
+		return err
+	}
+
+	before := projection.Counts()
+	if err := projection.Rebuild(ctx); err != nil {
+		return err
+	}
+	if group, err = projection.Group(ctx); err != nil {
+		return err
+	}
+	d.say("the cards are emptied, and made anew by group %s", group)
+	if err := caughtUp(ctx, d.brokers, group); err != nil {
+		return err
+	}
+	d.tell("the cards have caught up", projection.Counts(), before)
+	return d.account(ctx)
+}
+
+func (d demo) tell(what string, now, before cards.Counts) {
+	d.say("%s: %d events applied, %d duplicates, %d too late, %d set aside", what, now.Applied-before.Applied,
+		now.Duplicate-before.Duplicate, now.Skipped-before.Skipped, now.SetAside-before.SetAside)
+}
+
+// background runs a part until stop is called, which returns its error every time. A part that ends with an error ends
+// the demo.
+func background(ctx context.Context, fail context.CancelCauseFunc, run func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	var err error
+	running.Go(func() {
+		if err = run(ctx); err != nil {
+			fail(err)
+		}
+	})
+	return func() error {
+		cancel()
+		running.Wait()
+		return err
+	}
+}
+
+// traffic is what the clients of the service do, each with its share of the users. It ends at the first error.
+func (d demo) traffic(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var client sync.WaitGroup
+	for c := range clients {
+		client.Go(func() {
+			for n := c; n < people; n += clients {
+				if err := d.life(ctx, n); err != nil {
+					fail(err)
+					return
+				}
+			}
+		})
+	}
+	client.Wait()
+	return context.Cause(ctx)
+}
+
+// life is what the n-th user does: signs up, is renamed up to three times, and every fourth is deleted.
+func (d demo) life(ctx context.Context, n int) error {
+	id := uuid.New()
+	name := fmt.Sprintf("user %d", n)
+	err := d.change(ctx, func(tx pgx.Tx) error {
+		_, err := user.Create(ctx, tx, d.tenant, id, name, fmt.Sprintf("user%d@example.com", n))
+		return err
+	})
+	for marriage := 1; err == nil && marriage <= n%4; marriage++ {
+		err = d.change(ctx, func(tx pgx.Tx) error {
+			_, err := user.Rename(ctx, tx, d.tenant, id, fmt.Sprintf("%s, name %d", name, marriage+1))
+			return err
+		})
+	}
+	if err == nil && n%4 == 2 {
+		err = d.change(ctx, func(tx pgx.Tx) error { return user.Delete(ctx, tx, d.tenant, id) })
+	}
+	return err
+}
+
+// change is what a request handler of the service does: one transaction for the user and the event.
+func (d demo) change(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, d.users, do)
+}

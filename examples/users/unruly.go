@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// unruly makes of a publisher one that does what brokers, mirrors and restored backups do on bad days: it mixes up the
+// order of each batch and sends every second event again, some time later. The publisher itself keeps the order and
+// repeats an event only when it does not know whether it has arrived.
+type unruly struct {
+	publisher outbox.Publisher
+
+	mu    sync.Mutex
+	later []outbox.Outgoing // to be sent again
+	sent  int               // messages that Kafka has, repeats included
+	again int               // repeats among them
+}
+
+// Publish implements outbox.Publisher.
+func (u *unruly) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	repeats := u.later
+	u.later = nil
+	all := append(append([]outbox.Outgoing(nil), events...), repeats...)
+	places := rand.Perm(len(all))
+	mixed := make([]outbox.Outgoing, len(all))
+	for i, place := range places {
+		mixed[place] = all[i]
+	}
+	results := u.publisher.Publish(ctx, mixed)
+	errs := make([]error, len(events))
+	for i, o := range all {
+		err := results[places[i]]
+		if err == nil {
+			u.sent++
+		}
+		switch {
+		case i < len(events):
+			errs[i] = err
+			if err == nil && rand.IntN(2) == 0 {
+				u.later = append(u.later, o)
+			}
+		case err == nil:
+			u.again++
+		}
+	}
+	return errs
+}
+
+// flush sends what was to be sent again. What fails is not missed.
+func (u *unruly) flush(ctx context.Context) {
+	u.Publish(ctx, nil)
+}

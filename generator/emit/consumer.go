@@ -1,0 +1,114 @@
+package emit
+
+import (
+	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+// consumerPart starts what the header of a file of the consumer package says about its part.
+const consumerPart = "consumer of "
+
+// consumerJobs render the consumer package: the payloads of the published topics, the shared types that they are made
+// of, and a consumer for each namespace that publishes. Nothing in it imports package outbox.
+func (e *emitter) consumerJobs() []job {
+	if e.model.Consumer == nil {
+		return nil
+	}
+	c := *e
+	c.pkg, c.part, c.lib, c.guard = e.model.Consumer.Package, consumerPart, payloadPath, consumePath
+	var jobs []job
+	add := func(name string, render func() ([]byte, error)) {
+		jobs = append(jobs, job{name: c.pkg + "/" + name, render: render})
+	}
+	if types := e.model.ConsumedTypes(); len(types) > 0 {
+		add(sharedTypesFile, func() ([]byte, error) { return c.sharedTypes(types) })
+	}
+	for _, ns := range e.model.Namespaces {
+		topics := ns.Published()
+		if len(topics) == 0 {
+			continue
+		}
+		for _, t := range topics {
+			add(topicFile(t), func() ([]byte, error) { return c.consumedTopic(t) })
+		}
+		add(namespaceFile(ns), func() ([]byte, error) { return c.namespaceConsumer(ns) })
+	}
+	return jobs
+}
+
+// consumedTopic renders the file of one topic for consumers: its identity and its payload.
+func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
+	f := e.newFile("topic " + t.FullName())
+	g := f.Group
+	addComment(g, topicIdentity(t)+".")
+	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "Topic").Types(jen.Id(t.GoName)).Add(members([]member{
+		{"Namespace", jen.Lit(t.Namespace.Name)},
+		{"Name", jen.Lit(t.Name)},
+		{"Version", jen.Lit(t.Version)},
+		{"Validate", jen.Id(t.GoName).Dot("Validate")},
+	}))
+	g.Line()
+	e.addPayload(g, t)
+	e.addMasking(g, payload, t.GoName, t.Fields)
+	return render(f)
+}
+
+// namespaceConsumer renders what it takes to consume the published topics of a namespace.
+func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
+	f := e.newFile("namespace " + ns.Name)
+	g := f.Group
+	name := ns.GoName + "Consumer"
+	unimplemented := "Unimplemented" + name
+	topics := ns.Published()
+
+	doc := name + " consumes what namespace " + ns.Name + " publishes."
+	if user := fieldDoc("The namespace", ns.Doc); user != "" {
+		doc += " " + user
+	}
+	addComment(g, doc+" A new topic adds a method, so that the build fails until it is consumed; embed "+unimplemented+
+		" to opt out. A method writes its effect with tx, in which the event is recorded as handled too, so that both are there or neither; it must not commit or roll back tx. Its error undoes both; consume.Permanent(err) says that no retry will mend it. Methods run concurrently if Consume does.")
+	g.Type().Id(name).InterfaceFunc(func(g *jen.Group) {
+		for i, t := range topics {
+			if i > 0 {
+				g.Line()
+			}
+			addComment(g, consumeName(t)+" has the effect of one "+t.FullName()+" event.")
+			g.Id(consumeName(t)).Params(
+				jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(pgxPath, "Tx"), jen.Id("e").Add(consumed(t)),
+			).Error()
+		}
+	})
+	g.Line()
+
+	addComment(g, unimplemented+" may be embedded to consume some topics only: its methods return an error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write its method and return nil.")
+	g.Type().Id(unimplemented).Struct()
+	g.Line()
+	for _, t := range topics {
+		addComment(g, consumeName(t)+" returns an error: nobody consumes "+t.FullName()+".")
+		g.Func().Params(jen.Id(unimplemented)).Id(consumeName(t)).
+			Params(jen.Qual(contextPath, "Context"), jen.Qual(pgxPath, "Tx"), consumed(t)).Error().Block(
+			jen.Return(jen.Qual(consumePath, "ErrUnimplemented")),
+		)
+		g.Line()
+	}
+
+	ties := make([]jen.Code, len(topics))
+	for i, t := range topics {
+		ties[i] = jen.Qual(consumePath, "Handle").Call(jen.Id(topicVar(t)), jen.Id("c"), jen.Id(name).Dot(consumeName(t)))
+	}
+	addComment(g, "New"+name+" returns a consumer of the messages of namespace "+ns.Name+" that records their events in ib and has c write their effects. Call Consume on it for each message. The error says that ib or c is nil.")
+	g.Func().Id("New"+name).Params(
+		jen.Id("ib").Op("*").Qual(inboxPath, "Inbox"), jen.Id("c").Id(name),
+	).Params(jen.Op("*").Qual(consumePath, "Consumer"), jen.Error()).Block(
+		jen.Return(jen.Qual(consumePath, "New").Custom(callLines("ib"), ties...)),
+	)
+	g.Line()
+	return render(f)
+}
+
+func consumeName(t *model.Topic) string { return "Consume" + t.GoName }
+
+func consumed(t *model.Topic) *jen.Statement {
+	return jen.Qual(consumePath, "Delivery").Types(jen.Id(t.GoName))
+}

@@ -1,0 +1,143 @@
+package emit
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
+)
+
+func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publication" }
+
+// places say what a broker calls where events go.
+var places = map[model.Broker]string{
+	model.Kafka: "topic %s of Kafka", model.NATS: "subject %s of NATS", model.Webhook: "webhook %s",
+}
+
+// addPublication declares where the events of t are published, with the methods that its publication needs.
+func addPublication(g *jen.Group, t *model.Topic) {
+	p := t.Publish
+	if p == nil {
+		return
+	}
+	list := []member{{"Broker", jen.Lit(string(p.Broker))}, {"Destination", jen.Lit(p.Destination)}}
+	if p.Key != nil {
+		list = append(list, member{"Key", jen.Id(t.GoName).Dot("publishKey")})
+	}
+	if len(p.Headers) > 0 {
+		list = append(list, member{"Headers", jen.Id(t.GoName).Dot("publishHeaders")})
+	}
+	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+".")
+	g.Var().Id(publicationVar(t)).Op("=").Qual(outboxPath, "Publication").Types(jen.Id(t.GoName)).Add(members(list))
+	g.Line()
+
+	if p.Key != nil {
+		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("publishKey").Params().Qual(outboxPath, "Key").Block(
+			jen.Return(newKey(p.Key)),
+		)
+		g.Line()
+	}
+	if len(p.Headers) > 0 {
+		addPublishHeaders(g, t)
+	}
+}
+
+func addPublishHeaders(g *jen.Group, t *model.Topic) {
+	items := make([]jen.Code, len(t.Publish.Headers))
+	receiver := jen.Id(t.GoName)
+	for i, h := range t.Publish.Headers {
+		items[i] = jen.Lit(h.Name).Op(":").Add(headerValue(h))
+		if slices.ContainsFunc(h.Parts, func(part model.HeaderPart) bool { return part.Field != nil }) {
+			receiver = jen.Id(payload).Id(t.GoName)
+		}
+	}
+	g.Func().Params(receiver).Id("publishHeaders").Params().Map(jen.String()).String().Block(
+		jen.Return(jen.Map(jen.String()).String().Custom(
+			jen.Options{Open: "{", Close: "}", Separator: ",", Multi: len(items) > 1}, items...,
+		)),
+	)
+	g.Line()
+}
+
+// headerValue concatenates the parts of a header.
+func headerValue(h *model.Header) *jen.Statement {
+	if len(h.Parts) == 0 {
+		return jen.Lit("")
+	}
+	var value *jen.Statement
+	for _, part := range h.Parts {
+		text := jen.Lit(part.Literal)
+		if part.Field != nil {
+			text = fieldText(part.Field)
+		}
+		if value == nil {
+			value = text
+		} else {
+			value.Op("+").Add(text)
+		}
+	}
+	return value
+}
+
+// fieldText renders the value of a required scalar field as text, as its JSON has it without quotes; a duration as
+// people write it.
+func fieldText(f *model.Field) *jen.Statement {
+	value := jen.Id(payload).Dot(f.GoName)
+	switch f.Type.Kind {
+	case model.Bool:
+		return jen.Qual(strconvPath, "FormatBool").Call(value)
+	case model.Int32:
+		return jen.Qual(strconvPath, "FormatInt").Call(jen.Int64().Parens(value), jen.Lit(10))
+	case model.Int64:
+		return jen.Qual(strconvPath, "FormatInt").Call(value, jen.Lit(10))
+	case model.Float64:
+		return jen.Qual(strconvPath, "FormatFloat").Call(value, jen.LitRune('g'), jen.Lit(-1), jen.Lit(64))
+	case model.Timestamp:
+		return value.Dot("Format").Call(jen.Qual(timePath, "RFC3339Nano"))
+	case model.UUID, model.Date, model.Duration:
+		return value.Dot("String").Call()
+	case model.Named:
+		return jen.String().Parens(value)
+	}
+	return value
+}
+
+// publishTie returns the call of outbox.<function> that ties t to its publisher.
+func publishTie(function string, t *model.Topic) jen.Code {
+	return jen.Qual(outboxPath, function).Call(jen.Id(topicVar(t)), jen.Id(publicationVar(t)))
+}
+
+// publishersOf names the publishers of topics: cfg.Publishers["kafka"].
+func publishersOf(topics []*model.Topic) string {
+	var names []string
+	for _, t := range topics {
+		if name := `cfg.Publishers["` + string(t.Publish.Broker) + `"]`; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return enumerate(names)
+}
+
+// addRelay declares the constructor of a listener that publishes.
+func (e *emitter) addRelay(g *jen.Group, l *model.Listener) {
+	name := "New" + l.GoName + "Listener"
+	doc := name + " returns listener " + l.Name + ", which reads the log in the database of pool with a cursor of its own and publishes the events with " +
+		publishersOf(l.Topics) + ", in order within a partition key."
+	if user := fieldDoc("The listener", l.Doc); user != "" {
+		doc += " " + user
+	}
+	addComment(g, doc+" Call Run on it. The error names the field of cfg that is out of bounds or has no publisher.")
+	args := []jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}
+	for _, t := range l.Topics {
+		args = append(args, publishTie("ListenPublish", t))
+	}
+	g.Func().Id(name).Params(
+		jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool"),
+		jen.Id("cfg").Qual(outboxPath, "ListenerConfig"),
+	).Params(jen.Op("*").Qual(outboxPath, "Listener"), jen.Error()).Block(
+		jen.Return(jen.Qual(outboxPath, "NewListener").Custom(callLines(), args...)),
+	)
+	g.Line()
+}

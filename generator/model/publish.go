@@ -1,0 +1,238 @@
+package model
+
+import (
+	"cmp"
+	"regexp"
+	"strings"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
+)
+
+// Broker is a kind of publisher, by its name in the YAML and in the configuration.
+type Broker string
+
+// The brokers.
+const (
+	Kafka   Broker = "kafka"
+	NATS    Broker = "nats"
+	Webhook Broker = "webhook"
+)
+
+// Publication says where the events of a topic are published.
+type Publication struct {
+	Broker      Broker
+	Destination string    // topic of Kafka, subject of NATS, name of a webhook
+	Key         *Template // nil for the partition key
+	Headers     []*Header
+}
+
+// Header is a header of published events: the texts of its parts, joined.
+type Header struct {
+	Name  string
+	Parts []HeaderPart
+}
+
+// HeaderPart is a literal, or the value of a field when there is one. Literals are not empty.
+type HeaderPart struct {
+	Literal string
+	Field   *Field
+}
+
+// Published returns the topics that say publish, in YAML order.
+func (n *Namespace) Published() []*Topic {
+	var published []*Topic
+	for _, t := range n.Topics {
+		if t.Publish != nil {
+			published = append(published, t)
+		}
+	}
+	return published
+}
+
+var publishKeyRules = &keyRules{"publish.key", diag.PublishKey, diag.PublishKey,
+	diag.PublishKey, diag.PublishKey, diag.PublishKey}
+
+// destinations are what brokers call where events go, and what that looks like.
+var destinations = map[Broker]struct {
+	key, want string
+	names     *regexp.Regexp
+}{
+	Kafka:   {"kafka.topic", "1 to 249 letters, digits, '.', '_' and '-', not only dots", regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)},
+	NATS:    {"nats.subject", "tokens of printable ASCII joined by '.', without spaces and wildcards", regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)},
+	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 and _", namePattern},
+}
+
+// publish sets the publication of t.
+func (b *builder) publish(s *spec.Topic, t *Topic) {
+	if !s.Publish.Pos.IsValid() {
+		return
+	}
+	p := &Publication{}
+	t.Publish = p
+	for _, given := range []struct {
+		broker Broker
+		spec.Broker
+	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {Webhook, s.Publish.Webhook}} {
+		if given.Pos.IsValid() {
+			p.Broker = cmp.Or(p.Broker, given.broker)
+		}
+		if given.Destination.Set() {
+			p.Destination = given.Destination.V
+			b.destination(given.broker, given.Destination, t)
+		}
+	}
+	p.Key, _ = b.template(s.Publish.Key, t, publishKeyRules)
+	if s.Publish.Key.Set() && t.Delivery == Log {
+		b.Errorf(s.Publish.Key.Pos, diag.PublishKey, "publish.key: topic %s has delivery log: a listener publishes in the order of the partition_key, and only there", showTopic(t))
+	}
+	for _, h := range s.Publish.Headers.Items {
+		p.Headers = append(p.Headers, b.header(h, t))
+	}
+}
+
+// destination reports a destination that the broker would refuse.
+func (b *builder) destination(broker Broker, to spec.Value[string], t *Topic) {
+	d := destinations[broker]
+	dots := broker == Kafka && strings.Trim(to.V, ".") == ""
+	if dots || len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
+		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is no destination: want %s", d.key, spec.Show(to.V), showTopic(t), d.want)
+	}
+}
+
+func printable(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+var headerPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,60}$`)
+
+// Headers that publishers or their protocols set, or that say who is calling: one of the YAML would not arrive, or
+// pretend to be something else.
+var (
+	takenPrefixes = []string{"ce-", "content-", "nats-", "outbox-", "proxy-", "webhook-"}
+	takenHeaders  = setOf(`accept-encoding authorization connection cookie expect host keep-alive te traceparent
+		tracestate trailer transfer-encoding upgrade user-agent`)
+)
+
+func takenHeader(name string) bool {
+	for _, prefix := range takenPrefixes {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return takenHeaders[name]
+}
+
+func (b *builder) header(s *spec.Header, t *Topic) *Header {
+	h := &Header{Name: s.Name.V}
+	where := "topic " + showTopic(t)
+	switch {
+	case !headerPattern.MatchString(h.Name):
+		hint := ""
+		if better := strings.ReplaceAll(snake(h.Name), "_", "-"); headerPattern.MatchString(better) {
+			hint = diag.Hint(better)
+		}
+		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %q of %s is no name for a header: want a lower-case letter, then up to 60 of a-z, 0-9 and -%s", h.Name, where, hint)
+	case takenHeader(h.Name):
+		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %s of %s is a header that publishers set or withhold: choose another name", h.Name, where)
+	}
+	if !s.Value.Set() {
+		return h
+	}
+	// A header is one segment of a template in which a slash is like any other character.
+	segment, err := parseSegment(s.Value.V)
+	if s.Value.V == "" {
+		segment, err = patternSegment{}, nil
+	}
+	if err != nil {
+		b.Errorf(s.Value.Pos, diag.PublishHeader, "publish.headers: %s in %s of %s", err, spec.Show(h.Name), where)
+		return h
+	}
+	for i, literal := range segment.literals {
+		if literal != "" {
+			h.Parts = append(h.Parts, HeaderPart{Literal: literal})
+		}
+		if i < len(segment.fields) {
+			if f := b.headerField(s.Value.Pos, segment.fields[i], h, t); f != nil {
+				h.Parts = append(h.Parts, HeaderPart{Field: f})
+			}
+		}
+	}
+	return h
+}
+
+// headerField looks up a field of a header and reports why its value cannot be in one.
+func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *Field {
+	where := spec.Show(h.Name) + " of topic " + showTopic(t)
+	f := t.field(name)
+	fault := ""
+	switch {
+	case f == nil:
+		b.Errorf(pos, diag.PublishHeader, "publish.headers: unknown field %q in %s%s", name, where, b.suggestField(name, t))
+		return nil
+	case f.Optional:
+		fault = "is optional: a header needs a value"
+	case f.Sensitive:
+		fault = "is sensitive: headers appear in logs and at the broker"
+	case f.Type.Kind == "" || f.Type.Kind == Named && b.isEnum(f.Type.Type):
+		return f
+	case headerKinds[f.Type.Kind]:
+		return f
+	default:
+		fault = "is a " + f.Type.String() + ": a header is made of scalars and enums"
+	}
+	b.Errorf(pos, diag.PublishHeader, "publish.headers: field %q in %s %s", name, where, fault)
+	return f
+}
+
+// headerKinds are the types that a header may be made of, enums aside.
+var headerKinds = map[Kind]bool{
+	String: true, Bool: true, Int32: true, Int64: true, Float64: true, UUID: true, Timestamp: true, Date: true, Duration: true,
+}
+
+// publishing checks what a listener that publishes may be. It runs when its topics are known.
+func (b *builder) publishing(s *spec.Listener, l *Listener, where string) {
+	if !s.Publish.V {
+		return
+	}
+	l.Publish = true
+	if l.Transactional {
+		b.Errorf(s.Mode.Pos, diag.ListenerPublish, "mode: %s publishes, which no transaction can undo: it is leased", where)
+	}
+	var first *Topic
+	for _, t := range l.Topics {
+		pos := b.topicPos(s, t)
+		switch {
+		case t.Publish == nil:
+			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s, which publishes, does not say publish", showTopic(t), where)
+		case t.Publish.Broker == "": // told
+		case first == nil:
+			first = t
+		case t.Publish.Broker != first.Publish.Broker:
+			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s publishes to %s, and topic %s to %s: a listener publishes to one broker", showTopic(t), where, t.Publish.Broker, showTopic(first), first.Publish.Broker)
+		}
+	}
+}
+
+// topicPos returns where s names t.
+func (b *builder) topicPos(s *spec.Listener, t *Topic) diag.Pos {
+	for _, name := range s.Topics.Items {
+		if name.V == t.FullName() {
+			return name.Pos
+		}
+	}
+	return s.Topics.Pos
+}
+
+// unpublished reports whether t is a log topic that says publish and that no listener publishes.
+func (t *Topic) unpublished() bool {
+	if t.Publish == nil || t.Delivery != Log {
+		return false
+	}
+	for _, l := range t.Listeners {
+		if l.Publish {
+			return false
+		}
+	}
+	return true
+}

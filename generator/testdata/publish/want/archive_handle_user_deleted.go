@@ -1,0 +1,14 @@
+package events
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleUserDeleted handles one audit/user_deleted event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *ArchiveHandler) HandleUserDeleted(ctx context.Context, d outbox.Delivery[UserDeleted]) error {
+	return outbox.Unimplemented("audit/user_deleted")
+}

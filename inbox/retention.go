@@ -1,0 +1,79 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// pruneChunk is how many rows one transaction of a prune deletes.
+const pruneChunk = 1000
+
+// Prune deletes the group's records of handled events past Retention, and its parked events past ParkedRetention,
+// oldest first, in short transactions of its own. It returns how many it deleted, also beside an error. Several
+// processes may run it at once; consumers are never held up, but for a delivery of an event whose record is just
+// being deleted, which waits for that one transaction. Nothing calls it by itself: run it once an hour or so.
+//
+// The versions of entities are not pruned: there is one for each entity, and it is what keeps a late event of it stale
+// even when its record is gone.
+func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
+	events, err := i.prune(ctx, pool, i.cfg.Retention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
+		return q.ProcessedPrune(ctx, p)
+	})
+	if err != nil {
+		return events, wrap("prune handled events", err)
+	}
+	parked, err := i.prune(ctx, pool, i.cfg.ParkedRetention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
+		row, err := q.InboxParkedPrune(ctx, dbsqlc.InboxParkedPruneParams(p))
+		return dbsqlc.ProcessedPruneRow(row), err
+	})
+	return events + parked, wrap("prune parked events", err)
+}
+
+// prune runs chunk until it finds less than a whole one, each time from where it has come to.
+func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Duration,
+	chunk func(*dbsqlc.Queries, dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error),
+) (deleted int, err error) {
+	if retention == Forever {
+		return 0, nil
+	}
+	p := dbsqlc.ProcessedPruneParams{
+		ConsumerGroup: i.cfg.Group,
+		After:         pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
+		Retention:     pgtype.Interval{Microseconds: retention.Microseconds(), Valid: true},
+		BatchSize:     pruneChunk,
+	}
+	for {
+		var row dbsqlc.ProcessedPruneRow
+		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			q := i.db.On(tx)
+			if err := q.SessionGuard(ctx); err != nil {
+				return err
+			}
+			var err error
+			row, err = chunk(q, p)
+			return err
+		})
+		if err != nil {
+			return deleted, err
+		}
+		deleted += int(row.Deleted)
+		if row.Deleted < pruneChunk {
+			return deleted, nil
+		}
+		p.After = row.Last
+	}
+}
+
+// Reset deletes all that the group has recorded, with tx: handled events, versions and parked events. It belongs in
+// the transaction that empties the projection, before the events are replayed from the start, and while no consumer
+// of the group runs: one that is at work could leave its effect behind.
+func (i *Inbox) Reset(ctx context.Context, tx pgx.Tx) error {
+	return wrap(fmt.Sprintf("reset group %s", i.cfg.Group), i.db.On(tx).InboxReset(ctx, i.cfg.Group))
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// shardRow is one shard of a listener as --json shows it.
+type shardRow struct {
+	Listener      string     `json:"listener"`
+	Shard         int        `json:"shard"`
+	Shards        int        `json:"shards"`
+	ReshardTo     int        `json:"reshard_to,omitempty"`
+	State         string     `json:"state"`
+	Paused        bool       `json:"paused"`
+	Alarm         bool       `json:"alarm"`
+	Holder        string     `json:"holder,omitempty"`
+	LeaseUntil    *time.Time `json:"lease_until,omitempty"`
+	Position      int64      `json:"position"`
+	LagEvents     int64      `json:"lag_events"`
+	LagSeconds    float64    `json:"lag_seconds"`
+	MaxLagSeconds float64    `json:"max_lag_seconds,omitempty"`
+	Attempts      int        `json:"attempts"`
+	EventID       string     `json:"event_id,omitempty"`
+	RetryAfter    *time.Time `json:"retry_after,omitempty"`
+	LastError     string     `json:"last_error,omitempty"`
+	ParkedKeys    int64      `json:"parked_keys"`
+	ParkedEvents  int64      `json:"parked_events"`
+	DeadLetters   int64      `json:"dead_letters"`
+	AttachedAt    time.Time  `json:"attached_at"`
+	AdvancedAt    *time.Time `json:"advanced_at,omitempty"`
+}
+
+func newShardRow(s outbox.ListenerStatus) shardRow {
+	row := shardRow{
+		Listener: s.Listener, Shard: s.Shard, Shards: s.Shards, ReshardTo: s.ReshardTo,
+		State: string(s.State), Paused: s.Paused, Alarm: alarming(s),
+		LeaseUntil: moment(s.LeaseUntil), Position: s.Position, LagEvents: s.Unread,
+		LagSeconds: s.Lag.Seconds(), MaxLagSeconds: s.MaxLag.Seconds(), Attempts: s.Attempts,
+		RetryAfter: moment(s.RetryAfter), LastError: s.LastError, ParkedKeys: s.ParkedKeys, ParkedEvents: s.ParkedEvents,
+		DeadLetters: s.DeadLetters, AttachedAt: s.AttachedAt.UTC(), AdvancedAt: moment(s.AdvancedAt),
+	}
+	if s.Holder.Valid {
+		row.Holder = s.Holder.UUID.String()
+	}
+	if s.Head.Valid {
+		row.EventID = s.Head.UUID.String()
+	}
+	return row
+}
+
+// alarming tells whether somebody should look at s, whatever else its state says.
+func alarming(s outbox.ListenerStatus) bool {
+	return s.State == outbox.ListenerRestored || s.MaxLag > 0 && s.Lag > s.MaxLag
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func (a *app) listenerList(db *database) *cobra.Command {
+	var check bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the listeners: where they stand, how far they lag, and what holds them up",
+		Long: `list prints the shards of all listeners that are attached.
+
+STATE    restored, paused, blocked (its event has failed and waits for the next attempt), lagging (more
+         than max_lag), resharding, running, waiting (there is something to read and nobody reads), idle
+UNREAD   events behind its position: an estimate, of any topic
+AGE      of the oldest event that it has not handled
+HOLDER   the worker that holds it; an idle one is held by nobody
+PARKED   events set aside behind failed ones of their key
+DEAD     its dead letters
+EVENT    at which it stands, when that has failed, with its attempts and the latest error
+
+With --check the command exits with 1 when a listener lags more than its max_lag, or waits for a rebase.`,
+		Args: cobra.NoArgs,
+	}
+	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, _ []string) error {
+		shards, err := admin.List(ctx)
+		if err != nil {
+			return err
+		}
+		rows, alarm := make([]shardRow, len(shards)), false
+		for i, s := range shards {
+			rows[i] = newShardRow(s)
+			alarm = alarm || rows[i].Alarm
+		}
+		switch {
+		case a.json:
+			err = a.printJSON(rows)
+		case len(rows) == 0:
+			a.notef("no listener is attached")
+		default:
+			err = a.printTable(shardTable(shards))
+		}
+		if err != nil || !check || !alarm {
+			return err
+		}
+		for _, s := range shards {
+			switch {
+			case !alarming(s):
+			case s.State == outbox.ListenerRestored:
+				a.notef("listener %s shard %d: %v", s.Listener, s.Shard, outbox.ErrRestored)
+			default:
+				a.notef("listener %s shard %d lags %s, more than max_lag %s", s.Listener, s.Shard, ageText(s.Lag), span(s.MaxLag))
+			}
+		}
+		return errReported
+	})
+	c.Flags().BoolVar(&check, "check", false, "exit with 1 when a listener needs somebody to look at it")
+	return c
+}
+
+func shardTable(shards []outbox.ListenerStatus) [][]any {
+	table := [][]any{{"LISTENER", "SHARD", "STATE", "UNREAD", "AGE", "HOLDER", "PARKED", "DEAD", "EVENT", "ATTEMPTS", "LAST ERROR"}}
+	for _, s := range shards {
+		r := newShardRow(s)
+		table = append(table, []any{r.Listener, fmt.Sprintf("%d/%d", r.Shard, r.Shards), r.State, r.LagEvents, ageText(s.Lag),
+			dash(r.Holder), r.ParkedEvents, r.DeadLetters, dash(r.EventID), r.Attempts, dash(brief(r.LastError))})
+	}
+	return table
+}
+
+// ageText renders an age in its two largest units.
+func ageText(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
+
+// briefLength is how much of an error a table shows.
+const briefLength = 60
+
+// brief returns the beginning of an error on one line, with nothing in it that a terminal obeys.
+func brief(text string) string {
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(text); len(runes) > briefLength {
+		return string(runes[:briefLength-3]) + "..."
+	}
+	return text
+}

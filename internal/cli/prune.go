@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/model"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// pruneRow is a prune as --json shows it.
+type pruneRow struct {
+	Done        bool             `json:"done"`
+	Log         int64            `json:"log"`
+	DeadLetters int64            `json:"dead_letters"`
+	Queue       int64            `json:"queue"`
+	Held        int64            `json:"held"`
+	HeldBy      map[string]int64 `json:"held_by"`
+}
+
+func (a *app) pruneCommand() *cobra.Command {
+	var db database
+	var yes bool
+	c := &cobra.Command{
+		Use:   "prune",
+		Short: "Delete events past their retention",
+		Long: `prune deletes, by the retention that outbox.yaml gives each topic: of queue topics what was delivered, and
+the dead, of log topics what every attached listener has passed, and the dead letters of listeners. Old
+events that a listener has not passed stay, however old they are, and it is named. Topics that are
+not in the YAML are left alone. Dispatchers and listeners prune their own topics as they run; this is for
+the others, and for a cron job. Without --yes it only says what it would delete.`,
+		Args: cobra.NoArgs,
+		RunE: run(func(ctx context.Context, _ []string) error {
+			src := source{path: db.config, format: string(diag.Text)}
+			m, err := src.model(a)
+			if err != nil {
+				return err
+			}
+			schema := m.Schema
+			if db.schema != "" {
+				if schema, err = db.schemaName(a, false); err != nil {
+					return err
+				}
+			}
+			return a.withAdmin(ctx, &db, schema, func(admin *outbox.ListenerAdmin) error { return a.prune(ctx, admin, m, yes) })
+		}),
+	}
+	db.flags(c)
+	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	return c
+}
+
+func (a *app) prune(ctx context.Context, admin *outbox.ListenerAdmin, m *model.Model, yes bool) error {
+	if !yes {
+		admin = admin.Preview()
+	}
+	topics := make(map[string]outbox.Retention)
+	for _, n := range m.Namespaces {
+		for _, t := range n.Topics {
+			topics[t.FullName()] = outbox.Retention{Delivered: t.Retention.Delivered, Dead: t.Retention.Dead}
+		}
+	}
+	r, err := admin.Prune(ctx, topics)
+	if err != nil {
+		return err
+	}
+	verb := a.verb(yes, "deleted", "delete")
+	if a.json {
+		return a.printJSON(pruneRow{Done: yes, Log: r.Log, DeadLetters: r.Letters, Queue: r.Queue, Held: r.Held, HeldBy: r.HeldBy})
+	}
+	err = a.printf("%s %s of log topics\n%s %s of listeners\n%s %s of queue topics\n",
+		verb, count(int(r.Log), "event"), verb, count(int(r.Letters), "dead letter"), verb, count(int(r.Queue), "event"))
+	for _, name := range slices.Sorted(maps.Keys(r.HeldBy)) {
+		if err == nil {
+			err = a.printf("kept %s past retention for %s\n", count(int(r.HeldBy[name]), "event"), name)
+		}
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package dbschema_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// heard notes the statements that it is given.
+type heard struct{ queries []string }
+
+func (h *heard) Exec(_ context.Context, query string, _ ...any) (pgconn.CommandTag, error) {
+	h.queries = append(h.queries, query)
+	return pgconn.CommandTag{}, nil
+}
+
+func (h *heard) Query(_ context.Context, query string, _ ...any) (pgx.Rows, error) {
+	h.queries = append(h.queries, query)
+	return nil, context.Canceled
+}
+
+func (h *heard) QueryRow(_ context.Context, query string, _ ...any) pgx.Row {
+	h.queries = append(h.queries, query)
+	return noRow{}
+}
+
+type noRow struct{}
+
+func (noRow) Scan(...any) error { return pgx.ErrNoRows }
+
+func TestQueriesRunInTheSchema(t *testing.T) {
+	t.Parallel()
+	for name, quoted := range map[string]string{"": `"outbox"`, "outbox": `"outbox"`, "app": `"app"`} {
+		s, err := dbschema.Open(name)
+		require.NoError(t, err)
+		again, err := dbschema.Open(name)
+		require.NoError(t, err)
+		require.Same(t, s, again)
+		h := &heard{}
+		q := s.On(h)
+		_, err = q.ProcessedInsert(t.Context(), dbsqlc.ProcessedInsertParams{})
+		require.NoError(t, err)
+		_, err = q.ProcessedInsertMany(t.Context(), dbsqlc.ProcessedInsertManyParams{})
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = q.VersionLast(t.Context(), dbsqlc.VersionLastParams{})
+		require.ErrorIs(t, err, pgx.ErrNoRows)
+		require.Len(t, h.queries, 3)
+		for _, query := range h.queries {
+			require.Contains(t, query, quoted+".")
+			require.NotContains(t, query, "outbox_schema")
+		}
+	}
+}
+
+func TestOpenRefusesWhatIsNoSchema(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Outbox", "select", "pg_temp", `a"; DROP SCHEMA outbox; --`} {
+		_, err := dbschema.Open(name)
+		require.ErrorContains(t, err, "schema name ", name)
+	}
+}

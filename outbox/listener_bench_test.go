@@ -1,0 +1,203 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+var benchLogTopic = outbox.Topic[benchPayload]{Schema: "outbox", Namespace: "bench", Name: "logged", Version: 1, Log: true}
+
+// fillLog commits n events, 1000 in a transaction.
+func fillLog(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	for at := 0; at < n; at += 1000 {
+		ps := make([]benchPayload, min(1000, n-at))
+		for i := range ps {
+			ps[i] = benchPayload{N: int64(at + i), Text: fmt.Sprintf("a payload of some two hundred bytes, as a small event has them: %0130d", i)}
+		}
+		inTx(t, pool, func(tx pgx.Tx) {
+			_, err := benchLogTopic.EnqueueMany(t.Context(), tx, ps)
+			require.NoError(t, err)
+		})
+	}
+	execute(t, pool, "VACUUM ANALYZE outbox.log")
+}
+
+// counting is a handler that only counts, or only fails.
+type counting struct {
+	n    int
+	fail error
+}
+
+func (c *counting) handle(context.Context, outbox.Delivery[benchPayload]) error {
+	if c.fail != nil {
+		return c.fail
+	}
+	c.n++
+	return nil
+}
+
+func benchListener(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *counting) *outbox.Listener {
+	t.Helper()
+	cfg.Logger, cfg.PruneInterval = quiet(), -1
+	l, err := outbox.NewListener(pool, spec, cfg, outbox.Listen(benchLogTopic, h, (*counting).handle))
+	require.NoError(t, err)
+	return l
+}
+
+// drainTime returns how long a new listener takes for the n events of the log.
+func drainTime(t testing.TB, pool *pgxpool.Pool, name string, batch, n int) time.Duration {
+	t.Helper()
+	h := &counting{}
+	l := benchListener(t, pool, outbox.ListenerSpec{Name: name}, outbox.ListenerConfig{BatchSize: batch}, h)
+	began := time.Now()
+	_, err := l.Drain(t.Context())
+	require.NoError(t, err)
+	took := time.Since(began)
+	require.Equal(t, n, h.n)
+	return took
+}
+
+// selectTime returns how long it takes to read the same rows, so many at a time, by plain SELECTs that decode nothing.
+func selectTime(t testing.TB, pool *pgxpool.Pool, batch, n int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	read, seq := 0, int64(0)
+	for more := true; more; {
+		rows, err := pool.Query(t.Context(), `
+			SELECT seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+				entity_version, headers, payload, created_at
+			FROM outbox.log WHERE seq > $1 ORDER BY seq LIMIT $2`, seq, batch)
+		require.NoError(t, err)
+		more = false
+		for rows.Next() {
+			require.NoError(t, rows.Scan(&seq, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil))
+			more = true
+			read++
+		}
+		require.NoError(t, rows.Err())
+	}
+	took := time.Since(began)
+	require.Equal(t, n, read)
+	return took
+}
+
+// BenchmarkListener measures a listener on a backlog of 200,000 with a handler that does nothing, in turn with plain
+// SELECTs of the same rows; and five listeners at once.
+func BenchmarkListener(b *testing.B) {
+	const events = 200_000
+	pool := benchPool(b)
+	fillLog(b, pool, events)
+	run := 0
+	for _, batch := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			var listening, selecting time.Duration
+			for range b.N {
+				run++
+				selecting += selectTime(b, pool, batch, events)
+				listening += drainTime(b, pool, fmt.Sprintf("l%d", run), batch, events)
+			}
+			b.ReportMetric(float64(events*b.N)/listening.Seconds(), "events/s")
+			b.ReportMetric(float64(events*b.N)/selecting.Seconds(), "select/s")
+			b.ReportMetric(selecting.Seconds()/listening.Seconds(), "of-select")
+		})
+	}
+	b.Run("five", func(b *testing.B) {
+		for range b.N {
+			var running sync.WaitGroup
+			for range 5 {
+				run++
+				name := fmt.Sprintf("l%d", run)
+				running.Go(func() { drainTime(b, pool, name, 1000, events) })
+			}
+			running.Wait()
+		}
+		b.ReportMetric(float64(5*events*b.N)/b.Elapsed().Seconds(), "events/s")
+	})
+}
+
+// beside runs call while another listener fails on every event.
+func beside(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Duration) time.Duration {
+	t.Helper()
+	h := &counting{fail: errors.New("no")}
+	l := benchListener(t, pool, outbox.ListenerSpec{Name: name}, outbox.ListenerConfig{}, h)
+	signals := outbox.WatchListener(l)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- l.Run(ctx) }()
+	<-signals.Ended
+	took := call()
+	stop()
+	require.NoError(t, <-over)
+	require.Zero(t, h.n)
+	return took
+}
+
+// BenchmarkListenerBesideFailing measures a listener beside one that fails on everything, in turn with one that is alone:
+// the median of the ratios of pairs, each pair in another order.
+func BenchmarkListenerBesideFailing(b *testing.B) {
+	const events, pairs = 200_000, 7
+	pool := benchPool(b)
+	fillLog(b, pool, events)
+	run := 0
+	name := func(kind string) string {
+		run++
+		return fmt.Sprintf("%s%d", kind, run)
+	}
+	var ratios []float64
+	for range b.N {
+		for i := range pairs {
+			alone := func() time.Duration { return drainTime(b, pool, name("good"), 1000, events) }
+			both := func() time.Duration { return beside(b, pool, name("bad"), alone) }
+			var with, without time.Duration
+			if i%2 == 0 {
+				with, without = both(), alone()
+			} else {
+				without, with = alone(), both()
+			}
+			ratios = append(ratios, without.Seconds()/with.Seconds())
+		}
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "of-alone")
+	b.ReportMetric(ratios[0], "worst")
+}
+
+// A listener beside one that fails on everything takes the same turns and sends the same statements as alone.
+func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
+	t.Parallel()
+	const events = 1000
+	pool := pgtest.Database(t)
+	fillLog(t, pool, events)
+	work := func(name string) (turns, sent int64) {
+		counted, g := gated(t, pool, "")
+		require.NoError(t, counted.Ping(t.Context()))
+		before := g.passed.Load()
+		drainTime(t, counted, name, 50, events)
+		sent = g.passed.Load() - before
+		return value[int64](t, pool, "SELECT lease_no FROM outbox.listeners WHERE listener = $1", name), sent
+	}
+	turns, sent := work("alone")
+	require.Greater(t, sent, turns)
+	beside(t, pool, "bad", func() time.Duration {
+		besideTurns, besideSent := work("good")
+		require.Equal(t, [2]int64{turns, sent}, [2]int64{besideTurns, besideSent})
+		return 0
+	})
+	for _, name := range []string{"alone", "good"} {
+		require.Equal(t, "true 0", value[string](t, pool, "SELECT (high_seq >= $2)::text || ' ' || retry_count FROM outbox.listeners WHERE listener = $1", name, events), name)
+	}
+	require.Equal(t, "0 no", value[string](t, pool, "SELECT high_seq || ' ' || last_error FROM outbox.listeners WHERE listener = 'bad'"))
+}

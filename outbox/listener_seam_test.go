@@ -1,0 +1,167 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// deeds are who wrote and who deleted each event, and what each listener saw when it was attached, as triggers note it.
+const deeds = `
+	CREATE TABLE written (id uuid PRIMARY KEY, xid xid8 NOT NULL);
+	CREATE TABLE deleted (id uuid PRIMARY KEY, xid xid8 NOT NULL);
+	CREATE TABLE attached (listener text PRIMARY KEY, lo pg_snapshot NOT NULL, seen pg_snapshot NOT NULL);
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF TG_OP = 'DELETE' THEN
+			INSERT INTO deleted SELECT o.id, pg_current_xact_id() FROM gone AS o;
+		ELSIF TG_TABLE_NAME = 'log' THEN
+			INSERT INTO written SELECT n.id, pg_current_xact_id() FROM fresh AS n;
+		ELSE
+			INSERT INTO attached SELECT n.listener, n.lo, pg_current_snapshot() FROM fresh AS n;
+		END IF;
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER note_insert AFTER INSERT ON outbox.log REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note();
+	CREATE TRIGGER note_delete AFTER DELETE ON outbox.log REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
+	CREATE TRIGGER note_attach AFTER INSERT ON outbox.listeners REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note();`
+
+// whole demands that a listener has got each event once that it should have: at earliest what no prune had deleted when
+// it was attached, at latest what was not committed then.
+func (n *notes) whole(t testing.TB, pool *pgxpool.Pool, name string, latest bool) {
+	t.Helper()
+	got := make(map[uuid.UUID]int)
+	for _, d := range n.got {
+		got[d.ID]++
+	}
+	rows, err := pool.Query(t.Context(), `
+		SELECT w.id, CASE WHEN $2 THEN NOT pg_visible_in_snapshot(w.xid, a.lo)
+			ELSE d.xid IS NULL OR NOT pg_visible_in_snapshot(d.xid, a.seen) END AS due
+		FROM written AS w CROSS JOIN attached AS a LEFT JOIN deleted AS d ON d.id = w.id
+		WHERE a.listener = $1`, name, latest)
+	require.NoError(t, err)
+	var id uuid.UUID
+	var due bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &due}, func() error {
+		want := 0
+		if due {
+			want = 1
+		}
+		require.Equal(t, want, got[id], "listener %s", name)
+		delete(got, id)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Empty(t, got, "listener %s got what was not committed", name)
+}
+
+// TestListenerSeam attaches one listener after the other while writers commit in any order and what all have passed is
+// pruned at once, and holds what each got against what the database knows of that moment.
+func TestListenerSeam(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	execute(t, pool, deeds)
+	cfg := outbox.ListenerConfig{Wake: outbox.WakePoll, PollInterval: 5 * time.Millisecond, PruneInterval: -1, BatchSize: 10}
+	var stops []func()
+	join := func(spec outbox.ListenerSpec) *notes {
+		h := newNotes()
+		stops = append(stops, startListener(t, listenTo(t, pool, spec, cfg, h)))
+		return h
+	}
+	first := join(outbox.ListenerSpec{Name: "first"})
+	settles(t, pool, 1, "SELECT count(*) FROM attached")
+
+	over := make(chan struct{})
+	end := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(end)
+	open := func() bool {
+		select {
+		case <-over:
+			return false
+		default:
+			return true
+		}
+	}
+	var busy sync.WaitGroup
+	for range 4 {
+		busy.Go(func() {
+			for open() {
+				err := pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
+					if _, err := saidTopic.EnqueueMany(context.Background(), tx, []said{{Key: "a"}, {Key: "b"}, {Key: "c"}}[rand.IntN(3):]); err != nil {
+						return err
+					}
+					if _, err := tx.Exec(context.Background(), "SELECT pg_sleep($1)", rand.Float64()/100); err != nil || rand.IntN(5) > 0 {
+						return err
+					}
+					return errHandler // rolls back
+				})
+				if err != nil && err != errHandler {
+					t.Error("write:", err)
+					return
+				}
+			}
+		})
+	}
+	pruner := adminOf(t, pool)
+	busy.Go(func() {
+		for open() {
+			if _, err := pruner.Prune(context.Background(), map[string]outbox.Retention{"test/said": {Delivered: time.Nanosecond}}); err != nil {
+				t.Error("prune:", err)
+				return
+			}
+		}
+	})
+
+	joined := make([]*notes, 8)
+	name := func(i int) string { return fmt.Sprint("newcomer", i) }
+	for i := range joined {
+		gone := count(t, pool, "SELECT count(*) FROM deleted")
+		require.Eventually(t, func() bool { return count(t, pool, "SELECT count(*) FROM deleted") > gone }, patience, time.Millisecond)
+		joined[i] = join(outbox.ListenerSpec{Name: name(i), Latest: i%2 == 1})
+		settles(t, pool, 1, "SELECT count(*) FROM attached WHERE listener = $1", name(i))
+	}
+	end()
+	busy.Wait()
+	settles(t, pool, 1+len(joined), `SELECT count(*) FROM outbox.listeners AS l WHERE NOT l.in_batch AND NOT l.running
+		AND NOT EXISTS (SELECT FROM outbox.log AS g WHERE NOT (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo)))`)
+	for _, stop := range stops {
+		stop()
+	}
+	first.whole(t, pool, "first", false)
+	for i, h := range joined {
+		h.whole(t, pool, name(i), i%2 == 1)
+	}
+}
+
+// A transaction that is older than what has committed last, but wrote later, sets the highest position; one that is
+// younger and still open has a lower one, and an xid that is in no list of a snapshot.
+func TestListenerSeamBehindAYoungerTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	enqueue := func(tx pgx.Tx, key string) {
+		_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: key, N: 1})
+		require.NoError(t, err)
+	}
+	older, younger := begin(t, pool, pgx.TxOptions{}), begin(t, pool, pgx.TxOptions{})
+	_, err := older.Exec(t.Context(), "SELECT pg_current_xact_id()")
+	require.NoError(t, err)
+	enqueue(younger, "younger")
+	enqueue(older, "older")
+	require.NoError(t, older.Commit(t.Context()))
+	h := newNotes()
+	l := listenTo(t, pool, outbox.ListenerSpec{Latest: true}, outbox.ListenerConfig{}, h)
+	drainAll(t, l)
+	require.NoError(t, younger.Commit(t.Context()))
+	drainAll(t, l)
+	require.Equal(t, []string{"younger1"}, h.names())
+}

@@ -1,0 +1,324 @@
+package outbox
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+const (
+	// logBacklogVariable says how many events the log has, for a large one.
+	logBacklogVariable = "OUTBOXGEN_PLAN_BACKLOG"
+	logBacklog         = 100_000
+	logBurst           = 50_000 // stragglers of one transaction
+	logBatch           = 1000
+	logParkedKeys      = 500
+	logParkedQueue     = 20_000 // events behind one head
+)
+
+// logPlans is a log and the listeners that stand in it, on tables without autovacuum.
+type logPlans struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	backlog int
+	facts   string // statistics
+}
+
+type deaf struct{}
+
+func (deaf) handle(context.Context, Delivery[struct{}]) error { return nil }
+
+// listener returns an attached listener of topic.
+func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
+	p.t.Helper()
+	l, err := NewListener(p.pool, spec, ListenerConfig{BatchSize: logBatch, LeaseDuration: time.Hour},
+		Listen(Topic[struct{}]{Namespace: "test", Name: topic, Version: 1, Log: true}, deaf{}, deaf.handle))
+	require.NoError(p.t, err)
+	_, err = l.attach(p.t.Context())
+	require.NoError(p.t, err)
+	return l
+}
+
+// take has l take a turn, which it leaves open.
+func (p *logPlans) take(l *Listener) *turn {
+	p.t.Helper()
+	_, taken, err := l.cursor(0).exchange(p.t.Context(), nil, true)
+	require.NoError(p.t, err)
+	require.NotNil(p.t, taken)
+	return taken
+}
+
+func (p *logPlans) exec(sql string, args ...any) {
+	p.t.Helper()
+	_, err := p.pool.Exec(p.t.Context(), sql, args...)
+	require.NoError(p.t, err)
+}
+
+// logRows inserts $1 events, of which one in 1000 is of the topic rare.
+const logRows = `
+	INSERT INTO outbox.log (namespace, topic, partition_key, bucket, payload)
+	SELECT 'test', CASE WHEN n % 1000 = 0 THEN 'rare' ELSE 'said' END, 'k' || n % 1000, n % 32768,
+		'{"text": "some hundred bytes of payload, as events have, and a little more to fill a row"}'
+	FROM generate_series(1, $1::int) AS n`
+
+// fill commits n events in transactions of 1000.
+func (p *logPlans) fill(n int) {
+	p.t.Helper()
+	for range n / 1000 {
+		p.exec(logRows, 1000)
+	}
+}
+
+// explain demands that e stays within its bounds, whatever plan is made.
+func (p *logPlans) explain(db *database, e explained) planNode {
+	p.t.Helper()
+	if e.tables == nil {
+		e.tables = []string{"log", "parked", "dead_letters"}
+	}
+	var root planNode
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		var ms float64
+		root, ms = e.run(p.t, db, p.pool, mode)
+		p.t.Logf("%-28s %-5s %-18s %7.2f ms, %5.0f pages, %s", e.name, p.facts, mode, ms, root.Hit+root.Read, strings.Join(indexesOf(&root), " "))
+	}
+	return root
+}
+
+// turn explains how l takes a turn: what it looks at does not depend on what there is.
+func (p *logPlans) turn(l *Listener, name string) {
+	p.t.Helper()
+	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
+			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
+			CarefulSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys,
+		})
+	}})
+}
+
+// read explains how l reads a batch of size in the turn that it has, and demands that it gets so many events.
+func (p *logPlans) read(l *Listener, name string, size, want int) {
+	p.t.Helper()
+	n := float64(size)
+	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
+		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, BatchSize: int32(size),
+		})
+	}})
+	require.EqualValues(p.t, want, root.Rows, name)
+}
+
+// advance explains the end of t, with which a tenth of its events die and another is set aside.
+func (p *logPlans) advance(l *Listener, t *turn, name string) {
+	p.t.Helper()
+	for i, e := range t.events {
+		e.fate = done
+		switch e.err = os.ErrDeadlineExceeded; i % 10 {
+		case 3:
+			e.fate = dead
+		case 6:
+			e.fate = aside
+		}
+	}
+	a := l.end(t, 0, false)
+	require.Len(p.t, a.params.DeadSeqs, (len(t.events)+6)/10)
+	n := float64(len(t.events))
+	p.explain(l.db, explained{name: name + ": advance", reads: n, sorts: n, buffers: 20 * n, call: func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
+}
+
+// once explains the small statements that l runs between two batches.
+func (p *logPlans) once(l *Listener) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	worker := pgUUID(l.cfg.WorkerID)
+	for name, call := range map[string]func(q *dbsqlc.Queries){
+		"wait": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: l.spec.Name})
+		},
+		"renew": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerRenew(ctx, dbsqlc.ListenerRenewParams{Lease: pgInterval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
+		},
+		"want": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
+		},
+		"state": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: l.spec.Name})
+		},
+	} {
+		p.explain(l.db, explained{name: l.spec.Name + ": " + name, reads: 10, sorts: 100, buffers: 100, callers: true, call: call})
+	}
+	// At the start, and with each pruning.
+	p.explain(l.db, explained{name: "registration", reads: 10, sorts: 10, buffers: 100, callers: true, call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerRegistration(ctx, l.spec.Name)
+	}})
+	p.exec("UPDATE outbox.listeners SET max_lag = interval '1 us'")
+	p.explain(l.db, explained{name: "lags", tables: []string{"log"}, reads: 20, sorts: 100, callers: true, call: func(q *dbsqlc.Queries) { _, _ = q.ListenerLags(ctx) }})
+}
+
+// prune explains a step of pruning.
+func (p *logPlans) prune(db *database, name string, afterSeq int64, keep time.Duration) {
+	p.t.Helper()
+	p.explain(db, explained{name: "prune: " + name, reads: pruneScan, sorts: pruneScan, buffers: 30 * pruneScan, call: func(q *dbsqlc.Queries) {
+		_, _ = q.LogPrune(p.t.Context(), dbsqlc.LogPruneParams{
+			Topics: []string{"test/said", "test/rare"}, RetentionsUs: slices.Repeat([]int64{keep.Microseconds()}, 2), AfterSeq: afterSeq, ScanSize: pruneScan,
+		})
+	}})
+}
+
+// parked explains what is done with events set aside: of many keys, and of one with a long queue.
+func (p *logPlans) parked(l *Listener) {
+	p.t.Helper()
+	const set = `
+		INSERT INTO outbox.parked (listener, key, seq, id, namespace, topic, version, payload, bucket, created_at, retry_after)
+		SELECT $1, $2 || n % $3, $4 + n, gen_random_uuid(), 'test', 'said', 1, '{}', n % 32768, statement_timestamp(),
+			CASE WHEN n <= $3 THEN statement_timestamp() - interval '1 s' END
+		FROM generate_series(1, $5::int) AS n`
+	p.exec(set, l.spec.Name, "many", logParkedKeys, -10_000_000, 4*logParkedKeys)
+	p.exec(set, l.spec.Name, "one", 1, -5_000_000, logParkedQueue)
+	p.exec(set, "another", "many", logParkedKeys, -10_000_000, 4*logParkedKeys)
+	if p.facts == "fresh" {
+		p.exec("ANALYZE outbox.parked")
+	}
+	p.once(l)
+	name := l.spec.Name
+	p.explain(l.db, explained{name: name + ": turn", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
+			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
+			CarefulSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys,
+		})
+	}})
+	t := p.take(l)
+	require.True(p.t, t.parkedDue)
+	const most = parkedKeyBatch * parkedBatch
+	for _, careful := range []bool{false, true} {
+		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
+			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, Careful: careful,
+			})
+		}})
+	}
+	p.read(l, name, logBatch, logBatch-1)
+	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
+	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
+	for i, e := range t.parked {
+		e.fate, e.err = [...]fate{done, failed, dead}[i%3], os.ErrDeadlineExceeded
+	}
+	a := l.end(t, 0, false)
+	n := float64(len(t.parked))
+	p.explain(l.db, explained{name: name + ": settle", reads: n, sorts: n, buffers: 30 * n, call: func(q *dbsqlc.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
+	p.explain(l.db, explained{name: name + ": promote", reads: n, sorts: n, buffers: 30 * n, call: func(q *dbsqlc.Queries) {
+		_ = q.ParkedPromote(p.t.Context(), dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: name})
+	}})
+}
+
+// Every statement that a listener runs for a batch looks at a batch: whatever is in the log and whatever the planner
+// knows of it.
+func TestListenerPlansHoldWithAnyStatistics(t *testing.T) {
+	t.Parallel()
+	for _, facts := range []string{"empty", "fresh"} {
+		t.Run(facts, func(t *testing.T) {
+			t.Parallel()
+			p := &logPlans{t: t, pool: pgtest.Database(t), backlog: logBacklog, facts: facts}
+			if text := os.Getenv(logBacklogVariable); text != "" {
+				var err error
+				p.backlog, err = strconv.Atoi(text)
+				require.NoError(t, err, logBacklogVariable)
+			}
+			p.all()
+		})
+	}
+}
+
+func (p *logPlans) all() {
+	t := p.t
+	for _, table := range []string{"log", "listeners", "parked", "dead_letters"} {
+		p.exec("ALTER TABLE outbox." + table + " SET (autovacuum_enabled = off)")
+		p.exec("ANALYZE outbox." + table) // statistics of the empty table
+	}
+	burst, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = burst.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = burst.Exec(t.Context(), logRows, logBurst)
+	require.NoError(t, err)
+	p.fill(1000)
+	window := p.listener(ListenerSpec{Name: "window", Latest: true}, "said")
+	p.fill(1000)
+	opened := p.take(window)
+	p.fill(p.backlog)
+	late := p.listener(ListenerSpec{Name: "late", Latest: true}, "said")
+	straddling, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = straddling.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = straddling.Exec(t.Context(), logRows, 20)
+	require.NoError(t, err)
+	p.fill(1000)
+	between := p.listener(ListenerSpec{Name: "between", Latest: true}, "said")
+	_, err = straddling.Exec(t.Context(), logRows, logBurst)
+	require.NoError(t, err)
+	require.NoError(t, straddling.Commit(t.Context()))
+	require.NoError(t, burst.Commit(t.Context()))
+	if p.facts == "fresh" {
+		p.exec("ANALYZE outbox.log")
+	}
+
+	// A window that was opened before the backlog came, and ends there.
+	p.read(window, "window", logBatch, 999)
+	p.exec("UPDATE outbox.listeners SET last_seq = hi_seq WHERE listener = 'window'")
+	p.read(window, "end of window", logBatch, 1)
+	p.advance(window, opened, "window")
+
+	p.turn(late, "stragglers")
+	taken := p.take(late)
+	for _, size := range []int{10, 100, logBatch} {
+		p.read(late, "stragglers", size, size-size/1000)
+	}
+	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst/2)
+	p.read(late, "half the stragglers", logBatch, logBatch-1)
+	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst)
+	p.read(late, "behind the stragglers", logBatch, logBatch)
+	p.advance(late, taken, "stragglers")
+
+	// A transaction with a few stragglers, and many events that are none.
+	p.turn(between, "some of a transaction")
+	p.take(between)
+	p.read(between, "some of a transaction", 10, 10)
+	p.exec("UPDATE outbox.listeners SET last_seq = high_seq WHERE listener = 'between'")
+	p.read(between, "rest of a transaction", 10, 10)
+
+	end := p.listener(ListenerSpec{Name: "tip", Latest: true}, "said")
+	p.turn(end, "nothing new")
+	p.prune(end.db, "all", logBurst, 0)
+	p.prune(end.db, "nothing", logBurst, time.Hour)
+	p.fill(1000)
+	p.turn(end, "end of the log")
+	taken = p.take(end)
+	p.read(end, "end of the log", logBatch, 999)
+	p.advance(end, taken, "end of the log")
+
+	start := p.listener(ListenerSpec{Name: "start"}, "said")
+	p.turn(start, "start of the log")
+	taken = p.take(start)
+	for _, size := range []int{10, 100, logBatch} {
+		p.read(start, "start of the log", size, size-size/1000)
+	}
+	p.advance(start, taken, "start of the log")
+	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'start'", logBurst+p.backlog/2)
+	p.read(start, "middle of the log", logBatch, logBatch-1)
+	p.prune(start.db, "held", 0, 0)
+	p.prune(start.db, "held in the middle", int64(logBurst+p.backlog/2), 0)
+
+	rare := p.listener(ListenerSpec{Name: "rare", Shards: 2}, "rare")
+	p.take(rare)
+	p.read(rare, "rare", logBatch, 1)
+	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
+}

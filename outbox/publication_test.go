@@ -1,0 +1,239 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// broker is a publisher that keeps what it gets and answers as answer says.
+type broker struct {
+	mu     sync.Mutex
+	got    []outbox.Outgoing
+	answer func(outbox.Outgoing) error
+	told   chan struct{}
+}
+
+func newBroker() *broker { return &broker{told: make(chan struct{}, 1)} }
+
+func (b *broker) Publish(_ context.Context, events []outbox.Outgoing) []error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	errs := make([]error, len(events))
+	for i, e := range events {
+		if b.answer != nil {
+			errs[i] = b.answer(e)
+		}
+		if errs[i] == nil {
+			b.got = append(b.got, e)
+		}
+	}
+	select {
+	case b.told <- struct{}{}:
+	default:
+	}
+	return errs
+}
+
+var publishedTopic = outbox.Topic[said]{
+	Namespace: "test", Name: "published", Version: 1,
+	Keys: func(n said) outbox.Keys {
+		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
+	},
+}
+
+func publishTo(t testing.TB, pool *pgxpool.Pool, b *broker, p outbox.Publication[said]) *outbox.Dispatcher {
+	t.Helper()
+	p.Broker, p.Destination = "kafka", "sc.test"
+	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
+		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
+	}, outbox.Publish(publishedTopic, p))
+	require.NoError(t, err)
+	return d
+}
+
+func enqueueSaid(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	inTx(t, pool, func(tx pgx.Tx) {
+		for i := range n {
+			_, err := publishedTopic.Enqueue(t.Context(), tx, said{Key: "a", N: i}, outbox.WithHeaders(map[string]string{"own": "yes"}))
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestDispatcherPublishesInPlaceOfAHandler(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	d := publishTo(t, pool, b, outbox.Publication[said]{Headers: func(s said) map[string]string {
+		return map[string]string{"n": fmt.Sprint(s.N), "own": "no"}
+	}})
+	enqueueSaid(t, pool, 3)
+	r, err := d.Drain(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, outbox.DrainReport{Delivered: 3}, r)
+	require.Len(t, b.got, 3)
+	require.Equal(t, "sc.test", b.got[0].Destination)
+	require.Equal(t, "a", b.got[0].Key)
+	require.Equal(t, map[string]string{"n": "0", "own": "yes"}, b.got[0].Headers)
+	require.JSONEq(t, `{"key": "a", "n": 0}`, string(b.got[0].Payload))
+}
+
+func TestUnavailablePublisherCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	b.answer = func(outbox.Outgoing) error { return outbox.Unavailable(errors.New("nobody home")) }
+	d := publishTo(t, pool, b, outbox.Publication[said]{})
+	enqueueSaid(t, pool, 3)
+	for range 20 {
+		r, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, outbox.DrainReport{}, r)
+	}
+	require.Equal(t, "pending 0 3", value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM outbox.events GROUP BY status"))
+	require.Less(t, value[int](t, pool, "SELECT max(claim_no)::int FROM outbox.events"), 5, "a paused publisher's topics are not claimed")
+}
+
+func TestPublisherFailuresAreThoseOfTheEvent(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	b.answer = func(o outbox.Outgoing) error {
+		switch string(o.Payload) {
+		case `{"n": 0, "key": "a"}`:
+			return outbox.Permanent(errors.New("too large"))
+		case `{"n": 1, "key": "a"}`:
+			return errors.New("try again")
+		case `{"n": 2, "key": "a"}`:
+			return outbox.ErrBehind
+		}
+		return nil
+	}
+	d := publishTo(t, pool, b, outbox.Publication[said]{})
+	enqueueSaid(t, pool, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- d.Run(ctx) }()
+	for sent := 0; sent == 0; {
+		<-b.told
+		b.mu.Lock()
+		sent = len(b.got)
+		b.mu.Unlock()
+	}
+	cancel()
+	require.NoError(t, <-over)
+	require.Equal(t, "dead1 pending1 pending0 delivered1", value[string](t, pool, "SELECT string_agg(status || attempts, ' ' ORDER BY id) FROM outbox.events"))
+}
+
+func TestPublisherMustBeConfigured(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	_, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{}, outbox.Publish(publishedTopic, outbox.Publication[said]{Broker: "kafka"}))
+	require.EqualError(t, err, "new dispatcher: topic test/published: publishes to kafka: field Publishers has none of that name")
+}
+
+// listenerTo returns a listener that publishes said events.
+func listenerTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, b *broker) *outbox.Listener {
+	t.Helper()
+	spec.Name = "relay"
+	l, err := outbox.NewListener(pool, spec, outbox.ListenerConfig{
+		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
+	}, outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
+	require.NoError(t, err)
+	return l
+}
+
+// inOrder has a broker answer ErrBehind for what comes behind a failure of its key, as a publisher does, and fail what
+// fails says.
+func (b *broker) inOrder(fails func(key string) error) {
+	failed := map[string]bool{}
+	b.answer = func(o outbox.Outgoing) error {
+		if failed[o.Key] {
+			return outbox.ErrBehind
+		}
+		err := fails(o.Key)
+		failed[o.Key] = err != nil
+		return err
+	}
+}
+
+func (b *broker) names(t testing.TB) []string {
+	t.Helper()
+	names := make([]string, len(b.got))
+	for i, o := range b.got {
+		var p said
+		require.NoError(t, json.Unmarshal(o.Payload, &p))
+		names[i] = fmt.Sprintf("%s%d", p.Key, p.N)
+	}
+	return names
+}
+
+func TestListenerPublishesInOrderPerKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	l := listenerTo(t, pool, outbox.ListenerSpec{}, b)
+	putAll(t, pool, "a1", "b1", "a2", "b2", "c1")
+	b.inOrder(func(key string) error {
+		if key == "a" {
+			return errors.New("try again")
+		}
+		return nil
+	})
+	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 1}, drainAll(t, l))
+	require.Equal(t, []string{"b1", "b2", "c1"}, b.names(t))
+	b.answer = nil
+	retryNow(t, pool)
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, listenerTo(t, pool, outbox.ListenerSpec{}, b)))
+	require.Equal(t, []string{"b1", "b2", "c1", "a1", "a2"}, b.names(t))
+}
+
+func TestListenerParksAKeyThatCannotBePublished(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	l := listenerTo(t, pool, outbox.ListenerSpec{ParkKeys: true}, b)
+	putAll(t, pool, "a1", "b1", "a2")
+	b.inOrder(func(key string) error {
+		if key == "a" {
+			return errors.New("try again")
+		}
+		return nil
+	})
+	drainAll(t, l)
+	putAll(t, pool, "b2", "a3")
+	drainAll(t, l)
+	require.Equal(t, []string{"b1", "b2"}, b.names(t))
+	b.answer = nil
+	retryNow(t, pool)
+	drainAll(t, l)
+	require.Equal(t, []string{"b1", "b2", "a1", "a2", "a3"}, b.names(t))
+}
+
+func TestUnavailablePublisherHoldsAListenerUp(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	b.answer = func(outbox.Outgoing) error { return outbox.Unavailable(errors.New("nobody home")) }
+	l := listenerTo(t, pool, outbox.ListenerSpec{Retry: outbox.Retry{MaxAttempts: 2}}, b)
+	putAll(t, pool, "a1", "b1")
+	for range 5 {
+		require.Equal(t, outbox.DrainReport{}, drainAll(t, l))
+		retryNow(t, pool)
+	}
+	require.Equal(t, "0 nobody home", value[string](t, pool, "SELECT retry_count || ' ' || last_error FROM outbox.listeners"))
+	b.answer = nil
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, listenerTo(t, pool, outbox.ListenerSpec{}, b)))
+}

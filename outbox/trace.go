@@ -1,0 +1,94 @@
+package outbox
+
+import (
+	"context"
+	"maps"
+	"strings"
+)
+
+// Headers of W3C Trace Context (https://www.w3.org/TR/trace-context/), and the length of its tracestate that everybody
+// has to pass on.
+const (
+	traceparentHeader = "traceparent"
+	tracestateHeader  = "tracestate"
+	maxTracestate     = 512
+)
+
+// traceKey is where a context keeps its trace function.
+type traceKey struct{}
+
+// ContextWithTrace returns a copy of ctx that gives a trace to the events that are enqueued with it, or with what is
+// made of it: trace is called once for each Enqueue or EnqueueMany, with the context of that call, and what it returns
+// becomes the headers traceparent and tracestate of W3C Trace Context. So it is set once, at the root, and sees the span
+// that is active at the enqueue. It runs in the caller's goroutine and must not block.
+//
+// Events with a traceparent among their own headers keep it. A traceparent that is none ("" as well) leaves the events
+// without, a tracestate that is none is left out: tracing never fails an enqueue. Queue has no context: give it the
+// headers by WithHeaders.
+func ContextWithTrace(ctx context.Context, trace func(ctx context.Context) (traceparent, tracestate string)) context.Context {
+	return context.WithValue(ctx, traceKey{}, trace)
+}
+
+// traceHeaders returns what the trace of ctx adds to the headers of events, nil when there is none.
+func traceHeaders(ctx context.Context) map[string]string {
+	trace, _ := ctx.Value(traceKey{}).(func(context.Context) (string, string))
+	if trace == nil {
+		return nil
+	}
+	parent, state := trace(ctx)
+	if !isTraceparent(parent) {
+		return nil
+	}
+	headers := map[string]string{traceparentHeader: parent}
+	if isTracestate(state) {
+		headers[tracestateHeader] = state
+	}
+	return headers
+}
+
+// follow adds the headers of a trace to m, unless it has a trace of its own. The map of m is the caller's and stays
+// as it is.
+func (m *Message) follow(trace map[string]string) {
+	if len(trace) == 0 {
+		return
+	}
+	for name := range m.Headers {
+		if strings.EqualFold(name, traceparentHeader) {
+			return
+		}
+	}
+	headers := make(map[string]string, len(m.Headers)+len(trace))
+	for name, value := range m.Headers {
+		if !strings.EqualFold(name, tracestateHeader) { // it belongs to another parent
+			headers[name] = value
+		}
+	}
+	maps.Copy(headers, trace)
+	m.Headers = headers
+}
+
+// isTraceparent reports whether s is version-trace-parent-flags in lower-case hex, neither id of them zero; versions
+// after 00 may have more behind a dash.
+func isTraceparent(s string) bool {
+	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if len(s) < length || len(s) > maxTracestate || s[:2] == "ff" || len(s) > length && (s[:2] == "00" || s[length] != '-') || !isTracestate(s) {
+		return false
+	}
+	for i := range length {
+		c := s[i]
+		if dash := i == 2 || i == 35 || i == 52; dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
+}
+
+// isTracestate reports whether s is a list in printable ASCII of a length that everybody passes on.
+func isTracestate(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxTracestate
+}

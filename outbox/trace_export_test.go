@@ -1,0 +1,4 @@
+package outbox
+
+// TraceHeaders is for tests.
+var TraceHeaders = traceHeaders

@@ -1,0 +1,123 @@
+package payload
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// ValidationError lists every field of a payload, or of a shared type in it, that breaks a rule of the
+// YAML. errors.Is(err, ErrInvalid) holds for it. It never carries a value, because values may be
+// sensitive.
+type ValidationError struct {
+	Topic  string       // "mini_chat/turn_finalized", or the name of a shared type validated by itself
+	Fields []FieldError // in the order of the fields
+}
+
+// Error names each bad field and the rule it breaks, in one line.
+func (e *ValidationError) Error() string {
+	var b strings.Builder
+	b.WriteString("validate ")
+	b.WriteString(e.Topic)
+	for i, f := range e.Fields {
+		if i == 0 {
+			b.WriteString(": ")
+		} else {
+			b.WriteString("; ")
+		}
+		b.WriteString(f.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns ErrInvalid.
+func (e *ValidationError) Unwrap() error { return ErrInvalid }
+
+// FieldError is one broken rule.
+type FieldError struct {
+	Field   string // path by YAML names: "usage.input_tokens", "tags[2]", "labels[*]"; "" is the value itself
+	Rule    string // the YAML attribute ("min", "max_len", "pattern") or the type that is not met ("date")
+	Message string // reads on from the field: "is below 0"
+}
+
+// Error returns the field and the message.
+func (e FieldError) Error() string {
+	if e.Field == "" {
+		return "the value " + e.Message
+	}
+	return e.Field + " " + e.Message
+}
+
+// FieldErrors is what one check found, nil when the value is fine.
+type FieldErrors []FieldError
+
+// Check gathers what the checks of one payload or shared type found: nil when they found nothing, else a
+// *ValidationError. Generated Validate methods are one call of it.
+func Check(subject string, found ...FieldErrors) error {
+	n := 0
+	for _, errs := range found {
+		n += len(errs)
+	}
+	if n == 0 {
+		return nil
+	}
+	fields := make([]FieldError, 0, n)
+	for _, errs := range found {
+		fields = append(fields, errs...)
+	}
+	return &ValidationError{Topic: subject, Fields: fields}
+}
+
+// Enum returns nil if v is one of allowed, else a *ValidationError that names the type and what it allows.
+func Enum[S ~string](name string, v S, allowed ...S) error {
+	if slices.Contains(allowed, v) {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("is none of ")
+	for i, a := range allowed {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(a))
+	}
+	return Check(name, FieldErrors{{Rule: "enum", Message: b.String()}})
+}
+
+// Validator is a value that knows its rules: a shared struct, an enum or a Date.
+type Validator interface {
+	Validate() error
+}
+
+// Valid checks a value that has a Validate method, and puts what it found under field.
+func Valid[V Validator](field string, v V) FieldErrors {
+	err := v.Validate()
+	if err == nil {
+		return nil
+	}
+	if invalid, ok := errors.AsType[*ValidationError](err); ok {
+		return under(field, invalid.Fields)
+	}
+	return broken(field, "type", "is invalid")
+}
+
+func broken(field, rule, message string) FieldErrors {
+	return FieldErrors{{Field: field, Rule: rule, Message: message}}
+}
+
+// under puts errors found inside a value below the path of that value.
+func under(path string, inner []FieldError) FieldErrors {
+	errs := make(FieldErrors, len(inner))
+	for i, e := range inner {
+		switch {
+		case e.Field == "":
+			e.Field = path
+		case e.Field[0] == '[' || path == "":
+			e.Field = path + e.Field
+		default:
+			e.Field = path + "." + e.Field
+		}
+		errs[i] = e
+	}
+	return errs
+}

@@ -1,0 +1,183 @@
+package publish
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Mode says where the attributes of a CloudEvent go.
+type Mode int
+
+const (
+	// Binary leaves the payload as it is and puts the attributes beside it, into Message.Attributes.
+	Binary Mode = iota
+	// Structured makes one JSON document of attributes and payload.
+	Structured
+)
+
+// Content types of what the encoders make.
+const (
+	jsonType       = "application/json"
+	structuredType = "application/cloudevents+json"
+)
+
+// traceHeaders are the event headers that CloudEvents knows as extensions.
+var traceHeaders = [...]string{"traceparent", "tracestate"}
+
+// CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI
+// reference that names who emits the events; "" means a slash and the namespace of each event.
+//
+// The attributes are id (the event's), source, type (namespace.topic), subject (the entity's id, else the partition
+// key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions
+// are dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and tracestate
+// taken from the event's headers; all of them are strings, and what an event does not have is left out, as is an
+// entityversion of 0. All other headers of the event stay headers.
+//
+// An event that cannot be a CloudEvent, because one of these holds a control character, is refused for good. Under a
+// source or a mode that is none, every event is handed back as if the broker were unavailable: an error in a
+// configuration loses nothing.
+func CloudEvents(source string, mode Mode) Encoder {
+	if err := checkSource(source); err != nil {
+		return refuse(fmt.Errorf("encode event: source of CloudEvents: %w", err))
+	}
+	switch mode {
+	case Binary:
+		return func(o outbox.Outgoing) (Message, error) { return encodeBinary(source, o) }
+	case Structured:
+		return func(o outbox.Outgoing) (Message, error) { return encodeStructured(source, o) }
+	default:
+		return refuse(fmt.Errorf("encode event: unknown mode of CloudEvents: %d", mode))
+	}
+}
+
+func refuse(err error) Encoder {
+	err = outbox.Unavailable(err)
+	return func(outbox.Outgoing) (Message, error) { return Message{}, err }
+}
+
+func checkSource(source string) error {
+	if !isText(source) {
+		return errors.New("holds a control character")
+	}
+	if _, err := url.Parse(source); err != nil {
+		return errors.New("is no URI reference")
+	}
+	return nil
+}
+
+func encodeBinary(source string, o outbox.Outgoing) (Message, error) {
+	attributes, headers, err := attributesOf(source, o)
+	if err != nil {
+		return Message{}, err
+	}
+	return Message{ContentType: jsonType, Attributes: attributes, Headers: headers, Body: o.Payload}, nil
+}
+
+func encodeStructured(source string, o outbox.Outgoing) (Message, error) {
+	attributes, headers, err := attributesOf(source, o)
+	if err != nil {
+		return Message{}, err
+	}
+	if !json.Valid(o.Payload) {
+		return Message{}, outbox.Permanent(errors.New("encode event: the payload is not valid JSON"))
+	}
+	attributes["datacontenttype"] = jsonType
+	body, err := json.Marshal(attributes)
+	if err != nil {
+		return Message{}, outbox.Permanent(fmt.Errorf("encode event: %w", err))
+	}
+	// The payload goes in as it is: encoding/json would rewrite it.
+	body = append(body[:len(body)-1], `,"data":`...)
+	body = append(append(body, o.Payload...), '}')
+	return Message{ContentType: structuredType, Headers: headers, Body: body}, nil
+}
+
+// attributesOf returns the attributes of an event but datacontenttype, and the headers that are none of them.
+func attributesOf(source string, o outbox.Outgoing) (attributes, headers map[string]string, err error) {
+	if source == "" {
+		source = "/" + o.Namespace
+	}
+	attributes = map[string]string{
+		"specversion": "1.0",
+		"id":          o.ID.String(),
+		"source":      source,
+		"type":        o.Namespace + "." + o.Topic,
+		"dataversion": strconv.Itoa(max(o.Version, 1)),
+	}
+	set := func(name, value string) {
+		if value != "" {
+			attributes[name] = value
+		}
+	}
+	subject := o.Entity.ID
+	if subject == "" {
+		subject = o.PartitionKey
+	}
+	set("subject", subject)
+	set("time", instant(o.CreatedAt))
+	set("partitionkey", o.PartitionKey)
+	set("dedupekey", o.DedupeKey)
+	set("tenantid", tenant(o))
+	set("entitytype", o.Entity.Type)
+	set("entityid", o.Entity.ID)
+	set("entityversion", entityVersion(o))
+
+	headers = maps.Clone(o.Headers)
+	for _, name := range traceHeaders {
+		set(name, headers[name])
+		delete(headers, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if !isText(attributes[name]) {
+			return nil, nil, outbox.Permanent(fmt.Errorf("encode event: attribute %s holds a control character", name))
+		}
+	}
+	return attributes, headers, nil
+}
+
+// isText reports whether CloudEvents allows s as a String: valid Unicode without control characters and
+// noncharacters (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md#type-system).
+func isText(s string) bool {
+	for i, r := range s {
+		switch {
+		case r < 0x20, r >= 0x7f && r <= 0x9f, r >= 0xfdd0 && r <= 0xfdef, r&0xfffe == 0xfffe:
+			return false
+		case r == utf8.RuneError:
+			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// instant writes t as RFC 3339 in UTC; the zero time is "".
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+func tenant(o outbox.Outgoing) string {
+	if !o.TenantID.Valid {
+		return ""
+	}
+	return o.TenantID.UUID.String()
+}
+
+func entityVersion(o outbox.Outgoing) string {
+	if o.Entity.Version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(o.Entity.Version, 10)
+}

@@ -1,0 +1,44 @@
+package missing_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/internal/missing"
+)
+
+var errGone = errors.New("no such topic")
+
+func TestMissingForTooLong(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	d := missing.Destinations{Timeout: time.Minute, Now: func() time.Time { return now }}
+	waits := func(destination string) bool {
+		err := d.Missing(destination, errGone)
+		require.ErrorIs(t, err, errGone)
+		require.NotEqual(t, outbox.IsUnavailable(err), outbox.IsPermanent(err))
+		return outbox.IsUnavailable(err)
+	}
+	require.True(t, waits("a"))
+	now = now.Add(59 * time.Second)
+	require.True(t, waits("a"))
+	require.True(t, waits("b"), "each has its own time")
+	now = now.Add(time.Second)
+	require.False(t, waits("a"))
+	require.True(t, waits("b"))
+	require.False(t, waits("a"), "until it is found")
+	d.Found("a")
+	require.True(t, waits("a"))
+	now = now.Add(2 * time.Hour)
+	require.True(t, waits("a"), "nobody has asked for long: whether it was missing all the time is not known")
+}
+
+func TestMissingIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	d := missing.Destinations{Timeout: -1}
+	require.True(t, outbox.IsPermanent(d.Missing("a", errGone)))
+}

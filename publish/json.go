@@ -1,0 +1,42 @@
+package publish
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// JSON returns an Encoder that leaves the payload as it is and puts the facts of the event into headers: outbox-id,
+// outbox-type (namespace.topic), outbox-version, outbox-time (of the enqueue), outbox-tenant-id, outbox-entity-type,
+// outbox-entity-id, outbox-entity-version, outbox-partition-key and outbox-dedupe-key. What an event does not have
+// is left out, as is an entity version of 0. The event's own headers travel beside them, but for those that have the
+// name of a fact, in whatever case.
+func JSON() Encoder {
+	return func(o outbox.Outgoing) (Message, error) {
+		facts := map[string]string{
+			"outbox-id":             o.ID.String(),
+			"outbox-type":           o.Namespace + "." + o.Topic,
+			"outbox-version":        strconv.Itoa(max(o.Version, 1)),
+			"outbox-time":           instant(o.CreatedAt),
+			"outbox-tenant-id":      tenant(o),
+			"outbox-entity-type":    o.Entity.Type,
+			"outbox-entity-id":      o.Entity.ID,
+			"outbox-entity-version": entityVersion(o),
+			"outbox-partition-key":  o.PartitionKey,
+			"outbox-dedupe-key":     o.DedupeKey,
+		}
+		headers := make(map[string]string, len(facts)+len(o.Headers))
+		for name, value := range o.Headers {
+			if _, fact := facts[strings.ToLower(name)]; !fact {
+				headers[name] = value
+			}
+		}
+		for name, value := range facts {
+			if value != "" {
+				headers[name] = value
+			}
+		}
+		return Message{ContentType: jsonType, Headers: headers, Body: o.Payload}, nil
+	}
+}

@@ -1,0 +1,225 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// call is one call of Publish. It sends events in rounds, of which each waits for the one before. In a round, the events
+// with one key go to one topic, and a topic gets no more than fits into a batch.
+type call struct {
+	p       *Publisher
+	events  []outbox.Outgoing
+	records []*kgo.Record // nil where an event could not be encoded
+	errs    []error
+	settled []bool
+	open    int // events not settled
+
+	failed map[string]bool  // keys
+	down   map[string]error // topics that are unavailable
+	halted error            // nothing is sent any more
+}
+
+func newCall(p *Publisher, events []outbox.Outgoing) *call {
+	c := &call{
+		p: p, events: events, records: make([]*kgo.Record, len(events)), errs: make([]error, len(events)),
+		settled: make([]bool, len(events)), open: len(events),
+		failed: make(map[string]bool), down: make(map[string]error),
+	}
+	return c
+}
+
+func (c *call) run(ctx context.Context, producer *client) {
+	refused := make(map[int]error)
+	for i, o := range c.events {
+		record, err := recordOf(c.p.cfg.Encoder, o)
+		if err != nil {
+			refused[i] = err
+		}
+		c.records[i] = record
+	}
+	for c.open > 0 {
+		if c.halted == nil && ctx.Err() != nil {
+			c.halted = ended(ctx)
+		}
+		round := c.next(refused)
+		c.deliver(ctx, producer, round)
+	}
+}
+
+// next settles what can be settled without sending, and returns the events of the next round.
+func (c *call) next(refused map[int]error) []int {
+	var round []int
+	topicOf := make(map[string]string) // by key, in this round
+	held := make(map[string]bool)      // keys that are not complete in this round
+	bytes := make(map[string]int)      // by topic
+	for i, o := range c.events {
+		if c.settled[i] || len(round) == maxRound {
+			continue
+		}
+		if o.Key != "" && held[o.Key] {
+			continue
+		}
+		topic, follows := topicOf[o.Key]
+		follows = follows && o.Key != ""
+		err, bad := refused[i]
+		switch {
+		case bad && follows:
+			held[o.Key] = true // until those before it have been sent
+			continue
+		case bad:
+			c.settle(i, c.unlessBehind(i, err))
+			continue
+		}
+		size := sizeOf(c.records[i])
+		full := bytes[o.Destination] > 0 && bytes[o.Destination]+size > c.p.cfg.BatchBytes-batchOverhead
+		if full || follows && topic != o.Destination {
+			held[o.Key] = true
+			continue
+		}
+		topicOf[o.Key] = o.Destination
+		bytes[o.Destination] += size
+		round = append(round, i)
+	}
+	return round
+}
+
+// deliver sends events, in order, and settles each of them. What is refused in company is sent again in halves, until
+// the refused ones stand alone.
+func (c *call) deliver(ctx context.Context, producer *client, round []int) {
+	round = c.sendable(round)
+	if len(round) == 0 {
+		return
+	}
+	records := make([]*kgo.Record, len(round))
+	for at, i := range round {
+		again := *c.records[i] // the client writes into records
+		records[at] = &again
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
+	defer cancel()
+	began := time.Now()
+	errs := producer.produce(waiting, records)
+
+	type home struct {
+		topic     string
+		partition int32
+	}
+	companies := make(map[home][]int)
+	var homes []home
+	for at, i := range round {
+		topic := records[at].Topic
+		if v := verdictOf(errs[at]); v == refused || v == suspect {
+			h := home{topic, records[at].Partition}
+			if companies[h] == nil {
+				homes = append(homes, h)
+			}
+			companies[h] = append(companies[h], at)
+			continue
+		}
+		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at])))
+	}
+	var firsts, seconds []int
+	for _, h := range homes {
+		company := companies[h]
+		if len(company) == 1 {
+			at := company[0]
+			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at])))
+			continue
+		}
+		for n, at := range company {
+			if n < len(company)/2 {
+				firsts = append(firsts, round[at])
+			} else {
+				seconds = append(seconds, round[at])
+			}
+		}
+	}
+	cancel()
+	c.deliver(ctx, producer, firsts)
+	c.deliver(ctx, producer, seconds)
+}
+
+// sendable settles those events that are not to be sent any more, and returns the others.
+func (c *call) sendable(round []int) []int {
+	var sendable []int
+	for _, i := range round {
+		o := c.events[i]
+		switch {
+		case c.failed[o.Key]:
+			c.settle(i, outbox.ErrBehind)
+		case c.halted != nil:
+			c.settle(i, c.halted)
+		case c.down[o.Destination] != nil:
+			c.settle(i, c.down[o.Destination])
+		default:
+			sendable = append(sendable, i)
+		}
+	}
+	return sendable
+}
+
+func (c *call) settle(i int, err error) {
+	c.errs[i], c.settled[i] = err, true
+	c.open--
+	if key := c.events[i].Key; err != nil && key != "" {
+		c.failed[key] = true
+	}
+}
+
+// unlessBehind is err, or ErrBehind if an earlier event with the key has failed.
+func (c *call) unlessBehind(i int, err error) error {
+	if err != nil && c.failed[c.events[i].Key] {
+		return outbox.ErrBehind
+	}
+	return err
+}
+
+// outcome is what Publish returns for an event, and notes what it means for others.
+func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error) error {
+	if err == nil {
+		c.p.topics.Found(topic)
+		return nil
+	}
+	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
+		if c.halted = ended(waiting); errors.Is(c.halted, errNoAnswer) {
+			c.halted = outbox.Unavailable(c.silence(topic, producer, began))
+		}
+		return c.halted
+	}
+	described := produceError(topic, err)
+	switch verdictOf(err) {
+	case refused, invalid:
+		return outbox.Permanent(described)
+	case unknown:
+		producer.broken = true // what comes after it knows the topic only if it is there
+		c.down[topic] = c.p.topics.Missing(topic, described)
+		return c.down[topic]
+	case fenced:
+		producer.broken = true
+		return outbox.Unavailable(described)
+	case unavailable:
+		c.down[topic] = outbox.Unavailable(described)
+		return c.down[topic]
+	default:
+		return described
+	}
+}
+
+// silence says that no answer came, from where, and what is known about why.
+func (c *call) silence(topic string, producer *client, began time.Time) error {
+	err := fmt.Errorf("produce to %s: %w at %s after %s",
+		topic, errNoAnswer, strings.Join(c.p.cfg.Brokers, ","), time.Since(began).Round(time.Millisecond))
+	if trouble := producer.trouble.Load(); trouble != nil {
+		return fmt.Errorf("%w: %w", err, *trouble)
+	}
+	return err
+}

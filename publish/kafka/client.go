@@ -1,0 +1,230 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// Bounds of Config.BatchBytes. The client's own limit stays above the largest, so that it never splits what belongs
+	// into one batch, and never refuses what the cluster may take.
+	minBatchBytes    = 1 << 10
+	maxBatchBytes    = 32 << 20
+	clientBatchBytes = 64 << 20
+	// maxRound is the most records that are sent at once.
+	maxRound = 10_000
+	// grace is how long the client may take to give records up once their context has ended.
+	grace = 250 * time.Millisecond
+)
+
+// client is one producer, used by one call of Publish at a time. That, and flushing by hand, is what order rests on: all
+// records of a round are in the client's buffers before the first is sent, so that a partition has one batch, which
+// Kafka takes whole or not at all, and none is added to a partition after a failure in it.
+type client struct {
+	kgo    *kgo.Client
+	broken bool // not to be used again
+	closed bool
+
+	round   atomic.Pointer[round]
+	trouble atomic.Pointer[error] // the last one with a connection
+}
+
+func newClient(cfg Config) (*client, error) {
+	c := &client{}
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(cfg.Brokers...),
+		kgo.ClientID("outboxgen"),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.RetryBackoffFn(backoff),
+		kgo.DisableClientMetrics(),
+		kgo.WithLogger(logger{cfg.Logger}),
+	}
+	opts = append(opts, cfg.Options...)
+	opts = append(opts,
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ManualFlushing(),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(maxRound),
+		kgo.ProducerBatchMaxBytes(clientBatchBytes),
+		kgo.ProduceRequestTimeout(cfg.Timeout),
+		kgo.RecordRetries(10),
+		kgo.UnknownTopicRetries(4),
+		// A record that may have been written can be given up: the client then raises its epoch, by which the cluster
+		// refuses what is still on its way once the partition has seen the new one.
+		kgo.AllowIdempotentProduceCancellation(),
+		kgo.WithHooks(c),
+	)
+	var err error
+	if c.kgo, err = kgo.NewClient(opts...); err != nil {
+		return nil, err
+	}
+	if off, _ := c.kgo.OptValue(kgo.DisableIdempotentWrite).(bool); off {
+		c.kgo.Close()
+		return nil, errors.New("kgo.DisableIdempotentWrite gives up the order of events")
+	}
+	return c, nil
+}
+
+// backoff of the client between tries: equal jitter from 100 ms to 1 s.
+func backoff(fails int) time.Duration {
+	d := min(100*time.Millisecond<<min(max(fails-1, 0), 4), time.Second)
+	return d/2 + rand.N(d/2)
+}
+
+func (c *client) close() {
+	if !c.closed {
+		c.closed, c.broken = true, true
+		c.kgo.Close()
+	}
+}
+
+// produce sends records and returns an error for each, once nothing of them is left in the client: what has failed will
+// not be sent any more.
+func (c *client) produce(ctx context.Context, records []*kgo.Record) []error {
+	r := newRound(records)
+	c.round.Store(r)
+	defer c.round.Store(nil)
+	c.trouble.Store(nil)
+	// The client gives up on a cancelled context, but not everywhere on one past its deadline.
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+
+	for i, record := range records {
+		c.kgo.Produce(sending, record, func(_ *kgo.Record, err error) { r.finish(i, err) })
+	}
+	c.await(ctx, r.placed)
+	if r.torn() {
+		c.close()
+	}
+	var flush sync.WaitGroup
+	flush.Go(func() { _ = c.kgo.Flush(context.WithoutCancel(ctx)) }) // ends when all records have
+	c.await(ctx, r.finished)
+	flush.Wait()
+	return r.errs
+}
+
+// await waits for done, and sees to it that it comes soon after the end of ctx.
+func (c *client) await(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+		c.close() // which fails all that is left
+		<-done
+	}
+}
+
+// OnProduceRecordPartitioned implements kgo.HookProduceRecordPartitioned.
+func (c *client) OnProduceRecordPartitioned(record *kgo.Record, _ int32) {
+	if r := c.round.Load(); r != nil {
+		r.place(record)
+	}
+}
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.trouble.Store(&err)
+	}
+}
+
+// round is what becomes of the records that are sent together.
+type round struct {
+	placed   chan struct{} // closed when each record has a partition, or has failed
+	finished chan struct{} // closed when each record has its result
+
+	mu       sync.Mutex
+	records  []*kgo.Record
+	index    map[*kgo.Record]int
+	has      []bool // a partition
+	done     []bool
+	errs     []error
+	homeless int // neither has nor done
+	open     int // not done
+}
+
+func newRound(records []*kgo.Record) *round {
+	r := &round{
+		placed: make(chan struct{}), finished: make(chan struct{}),
+		records: records, index: make(map[*kgo.Record]int, len(records)),
+		has: make([]bool, len(records)), done: make([]bool, len(records)), errs: make([]error, len(records)),
+		homeless: len(records), open: len(records),
+	}
+	for i, record := range records {
+		r.index[record] = i
+	}
+	return r
+}
+
+func (r *round) place(record *kgo.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, mine := r.index[record]; mine && !r.has[i] && !r.done[i] {
+		r.has[i] = true
+		r.settle()
+	}
+}
+
+func (r *round) finish(i int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs[i] = err
+	r.done[i] = true
+	if !r.has[i] {
+		r.settle()
+	}
+	if r.open--; r.open == 0 {
+		close(r.finished)
+	}
+}
+
+func (r *round) settle() {
+	if r.homeless--; r.homeless == 0 {
+		close(r.placed)
+	}
+}
+
+// torn reports whether a topic has failed before anything was sent, but not for all its records: what is left of it
+// must not be sent, since it may be behind what has failed.
+func (r *round) torn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := make(map[string]bool)
+	for i, record := range r.records {
+		failed[record.Topic] = failed[record.Topic] || r.done[i]
+	}
+	for i, record := range r.records {
+		if !r.done[i] && failed[record.Topic] {
+			return true
+		}
+	}
+	return false
+}
+
+// logger hands what the client says to slog, from warnings up.
+type logger struct{ to *slog.Logger }
+
+func (logger) Level() kgo.LogLevel { return kgo.LogLevelWarn }
+
+func (l logger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelWarn
+	if level == kgo.LogLevelError {
+		to = slog.LevelError
+	}
+	l.to.Log(context.Background(), to, "kafka client: "+msg, keyvals...)
+}

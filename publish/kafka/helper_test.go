@@ -1,0 +1,153 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/kafka"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
+}
+
+// cluster is a Kafka of three brokers that can be killed and started again with what it had.
+type cluster struct {
+	t     testing.TB
+	opts  []kfake.Opt
+	ports []int
+	addrs []string
+	*kfake.Cluster
+}
+
+const topic = "sc.domain.user"
+
+func newCluster(t testing.TB, opts ...kfake.Opt) *cluster {
+	t.Helper()
+	c := &cluster{t: t, opts: append([]kfake.Opt{
+		kfake.NumBrokers(3), kfake.SeedTopics(6, topic), kfake.DataDir(t.TempDir()),
+		kfake.BrokerConfigs(map[string]string{"message.max.bytes": "200000"}),
+	}, opts...)}
+	c.start()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (c *cluster) start() {
+	opts := c.opts
+	if c.ports != nil {
+		opts = append(opts, kfake.Ports(c.ports...))
+	}
+	var err error
+	c.Cluster, err = kfake.NewCluster(opts...)
+	require.NoError(c.t, err)
+	c.addrs, c.ports = c.ListenAddrs(), nil
+	for _, addr := range c.addrs {
+		_, port, err := net.SplitHostPort(addr)
+		require.NoError(c.t, err)
+		n, err := strconv.Atoi(port)
+		require.NoError(c.t, err)
+		c.ports = append(c.ports, n)
+	}
+}
+
+// publisher of the cluster, with short times.
+func (c *cluster) publisher(t testing.TB, change ...func(*kafka.Config)) *kafka.Publisher {
+	t.Helper()
+	cfg := kafka.Config{Brokers: c.addrs, Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	p, err := kafka.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// received returns all records of a topic, in order within each partition.
+func (c *cluster) received(topic string) []*kgo.Record {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(c.t, err)
+	defer cl.Close()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
+	require.NoError(c.t, err)
+	missing := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { missing += o.Offset })
+	var records []*kgo.Record
+	for missing > 0 {
+		fetches := cl.PollFetches(ctx)
+		require.NoError(c.t, ctx.Err())
+		fetches.EachRecord(func(r *kgo.Record) {
+			records = append(records, r)
+			missing--
+		})
+	}
+	return records
+}
+
+// event makes an event with a key.
+func event(key string, n int) outbox.Outgoing {
+	return outbox.Outgoing{
+		Event: outbox.Event{
+			ID: uuid.Must(uuid.NewV7()), Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key,
+			Attempt: 1, MaxAttempts: 5, CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 0, time.UTC),
+		},
+		Payload: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Destination: topic, Key: key,
+	}
+}
+
+// large makes an event that the cluster refuses: it does not compress below the limit.
+func large(o outbox.Outgoing) outbox.Outgoing {
+	var b strings.Builder
+	for b.Len() < 400_000 {
+		b.WriteString(uuid.NewString())
+	}
+	o.Payload = json.RawMessage(`"` + b.String() + `"`)
+	return o
+}
+
+func idOf(r *kgo.Record) string { return header(r, "ce_id") }
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// settle publishes until all of it is there.
+func settle(t testing.TB, p *kafka.Publisher, events []outbox.Outgoing) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var pending []outbox.Outgoing
+		for i, err := range p.Publish(t.Context(), events) {
+			if err != nil {
+				pending = append(pending, events[i])
+			}
+		}
+		events = pending
+		return len(events) == 0
+	}, time.Minute, 20*time.Millisecond)
+}

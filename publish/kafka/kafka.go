@@ -1,0 +1,238 @@
+// Package kafka publishes events to Apache Kafka with franz-go: the topic is the event's destination, the record's key
+// its key, so that events with one key are in one partition and in order there.
+//
+//	publisher, err := kafka.New(kafka.Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}})
+//	...
+//	defer publisher.Close() // when Run of the dispatcher or listener has returned
+//	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
+//		Publishers: map[string]outbox.Publisher{"kafka": publisher},
+//	})
+//
+// # Records
+//
+// A record is a CloudEvent by the Kafka protocol binding (https://github.com/cloudevents/spec), in binary mode unless
+// Config.Encoder says otherwise: attributes are headers that begin with ce_, content-type is one of its own, and the
+// event's headers travel beside them. Records are written by an idempotent producer and acknowledged by all in-sync
+// replicas. Topics must exist, unless Config.Options allow the cluster to create them.
+//
+// # Order and duplicates
+//
+// Events are sent in rounds, of which each waits for the one before. In a round, a partition gets one batch, which Kafka
+// takes whole or not at all: so many events with one key cost one round trip, and none of them is produced after one
+// that failed.
+//
+// An event that may have been written and is sent again may be there twice, which is the consumer's inbox to notice. It
+// is never there for the first time after one that follows it.
+//
+// # Failures
+//
+// What becomes of an event that Kafka does not take (P permanent, U unavailable, A a failed attempt):
+//
+//	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   for this record alone: the others of its batch are sent again
+//	P  INVALID_TOPIC_EXCEPTION, or an empty destination           no such topic can be
+//	P  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID               for longer than Config.UnknownTopicTimeout; until then U
+//	U  TOPIC_, CLUSTER_ and other AUTHORIZATION_FAILED            an access list is mended for all events or for none
+//	U  SASL_AUTHENTICATION_FAILED and other SASL errors           so are credentials
+//	U  NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER and all else   after the client's own retries
+//	   that Kafka calls retriable
+//	U  refused, lost or silent connections, TLS, DNS              after the client's own retries
+//	U  no acknowledgement within Config.Timeout                   it may have been written
+//	U  OUT_OF_ORDER_SEQUENCE_NUMBER and other fencing             the producer is replaced
+//	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
+//	A  the context of Publish has ended                           it may have been written
+//	A  any other code, such as UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_TIMESTAMP
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/missing"
+)
+
+// ErrClosed is what Publish returns, marked as unavailable, once Close has been called.
+var ErrClosed = errors.New("the publisher is closed")
+
+// Config says where a Publisher sends events and how. Only Brokers is required.
+type Config struct {
+	// Brokers are addresses, host or host:port, by which the cluster is found.
+	Brokers []string
+	// Encoder makes records of events; nil means CloudEvents in binary mode.
+	Encoder publish.Encoder
+	// Timeout is how long a batch may take until all replicas have it, the client's retries included, before its events
+	// count as unavailable. 0 means 10 s.
+	Timeout time.Duration
+	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused for good. Until
+	// then they are unavailable, so that neither a restarting broker nor a topic that is created a little late kills any.
+	// 0 means 1 min; negative refuses them at once.
+	UnknownTopicTimeout time.Duration
+	// BatchBytes is the most that is sent to a topic at once, before compression; a larger event goes alone, and the
+	// cluster decides. Above max.message.bytes of a topic it costs round trips that fail. 0 means 1,000,000.
+	BatchBytes int
+	// Concurrency is how many calls of Publish may be on their way at once, each through a producer with connections of
+	// its own; others wait for their turn. 0 means 4.
+	Concurrency int
+	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
+	// so on. What the promises of this package rest on cannot be changed by them.
+	Options []kgo.Opt
+	// Logger gets the client's trouble with the cluster; nil means slog.Default(). No payload is ever logged.
+	Logger *slog.Logger
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.UnknownTopicTimeout == 0 {
+		cfg.UnknownTopicTimeout = time.Minute
+	}
+	if cfg.BatchBytes == 0 {
+		cfg.BatchBytes = 1_000_000
+	}
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = 4
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	cfg.Brokers, cfg.Options = slices.Clone(cfg.Brokers), slices.Clone(cfg.Options)
+	return cfg
+}
+
+func (cfg Config) validate() error {
+	switch {
+	case len(cfg.Brokers) == 0:
+		return errors.New("field Brokers is empty")
+	case slices.Contains(cfg.Brokers, ""):
+		return errors.New("field Brokers has an empty address")
+	case cfg.Timeout < 0:
+		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
+	case cfg.BatchBytes < minBatchBytes || cfg.BatchBytes > maxBatchBytes:
+		return fmt.Errorf("field BatchBytes %d is not between %d and %d", cfg.BatchBytes, minBatchBytes, maxBatchBytes)
+	case cfg.Concurrency < 1 || cfg.Concurrency > 1000:
+		return fmt.Errorf("field Concurrency %d is not between 1 and 1000", cfg.Concurrency)
+	}
+	return nil
+}
+
+// Publisher publishes events to Kafka. It implements outbox.Publisher and is safe for concurrent use.
+type Publisher struct {
+	cfg     Config
+	topics  missing.Destinations
+	slots   chan struct{} // one for each call of Publish under way
+	closing context.Context
+	close   context.CancelFunc
+	calls   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	idle   []*client
+}
+
+var _ outbox.Publisher = (*Publisher)(nil)
+
+// New returns a Publisher for the cluster of cfg. It does not connect: while no broker answers, events are unavailable.
+// Close it.
+func New(cfg Config) (*Publisher, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
+	}
+	p := &Publisher{cfg: cfg, slots: make(chan struct{}, cfg.Concurrency)}
+	p.topics.Timeout = cfg.UnknownTopicTimeout
+	p.closing, p.close = context.WithCancel(context.Background())
+	first, err := newClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
+	}
+	p.idle = append(p.idle, first)
+	return p, nil
+}
+
+// Publish implements outbox.Publisher.
+func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+	if len(events) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.closing, func() { cancel(ErrClosed) })()
+
+	c := newCall(p, events)
+	producer, err := p.acquire(ctx)
+	if err != nil {
+		c.halted = err
+	} else {
+		defer p.release(producer)
+	}
+	c.run(ctx, producer)
+	return c.errs
+}
+
+// Close ends the calls of Publish under way, whose events count as unavailable though they may have been written, waits
+// for them and disconnects. Calling it again does nothing.
+func (p *Publisher) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.close()
+	p.calls.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.idle {
+		c.close()
+	}
+	p.idle = nil
+}
+
+// acquire waits for a turn and returns a producer that nobody else uses until release.
+func (p *Publisher) acquire(ctx context.Context) (*client, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, outbox.Unavailable(ErrClosed)
+	}
+	p.calls.Add(1)
+	p.mu.Unlock()
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		p.calls.Done()
+		return nil, ended(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle); n > 0 {
+		c := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return c, nil
+	}
+	c, err := newClient(p.cfg)
+	if err != nil {
+		<-p.slots
+		p.calls.Done()
+		return nil, outbox.Unavailable(fmt.Errorf("connect to Kafka: %w", err))
+	}
+	return c, nil
+}
+
+func (p *Publisher) release(c *client) {
+	if c.broken {
+		c.close()
+	} else {
+		p.mu.Lock()
+		p.idle = append(p.idle, c)
+		p.mu.Unlock()
+	}
+	<-p.slots
+	p.calls.Done()
+}

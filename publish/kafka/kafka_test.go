@@ -1,0 +1,221 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/kafka"
+)
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]kafka.Config{
+		"field Brokers is empty":                               {},
+		"field Brokers has an empty address":                   {Brokers: []string{"kafka:9092", ""}},
+		"field Timeout -1s is negative":                        {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
+		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
+		"field Concurrency -1 is not between 1 and 1000":       {Brokers: []string{"kafka:9092"}, Concurrency: -1},
+		"unable to parse port":                                 {Brokers: []string{"kafka:port"}},
+		"DisableIdempotentWrite gives up the order":            {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
+		"cannot allow idempotent produce cancellation and":     {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.TransactionalID("x")}},
+	} {
+		_, err := kafka.New(cfg)
+		require.ErrorContains(t, err, "configure Kafka publisher: ")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestBinaryRecord(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	o := event("user/17", 1)
+	o.TenantID = uuid.NullUUID{UUID: uuid.MustParse("7f000001-89ab-4cde-8f01-23456789abcd"), Valid: true}
+	o.Entity = outbox.Entity{Type: "user", ID: "17", Version: 3}
+	o.Headers = map[string]string{"traceparent": "00-a-b-01", "x-reason": "maßvoll", "ce_id": "forged", "content-type": "text/plain"}
+	require.Equal(t, []error{nil}, c.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
+
+	got := c.received(topic)
+	require.Len(t, got, 1)
+	require.Equal(t, "user/17", string(got[0].Key))
+	require.JSONEq(t, `{"n":1}`, string(got[0].Value))
+	var headers []string
+	for _, h := range got[0].Headers {
+		headers = append(headers, h.Key+": "+string(h.Value))
+	}
+	require.Equal(t, []string{
+		"content-type: application/json",
+		"ce_dataversion: 1",
+		"ce_entityid: 17",
+		"ce_entitytype: user",
+		"ce_entityversion: 3",
+		"ce_id: " + o.ID.String(),
+		"ce_partitionkey: user/17",
+		"ce_source: /users",
+		"ce_specversion: 1.0",
+		"ce_subject: 17",
+		"ce_tenantid: 7f000001-89ab-4cde-8f01-23456789abcd",
+		"ce_time: 2026-11-21T13:14:15Z",
+		"ce_traceparent: 00-a-b-01",
+		"ce_type: users.user_renamed",
+		"x-reason: maßvoll",
+	}, headers)
+}
+
+func TestStructuredRecord(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Encoder = publish.CloudEvents("/people", publish.Structured) })
+	o := event("", 1)
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+
+	got := c.received(topic)
+	require.Len(t, got, 1)
+	require.Nil(t, got[0].Key, "an empty key would put all of them into one partition")
+	require.Equal(t, []kgo.RecordHeader{{Key: "content-type", Value: []byte("application/cloudevents+json")}}, got[0].Headers)
+	require.Contains(t, string(got[0].Value), o.ID.String())
+	require.Contains(t, string(got[0].Value), `"data":{"n":1}`)
+}
+
+// TestProducerSettings: idempotent, acknowledged by all replicas, whatever the options say.
+func TestProducerSettings(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	seen := make(chan *kmsg.ProduceRequest, 10)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		seen <- r.(*kmsg.ProduceRequest)
+		return nil, nil, false
+	})
+	p := c.publisher(t, func(cfg *kafka.Config) {
+		cfg.Options = []kgo.Opt{kgo.RequiredAcks(kgo.NoAck()), kgo.ProducerBatchCompression(kgo.GzipCompression())}
+	})
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)}))
+	request := <-seen
+	require.EqualValues(t, -1, request.Acks)
+	batch := batchesOf(t, request)[0]
+	require.GreaterOrEqual(t, batch.ProducerID, int64(0), "idempotent")
+	require.EqualValues(t, 1, batch.Attributes&7, "gzip, as the options ask")
+}
+
+func TestClosedPublisher(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t)
+	hung := make(chan struct{})
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		close(hung)
+		return nil, nil, true // no reply
+	})
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 1), event("a", 2)}) }()
+	<-hung
+	p.Close()
+	for _, errs := range [][]error{<-result, p.Publish(t.Context(), []outbox.Outgoing{event("a", 1), event("a", 2)})} {
+		require.ErrorIs(t, errs[0], kafka.ErrClosed)
+		require.True(t, outbox.IsUnavailable(errs[0]))
+		require.Equal(t, outbox.ErrBehind, errs[1])
+	}
+	p.Close()
+}
+
+// TestCallsWaitForTheirTurn: no more are under way than the config says, and one that waits heeds its context.
+func TestCallsWaitForTheirTurn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Concurrency = 1; cfg.Timeout = 20 * time.Second })
+	hung, waken := make(chan struct{}), make(chan struct{})
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.DropControl()
+		close(hung)
+		c.SleepControl(func() { <-waken })
+		return nil, nil, false
+	})
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 1)}) }()
+	<-hung
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	errs := p.Publish(ctx, []outbox.Outgoing{event("b", 1), event("b", 2)})
+	require.ErrorIs(t, errs[0], context.DeadlineExceeded)
+	require.False(t, outbox.IsUnavailable(errs[0]))
+	require.Equal(t, outbox.ErrBehind, errs[1])
+	close(waken)
+	require.Equal(t, []error{nil}, <-result)
+}
+
+// TestEncoderDecides: the encoder says what its errors mean, and those behind are not sent.
+func TestEncoderDecides(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	events := []outbox.Outgoing{event("a", 0), event("a", 1), event("a", 2), event("b", 3), event("c", 4)}
+	odd, bad := errors.New("registry does not answer"), errors.New("no schema")
+	p := c.publisher(t, func(cfg *kafka.Config) {
+		cfg.Encoder = func(o outbox.Outgoing) (publish.Message, error) {
+			switch o.ID {
+			case events[1].ID:
+				return publish.Message{}, outbox.Unavailable(odd)
+			case events[3].ID:
+				return publish.Message{}, bad
+			}
+			return publish.CloudEvents("", publish.Binary)(o)
+		}
+	})
+	errs := p.Publish(t.Context(), events)
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[1], odd)
+	require.True(t, outbox.IsUnavailable(errs[1]))
+	require.Equal(t, outbox.ErrBehind, errs[2])
+	require.Equal(t, bad, errs[3])
+	require.NoError(t, errs[4])
+	require.Len(t, c.received(topic), 2)
+}
+
+// TestKeysSpread: the partition of a key is that of Kafka's own clients (murmur2), so that other producers agree.
+func TestKeysSpread(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(6, "other"))
+	p := c.publisher(t)
+	var events []outbox.Outgoing
+	for i, key := range []string{"user/1", "user/2", "user/3", "user/4", "user/5", "user/6", "user/7", "user/8"} {
+		events = append(events, event(key, i))
+	}
+	require.NotContains(t, slices.Collect(failures(p.Publish(t.Context(), events))), true)
+	java := kgo.StickyKeyPartitioner(nil).ForTopic(topic)
+	for _, r := range c.received(topic) {
+		require.EqualValues(t, java.Partition(r, 6), r.Partition)
+	}
+}
+
+func failures(errs []error) func(func(bool) bool) {
+	return func(yield func(bool) bool) {
+		for _, err := range errs {
+			if !yield(err != nil) {
+				return
+			}
+		}
+	}
+}
+
+// batchesOf returns the record batches of a request.
+func batchesOf(t testing.TB, request *kmsg.ProduceRequest) []kmsg.RecordBatch {
+	t.Helper()
+	var batches []kmsg.RecordBatch
+	for _, rt := range request.Topics {
+		for _, rp := range rt.Partitions {
+			var b kmsg.RecordBatch
+			require.NoError(t, b.ReadFrom(rp.Records))
+			batches = append(batches, b)
+		}
+	}
+	return batches
+}

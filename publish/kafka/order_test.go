@@ -1,0 +1,303 @@
+package kafka_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/kafka"
+)
+
+// TestOneBatchForAKey: Kafka takes a batch whole or not at all. The events of a key are in one, from the very first call
+// of a publisher that does not know the topic yet.
+func TestOneBatchForAKey(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var sizes []int32
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			sizes = append(sizes, b.NumRecords)
+		}
+		return nil, nil, false
+	})
+	for range 3 {
+		p := c.publisher(t)
+		for range 2 {
+			var events []outbox.Outgoing
+			for n := range 2000 {
+				events = append(events, event("hot", n))
+			}
+			for _, err := range p.Publish(t.Context(), events) {
+				require.NoError(t, err)
+			}
+			require.Equal(t, []int32{2000}, sizes)
+			sizes = nil
+		}
+	}
+}
+
+// TestKeyInSeveralRounds: what does not fit into a batch waits until the batch before it has been taken.
+func TestKeyInSeveralRounds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.BatchBytes = 4 << 10 })
+	var events []outbox.Outgoing
+	for n := range 100 {
+		events = append(events, event("hot", n))
+	}
+	var requests atomic.Int32
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if requests.Add(1) < 3 {
+			return nil, nil, false
+		}
+		c.KeepControl()
+		return refusal(r, kerr.UnknownServerError), nil, true
+	})
+	errs := p.Publish(t.Context(), events)
+	require.EqualValues(t, 3, requests.Load(), "nothing is sent after the batch that failed")
+	got := c.received(topic)
+	require.NotEmpty(t, got)
+	require.Less(t, len(got), 100)
+	for n, err := range errs {
+		switch {
+		case n < len(got):
+			require.NoError(t, err)
+			require.Equal(t, events[n].ID.String(), idOf(got[n]))
+		case n == len(got):
+			require.ErrorIs(t, err, kerr.UnknownServerError)
+		default:
+			require.Equal(t, outbox.ErrBehind, err)
+		}
+	}
+}
+
+// TestKeyAcrossTopics: the order of a key holds when its events go to several topics.
+func TestKeyAcrossTopics(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "audit"))
+	p := c.publisher(t)
+	to := func(o outbox.Outgoing, topic string) outbox.Outgoing {
+		o.Destination = topic
+		return o
+	}
+	events := []outbox.Outgoing{
+		event("a", 0), to(event("a", 1), "audit"), event("a", 2), to(event("b", 3), "audit"), event("b", 4), to(event("c", 5), "audit"),
+	}
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "audit", Err: kerr.UnknownServerError, Count: 1})
+	errs := p.Publish(t.Context(), events)
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[3], kerr.UnknownServerError)
+	require.Equal(t, outbox.ErrBehind, errs[4])
+	require.ErrorIs(t, errs[5], kerr.UnknownServerError)
+	require.NoError(t, errs[1], "in the next round the fault is over")
+	require.NoError(t, errs[2])
+	require.Len(t, c.received(topic), 2)
+	require.Len(t, c.received("audit"), 1)
+}
+
+// TestRefusedInCompany: a batch that Kafka refuses for one record is sent again without it. The records behind it with
+// its key are not sent.
+func TestRefusedInCompany(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "one"))
+	poison := "user/13"
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			if strings.Contains(string(b.Records), poison+"!") {
+				return refusal(r, kerr.InvalidRecord), nil, true
+			}
+		}
+		return nil, nil, false
+	})
+	p := c.publisher(t, func(cfg *kafka.Config) {
+		cfg.Options = []kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression())}
+	})
+	var events []outbox.Outgoing
+	for n := range 64 {
+		o := event([]string{"user/13", "user/14", ""}[n%3], n)
+		o.Destination = "one"
+		events = append(events, o)
+	}
+	events[30].Entity.ID = poison + "!"
+	for n, err := range p.Publish(t.Context(), events) {
+		switch {
+		case n == 30:
+			require.True(t, outbox.IsPermanent(err), "%v", err)
+			require.ErrorIs(t, err, kerr.InvalidRecord)
+		case n > 30 && events[n].Key == poison:
+			require.Equal(t, outbox.ErrBehind, err)
+		default:
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, c.received("one"), 64-12)
+}
+
+// TestLostAck: the record is there and its acknowledgement is not. The client sends it again under its number, and the
+// cluster takes it once.
+func TestLostAck(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*cluster, *wire){
+		"connection lost": func(_ *cluster, w *wire) { w.next(drop, drop) },
+		"reply to another request": func(_ *cluster, w *wire) {
+			w.next(foreign)
+		},
+		"timed out": func(c *cluster, _ *wire) {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 2})
+		},
+		"too few replicas after the append": func(c *cluster, _ *wire) {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &wire{}
+			c := newCluster(t, kfake.ListenFn(w.listen))
+			p := c.publisher(t)
+			lose(c, w)
+			events := []outbox.Outgoing{event("a", 0), event("b", 1), event("a", 2)}
+			require.Equal(t, make([]error, 3), p.Publish(t.Context(), events))
+			require.Len(t, c.received(topic), 3)
+			require.Equal(t, w.asked(), w.count(), "the wire has lost its chance")
+		})
+	}
+}
+
+// TestLateReplies: replies of several brokers arrive in any order.
+func TestLateReplies(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	c := newCluster(t, kfake.ListenFn(w.listen))
+	p := c.publisher(t)
+	var events []outbox.Outgoing
+	for n := range 60 {
+		events = append(events, event(string(rune('a'+n%20)), n))
+	}
+	for range 5 {
+		w.next(late, pass, late, pass)
+		for _, err := range p.Publish(t.Context(), events) {
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, c.received(topic), 300)
+	require.Positive(t, w.count())
+}
+
+// TestGivenUpIsNotSent: once Publish has returned, nothing of what failed is sent any more, though the client would
+// have tried on. What comes next reaches the cluster in order.
+func TestGivenUpIsNotSent(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]*kerr.Error{
+		"no leader":           kerr.NotLeaderForPartition,
+		"too few replicas":    kerr.NotEnoughReplicas,
+		"coordinator loading": kerr.CoordinatorLoadInProgress,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			p := c.publisher(t)
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: fault, Count: -1})
+			first, second := event("a", 0), event("a", 1)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			errs := p.Publish(ctx, []outbox.Outgoing{first, second})
+			require.Error(t, errs[0])
+			require.Equal(t, outbox.ErrBehind, errs[1])
+			h.Remove()
+			require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("b", 2)}))
+			require.Len(t, c.received(topic), 1, "what failed has been sent after all")
+
+			require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
+			var of []string
+			for _, r := range c.received(topic) {
+				if string(r.Key) == "a" {
+					of = append(of, idOf(r))
+				}
+			}
+			require.Equal(t, []string{first.ID.String(), second.ID.String()}, of)
+		})
+	}
+}
+
+// TestInDoubtIsFenced: a record that may be on its way when Publish gives it up is refused by the cluster once its
+// successor is there, so that it cannot overtake anything.
+func TestInDoubtIsFenced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Concurrency = 1 })
+	first, second := event("a", 0), event("a", 1)
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", -1)}))
+
+	seen, waken := make(chan struct{}), make(chan struct{})
+	held := false
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if !held { // until the second one has been taken
+			held = true
+			close(seen)
+			c.SleepControl(func() { <-waken })
+		}
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(ctx, []outbox.Outgoing{first}) }()
+	<-seen
+	cancel()
+	require.ErrorIs(t, (<-result)[0], context.Canceled)
+	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
+	close(waken)
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 2)}))
+
+	got := c.received(topic)
+	require.Equal(t, []string{first.ID.String(), second.ID.String()}, []string{idOf(got[1]), idOf(got[2])})
+	require.Len(t, got, 4, "the one in doubt has come late")
+}
+
+// TestDownAndBack: a cluster that is down gets nothing of what was handed back when it returns.
+func TestDownAndBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t)
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	c.Close()
+	first, second := event("a", 1), event("a", 2)
+	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, event("", 3)})
+	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+	require.ErrorContains(t, errs[0], "connection refused")
+	require.Equal(t, outbox.ErrBehind, errs[1])
+	require.True(t, outbox.IsUnavailable(errs[2]), "%v", errs[2])
+
+	c.start()
+	p.Close()
+	require.Len(t, c.received(topic), 1)
+	p = c.publisher(t)
+	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
+	require.Len(t, c.received(topic), 3)
+}
+
+// refusal answers every partition of a produce request with an error.
+func refusal(r kmsg.Request, e *kerr.Error) kmsg.Response {
+	request := r.(*kmsg.ProduceRequest)
+	response := request.ResponseKind().(*kmsg.ProduceResponse)
+	for _, rt := range request.Topics {
+		t := kmsg.NewProduceResponseTopic()
+		t.Topic, t.TopicID = rt.Topic, rt.TopicID
+		for _, rp := range rt.Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.ErrorCode = rp.Partition, e.Code
+			t.Partitions = append(t.Partitions, p)
+		}
+		response.Topics = append(response.Topics, t)
+	}
+	return response
+}

@@ -1,0 +1,186 @@
+package kafka_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/kafka"
+)
+
+// TestOutcomeOfCodes: the table in the package's documentation.
+func TestOutcomeOfCodes(t *testing.T) {
+	t.Parallel()
+	const permanent, unavailable, attempt = "permanent", "unavailable", "attempt"
+	for code, want := range map[*kerr.Error]string{
+		kerr.MessageTooLarge:                    permanent,
+		kerr.RecordListTooLarge:                 permanent,
+		kerr.InvalidRecord:                      permanent,
+		kerr.InvalidTopicException:              permanent,
+		kerr.TopicAuthorizationFailed:           unavailable,
+		kerr.ClusterAuthorizationFailed:         unavailable,
+		kerr.TransactionalIDAuthorizationFailed: unavailable,
+		kerr.NotEnoughReplicas:                  unavailable,
+		kerr.NotEnoughReplicasAfterAppend:       unavailable,
+		kerr.NotLeaderForPartition:              unavailable,
+		kerr.RequestTimedOut:                    unavailable,
+		kerr.KafkaStorageError:                  unavailable,
+		kerr.ThrottlingQuotaExceeded:            unavailable,
+		kerr.OutOfOrderSequenceNumber:           unavailable,
+		kerr.InvalidProducerEpoch:               unavailable,
+		kerr.UnsupportedVersion:                 unavailable,
+		kerr.InvalidRequiredAcks:                unavailable,
+		kerr.UnknownServerError:                 attempt,
+		kerr.CorruptMessage:                     attempt,
+		kerr.InvalidTimestamp:                   attempt,
+		kerr.InvalidRequest:                     attempt,
+	} {
+		t.Run(code.Message, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			p := c.publisher(t, func(cfg *kafka.Config) {
+				if want != unavailable {
+					cfg.Timeout = time.Minute // what Kafka says at once must not get lost in a timeout
+				}
+			})
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
+			first, second := event("a", 0), event("a", 1)
+			errs := p.Publish(t.Context(), []outbox.Outgoing{first, second})
+			got := attempt
+			if outbox.IsPermanent(errs[0]) {
+				got = permanent
+			} else if outbox.IsUnavailable(errs[0]) {
+				got = unavailable
+			}
+			require.Equal(t, want, got, "%v", errs[0])
+			require.Equal(t, outbox.ErrBehind, errs[1])
+			h.Remove()
+			settle(t, p, []outbox.Outgoing{first, second})
+		})
+	}
+}
+
+// TestUnknownTopic: a topic may be created a little late; one that never is kills its own events only.
+func TestUnknownTopic(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second })
+	first, second, other := event("a", 0), event("a", 1), event("b", 2)
+	first.Destination, second.Destination = "late", "late"
+	publish := func() []error { return p.Publish(t.Context(), []outbox.Outgoing{first, second, other}) }
+
+	errs := publish()
+	require.ErrorIs(t, errs[0], kerr.UnknownTopicOrPartition)
+	require.ErrorContains(t, errs[0], "produce to late: ")
+	require.True(t, outbox.IsUnavailable(errs[0]))
+	require.Equal(t, outbox.ErrBehind, errs[1])
+	require.NoError(t, errs[2])
+
+	admin := c.admin(t)
+	_, err := admin.CreateTopic(t.Context(), 3, 1, nil, "late")
+	require.NoError(t, err)
+	require.Equal(t, make([]error, 3), publish())
+	require.Len(t, c.received("late"), 2)
+
+	_, err = admin.DeleteTopic(t.Context(), "late")
+	require.NoError(t, err)
+	errs = publish()
+	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+	require.NoError(t, errs[2])
+	_, err = admin.CreateTopic(t.Context(), 3, 1, nil, "late")
+	require.NoError(t, err)
+	require.Equal(t, make([]error, 3), publish())
+}
+
+func TestTopicThatStaysUnknown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second; cfg.UnknownTopicTimeout = -1 })
+	first, second, other, none := event("a", 0), event("a", 1), event("b", 2), event("c", 3)
+	first.Destination, second.Destination, none.Destination = "misspelt", "misspelt", ""
+	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other, none})
+	require.True(t, outbox.IsPermanent(errs[0]), "%v", errs[0])
+	require.Equal(t, outbox.ErrBehind, errs[1])
+	require.NoError(t, errs[2])
+	require.True(t, outbox.IsPermanent(errs[3]), "%v", errs[3])
+}
+
+// TestCredentials: wrong ones and missing rights are mended for all events or for none.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	login := func(user, pass string) func(*kafka.Config) {
+		return func(cfg *kafka.Config) {
+			cfg.Timeout = 2 * time.Second
+			cfg.Options = []kgo.Opt{kgo.SASL(plain.Auth{User: user, Pass: pass}.AsMechanism())}
+		}
+	}
+	c := newCluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "root", "secret"), kfake.User("PLAIN", "guest", "guest"))
+	for name, config := range map[string]func(*kafka.Config){
+		"no credentials":    func(cfg *kafka.Config) { cfg.Timeout = 2 * time.Second },
+		"wrong credentials": login("root", "wrong"),
+		"no rights":         login("guest", "guest"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			errs := c.publisher(t, config).Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1), event("", 2)})
+			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+			require.Equal(t, outbox.ErrBehind, errs[1])
+			require.True(t, outbox.IsUnavailable(errs[2]), "%v", errs[2])
+			require.ErrorContains(t, errs[0], "produce to sc.domain.user: ")
+		})
+	}
+	t.Run("right credentials", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret")).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	})
+}
+
+// TestNobodyAnswers: an address that refuses, and one that takes connections and says nothing.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	for name, addr := range map[string]string{"refused": gone.Addr().String(), "silent": silent.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := kafka.New(kafka.Config{Brokers: []string{addr}, Timeout: 500 * time.Millisecond})
+			require.NoError(t, err)
+			defer p.Close()
+			began := time.Now()
+			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
+			require.Less(t, time.Since(began), 5*time.Second)
+			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+			require.Equal(t, outbox.ErrBehind, errs[1])
+			require.ErrorContains(t, errs[0], "produce to sc.domain.user: no acknowledgement from Kafka at "+addr)
+
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			errs = p.Publish(ctx, []outbox.Outgoing{event("a", 0)})
+			require.ErrorIs(t, errs[0], context.DeadlineExceeded)
+			require.False(t, outbox.IsUnavailable(errs[0]), "it is not the broker that ended it")
+		})
+	}
+}
+
+// admin of the cluster.
+func (c *cluster) admin(t testing.TB) *kadm.Client {
+	t.Helper()
+	admin, err := kadm.NewOptClient(kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics())
+	require.NoError(t, err)
+	t.Cleanup(admin.Close)
+	return admin
+}

@@ -1,0 +1,78 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Names of headers in the Kafka protocol binding of CloudEvents.
+const (
+	contentType     = "content-type"
+	attributePrefix = "ce_"
+)
+
+// recordOf encodes an event. The record shares its payload.
+func recordOf(encoder publish.Encoder, o outbox.Outgoing) (*kgo.Record, error) {
+	if o.Destination == "" {
+		return nil, outbox.Permanent(errors.New("produce event: no topic"))
+	}
+	m, err := encoder.Encode(o)
+	if err != nil {
+		return nil, err
+	}
+	r := &kgo.Record{Topic: o.Destination, Value: m.Body, Headers: headersOf(m)}
+	if o.Key != "" {
+		r.Key = []byte(o.Key)
+	}
+	return r, nil
+}
+
+// headersOf returns the headers of a message, always in the same order. A header of the event that has the name of an
+// attribute gives way to it.
+func headersOf(m publish.Message) []kgo.RecordHeader {
+	headers := make([]kgo.RecordHeader, 0, 1+len(m.Attributes)+len(m.Headers))
+	taken := make(map[string]bool, cap(headers))
+	add := func(name, value string) {
+		if !taken[name] {
+			taken[name] = true
+			headers = append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+		}
+	}
+	if m.ContentType != "" {
+		add(contentType, m.ContentType)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Attributes)) {
+		add(attributePrefix+name, m.Attributes[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		add(name, m.Headers[name])
+	}
+	return headers
+}
+
+// The most that Kafka's format adds to a batch, a record and a header: every length and delta as a varint of its
+// largest size (https://kafka.apache.org/documentation/#messageformat).
+const (
+	batchOverhead  = 128
+	recordOverhead = 1 + 10 + 4*5
+	headerOverhead = 2 * 5
+)
+
+// sizeOf returns an upper bound of what a record takes in a batch, before compression.
+func sizeOf(r *kgo.Record) int {
+	size := recordOverhead + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += headerOverhead + len(h.Key) + len(h.Value)
+	}
+	return size
+}
+
+// produceError says where a record was to go, beside what Kafka or the client says.
+func produceError(topic string, err error) error { return fmt.Errorf("produce to %s: %w", topic, err) }

@@ -1,0 +1,97 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Names of headers in the NATS protocol binding of CloudEvents. The official Go SDK reads content-type by this case.
+const (
+	contentType     = "content-type"
+	attributePrefix = "ce-"
+	dataContentType = "ce-datacontenttype"
+	serverPrefix    = "nats-" // orders to the server, in whatever case
+)
+
+// messageOf encodes an event. The message shares its payload.
+func messageOf(encoder publish.Encoder, o outbox.Outgoing) (*nats.Msg, error) {
+	if !isSubject(o.Destination) {
+		return nil, outbox.Permanent(fmt.Errorf("publish to NATS: %q is no subject", o.Destination))
+	}
+	m, err := encoder.Encode(o)
+	if err != nil {
+		return nil, err
+	}
+	header := make(nats.Header, 3+len(m.Attributes)+len(m.Headers))
+	for name, value := range m.Headers {
+		if withheld(name) {
+			continue
+		}
+		if !isHeader(name) || strings.ContainsAny(value, "\r\n") {
+			return nil, outbox.Permanent(fmt.Errorf("publish to %s: header %q or its value is none that NATS can carry", o.Destination, name))
+		}
+		header[name] = []string{value}
+	}
+	for name, value := range m.Attributes {
+		header[attributePrefix+name] = []string{percentEncoded(value)}
+	}
+	if m.ContentType != "" {
+		header[contentType] = []string{m.ContentType}
+		if len(m.Attributes) > 0 {
+			header[dataContentType] = []string{m.ContentType}
+		}
+	}
+	header[jetstream.MsgIDHeader] = []string{o.ID.String()}
+	return &nats.Msg{Subject: o.Destination, Header: header, Data: m.Body}, nil
+}
+
+// withheld reports whether a header of an event is not passed on, because the publisher or the server gives it a meaning.
+func withheld(name string) bool {
+	name = strings.ToLower(name)
+	return name == contentType || strings.HasPrefix(name, attributePrefix) || strings.HasPrefix(name, serverPrefix)
+}
+
+// isHeader reports whether NATS can carry a header of that name: printable ASCII but space and colon.
+func isHeader(name string) bool {
+	for _, c := range []byte(name) {
+		if c <= ' ' || c >= 0x7f || c == ':' {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// isSubject reports whether something can be published to s: tokens with dots between them, none of them a wildcard.
+func isSubject(s string) bool {
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" || token == "*" || token == ">" {
+			return false
+		}
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}
+
+// percentEncoded writes the value of an attribute as a header
+// (https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/nats-protocol-binding.md).
+func percentEncoded(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if plain(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// errNotConnected is what sending fails with while there is no connection.
+var errNotConnected = errors.New("not connected")

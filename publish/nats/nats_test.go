@@ -1,0 +1,235 @@
+package nats_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/nats"
+)
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]nats.Config{
+		"field URL is empty":                              {},
+		"field Timeout -1s is negative":                   {URL: "nats://nats:4222", Timeout: -time.Second},
+		"field Concurrency -1 is not between 1 and 10000": {URL: "nats://nats:4222", Concurrency: -1},
+		"first path segment in URL":                       {URL: "nats://nats:port"},
+		"no such file":                                    {URL: "nats://nats:4222", Options: []natsgo.Option{natsgo.RootCAs("missing.pem")}},
+	} {
+		_, err := nats.New(cfg)
+		require.ErrorContains(t, err, "configure NATS publisher: ")
+		if want != "first path segment in URL" {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
+// TestBinaryMessage: what goes over the wire.
+func TestBinaryMessage(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	o := event("user/17 ü", 1)
+	o.TenantID = uuid.NullUUID{UUID: uuid.MustParse("7f000001-89ab-4cde-8f01-23456789abcd"), Valid: true}
+	o.Entity = outbox.Entity{Type: "user", ID: "17", Version: 3}
+	o.Headers = map[string]string{
+		"traceparent": "00-a-b-01", "x-reason": "maßvoll", "CE-Id": "forged", "Content-Type": "text/plain",
+		"nats-rollup": "all", "Nats-Expected-Last-Sequence": "17", "Nats-Msg-Id": "forged",
+	}
+	require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
+
+	got := b.received()
+	require.Len(t, got, 1)
+	require.Equal(t, subject, got[0].Subject)
+	require.JSONEq(t, `{"n":1}`, string(got[0].Data))
+	require.Equal(t, natsgo.Header{
+		"Nats-Msg-Id":        {o.ID.String()},
+		"ce-datacontenttype": {"application/json"},
+		"ce-dataversion":     {"1"},
+		"ce-entityid":        {"17"},
+		"ce-entitytype":      {"user"},
+		"ce-entityversion":   {"3"},
+		"ce-id":              {o.ID.String()},
+		"ce-partitionkey":    {"user/17%20%C3%BC"},
+		"ce-source":          {"/users"},
+		"ce-specversion":     {"1.0"},
+		"ce-subject":         {"17"},
+		"ce-tenantid":        {"7f000001-89ab-4cde-8f01-23456789abcd"},
+		"ce-time":            {"2026-11-21T13:14:15Z"},
+		"ce-traceparent":     {"00-a-b-01"},
+		"ce-type":            {"users.user_renamed"},
+		"content-type":       {"application/json"},
+		"x-reason":           {"maßvoll"},
+	}, got[0].Header)
+}
+
+func TestOtherEncoders(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	o := event("", 1)
+	for _, encoder := range []publish.Encoder{publish.CloudEvents("/people", publish.Structured), publish.JSON()} {
+		p := b.publisher(t, func(cfg *nats.Config) { cfg.Encoder = encoder })
+		o.ID = uuid.Must(uuid.NewV7())
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+	}
+	got := b.received()
+	require.Equal(t, natsgo.Header{
+		"Nats-Msg-Id": got[0].Header["Nats-Msg-Id"], "content-type": {"application/cloudevents+json"},
+	}, got[0].Header)
+	require.Contains(t, string(got[0].Data), `"data":{"n":1}`)
+	require.Equal(t, "users.user_renamed", got[1].Header.Get("outbox-type"))
+	require.Empty(t, got[1].Header.Get("ce-datacontenttype"))
+	require.JSONEq(t, `{"n":1}`, string(got[1].Data))
+}
+
+// TestSentAgainIsStoredOnce: the stream knows an event by its id.
+func TestSentAgainIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	o := event("a", 1)
+	for range 3 {
+		require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
+	}
+	require.Len(t, b.received(), 1)
+}
+
+func TestClosedPublisher(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	seen := b.silence()
+	p := b.publisher(t)
+	events := []outbox.Outgoing{event("a", 1), event("a", 2)}
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(context.Background(), events) }()
+	<-seen
+	p.Close()
+	for _, errs := range [][]error{<-result, p.Publish(t.Context(), events)} {
+		require.ErrorIs(t, errs[0], nats.ErrClosed)
+		require.True(t, outbox.IsUnavailable(errs[0]))
+		require.Equal(t, outbox.ErrBehind, errs[1])
+	}
+	p.Close()
+}
+
+// silence has somebody else take the subject, who does not answer. It returns what he gets.
+func (b *broker) silence() <-chan *natsgo.Msg {
+	b.t.Helper()
+	cfg := b.stream
+	cfg.Subjects = []string{"elsewhere"}
+	b.configure(cfg)
+	seen := make(chan *natsgo.Msg, 100)
+	_, err := b.nc.ChanSubscribe(subject, seen)
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.nc.Flush())
+	return seen
+}
+
+// TestKeysDoNotWaitForEachOther: the events of many keys are on their way at once, the second of a key waits.
+func TestKeysDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	seen := b.silence()
+	p := b.publisher(t, func(cfg *nats.Config) { cfg.Concurrency = 3; cfg.Timeout = patience })
+	events := []outbox.Outgoing{event("a", 0), event("a", 1), event("b", 2), event("", 3), event("c", 4)}
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(context.Background(), events) }()
+	flying := make(map[string]*natsgo.Msg)
+	for range 3 {
+		m := <-seen
+		flying[m.Header.Get("ce-id")] = m
+	}
+	require.Empty(t, seen, "three at once")
+	for _, i := range []int{0, 2, 3} {
+		require.Contains(t, flying, events[i].ID.String())
+	}
+	confirm := func(m *natsgo.Msg) {
+		require.NoError(t, m.Respond([]byte(`{"stream":"USERS","seq":1}`)))
+	}
+	confirm(flying[events[0].ID.String()])
+	next := <-seen
+	require.Equal(t, events[1].ID.String(), next.Header.Get("ce-id"), "only once the first of its key is confirmed")
+	confirm(next)
+	confirm(<-seen)
+	confirm(flying[events[2].ID.String()])
+	confirm(flying[events[3].ID.String()])
+	require.Equal(t, make([]error, 5), <-result)
+}
+
+// TestGivenUpIsNotSent: while there is no connection nothing is kept to be sent later.
+func TestGivenUpIsNotSent(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	p := b.publisher(t)
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	b.kill()
+	require.Eventually(t, func() bool {
+		return outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0])
+	}, patience, 10*time.Millisecond)
+	b.start()
+	last := event("b", 2)
+	settle(t, p, []outbox.Outgoing{last})
+	got := b.ids()
+	require.Len(t, got, 2)
+	require.Equal(t, last.ID.String(), got[1])
+}
+
+// TestKilledWhilePublishing: the server is killed and started again all the time; all of it is there in the end, in order.
+func TestKilledWhilePublishing(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	b.stream.Duplicates = 100 * time.Millisecond // so that what is sent again may be there twice
+	b.configure(b.stream)
+	p := b.publisher(t)
+	var events []outbox.Outgoing
+	for n := range 2000 {
+		events = append(events, event(string(rune('a'+n%7)), n))
+	}
+	unavailable := 0
+	for kills := 0; kills < 4; kills++ {
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			b.kill()
+			b.start()
+		}()
+		for down := false; !down && len(events) > 500; {
+			var pending []outbox.Outgoing
+			for i, err := range p.Publish(t.Context(), events[:400]) {
+				require.False(t, outbox.IsPermanent(err), "%v", err)
+				if outbox.IsUnavailable(err) {
+					unavailable++
+					down = true
+				}
+				if err != nil {
+					pending = append(pending, events[i])
+				}
+			}
+			events = append(pending, events[400:]...)
+		}
+		<-killed
+	}
+	require.Positive(t, unavailable, "the kills were not noticed")
+	settle(t, p, events)
+	last := make(map[string]int)
+	seen := make(map[string]bool)
+	for _, m := range b.received() {
+		var n int
+		_, err := fmt.Sscanf(string(m.Data), `{"n":%d}`, &n)
+		require.NoError(t, err)
+		key := string(rune('a' + n%7))
+		if id := m.Header.Get(jetstream.MsgIDHeader); !seen[id] {
+			seen[id] = true
+			require.GreaterOrEqual(t, n, last[key], "key %s", key)
+			last[key] = n
+		}
+	}
+	require.Len(t, seen, 2000)
+}

@@ -1,0 +1,76 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Error codes of the server for which the general rule is not right (its errors.json has them all).
+const (
+	codeAccountLimits  jetstream.ErrorCode = 10002
+	codeMessageTooLong jetstream.ErrorCode = jetstream.JSErrCodeStreamMessageExceedsMaximum
+	codeHeaderTooLong  jetstream.ErrorCode = 10097
+	codeSealed         jetstream.ErrorCode = 10109
+)
+
+// outcome is what Publish returns for an event that was not confirmed.
+func (p *Publisher) outcome(ctx context.Context, subject string, err error) error {
+	described := p.describe(subject, err)
+	api, answered := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return p.noStream(ctx, subject, described)
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+		return outbox.Permanent(described)
+	case errors.Is(err, jetstream.ErrInvalidJSAck):
+		return described
+	case !answered:
+		return outbox.Unavailable(described)
+	}
+	switch {
+	case api.ErrorCode == codeMessageTooLong, api.ErrorCode == codeHeaderTooLong:
+		return outbox.Permanent(described)
+	case api.Code >= 500, api.ErrorCode == codeAccountLimits, api.ErrorCode == codeSealed:
+		return outbox.Unavailable(described)
+	}
+	return described
+}
+
+// noStream tells a subject that no stream takes from a stream that does not answer.
+func (p *Publisher) noStream(ctx context.Context, subject string, err error) error {
+	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	stream, problem := p.js.StreamNameBySubject(asking, subject)
+	switch {
+	case errors.Is(problem, jetstream.ErrStreamNotFound):
+		return p.streams.Missing(subject, p.describe(subject, errNoStream{}))
+	case problem != nil:
+		return outbox.Unavailable(fmt.Errorf("%w; ask for its stream: %w", err, problem))
+	}
+	return outbox.Unavailable(fmt.Errorf("%w: stream %s", err, stream))
+}
+
+// errNoStream is jetstream.ErrNoStreamResponse in words that say what to do.
+type errNoStream struct{}
+
+func (errNoStream) Error() string { return "no stream has this subject: create one that does" }
+func (errNoStream) Unwrap() error { return jetstream.ErrNoStreamResponse }
+
+// describe says where an event was to go, beside what NATS or the client says, and what is known of the connection.
+func (p *Publisher) describe(subject string, err error) error {
+	err = fmt.Errorf("publish to %s at %s: %w", subject, p.conn.address(), err)
+	if trouble := p.conn.trouble.Load(); trouble != nil && !errors.Is(err, *trouble) {
+		return fmt.Errorf("%w: %w", err, *trouble)
+	}
+	if complaint := p.conn.complaint.Load(); complaint != nil && strings.Contains((*complaint).Error(), `"`+subject+`"`) {
+		return fmt.Errorf("%w: %w", err, *complaint)
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package publishtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// events makes an event for each key, in order.
+func (b *bench) events(keys ...string) []outbox.Outgoing {
+	events := make([]outbox.Outgoing, len(keys))
+	for i, key := range keys {
+		id, err := uuid.NewV7()
+		require.NoError(b, err)
+		b.made++
+		events[i] = outbox.Outgoing{
+			Event: outbox.Event{
+				ID: id, Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key, Attempt: 1, MaxAttempts: 5,
+				CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 123456000, time.UTC),
+			},
+			Payload:     json.RawMessage(fmt.Sprintf(`{"n": %d, "name": "Zoë"}`, b.made)),
+			Destination: b.Destination,
+			Key:         key,
+		}
+	}
+	return events
+}
+
+// publish hands the publisher a copy of the events, which it then spoils: Publish keeps none of them.
+func (b *bench) publish(ctx context.Context, events []outbox.Outgoing) []error {
+	given := slices.Clone(events)
+	for i := range given {
+		given[i].Payload = slices.Clone(given[i].Payload)
+		given[i].Headers = maps.Clone(given[i].Headers)
+	}
+	errs := b.Publisher.Publish(ctx, given)
+	for i := range given {
+		for at := range given[i].Payload {
+			given[i].Payload[at] = 'x'
+		}
+		clear(given[i].Headers)
+		given[i] = outbox.Outgoing{}
+	}
+	return errs
+}
+
+// try publishes within the suite's patience, and fails unless there is one result an event.
+func (b *bench) try(events []outbox.Outgoing) []error {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), b.patience)
+	defer cancel()
+	return b.within(ctx, events)
+}
+
+// within publishes, and fails unless Publish returns when ctx ends, with one result an event.
+func (b *bench) within(ctx context.Context, events []outbox.Outgoing) []error {
+	b.Helper()
+	result := make(chan []error, 1)
+	go func() { result <- b.publish(ctx, events) }()
+	late := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(b.patience, func() { close(late) }) })
+	defer stop()
+	select {
+	case errs := <-result:
+		require.Len(b, errs, len(events), "one result an event")
+		return errs
+	case <-late:
+		require.FailNow(b, "Publish did not return after its context had ended")
+		return nil
+	}
+}
+
+// must publishes, and fails unless the broker takes all of it.
+func (b *bench) must(events []outbox.Outgoing) {
+	b.Helper()
+	for i, err := range b.try(events) {
+		require.NoError(b, err, "event %d of %d", i, len(events))
+	}
+}
+
+// ids returns what the broker has of the events, in its order; it fails on one that is none of them.
+func (b *bench) ids(events []outbox.Outgoing) []uuid.UUID {
+	b.Helper()
+	known := make(map[string]bool)
+	for _, o := range events {
+		known[o.ID.String()] = true
+	}
+	var ids []uuid.UUID
+	for _, m := range b.Received() {
+		require.True(b, known[m.Attributes["id"]], "the broker has an event that it was not sent: %q", m.Attributes["id"])
+		ids = append(ids, uuid.MustParse(m.Attributes["id"]))
+	}
+	return ids
+}
+
+// requireOnce fails unless the broker has each of the events once, those with one key in order.
+func (b *bench) requireOnce(events []outbox.Outgoing) {
+	b.Helper()
+	require.Len(b, b.ids(events), len(events), "each event once")
+	b.requireInOrder(events)
+}
+
+// requireInOrder fails unless the broker has each of the events, those with one key in order by their first copies.
+func (b *bench) requireInOrder(events []outbox.Outgoing) {
+	b.Helper()
+	got := b.ids(events)
+	first := make(map[uuid.UUID]int)
+	for at, id := range slices.Backward(got) {
+		first[id] = at
+	}
+	last := make(map[string]int)
+	for i, o := range events {
+		at, there := first[o.ID]
+		require.True(b, there, "event %d is lost", i)
+		if o.Key == "" {
+			continue
+		}
+		if before, follows := last[o.Key]; follows {
+			require.Greater(b, at, before, "event %d has overtaken one with its key %q", i, o.Key)
+		}
+		last[o.Key] = at
+	}
+}
+
+// requireAbsent fails if the broker has one of the events, of all that were sent.
+func (b *bench) requireAbsent(all []outbox.Outgoing, absent ...int) {
+	b.Helper()
+	got := b.ids(all)
+	for _, i := range absent {
+		require.NotContains(b, got, all[i].ID, "event %d is at the broker", i)
+	}
+}
+
+// requireAttempt fails unless err is a failed attempt: neither nil nor one that says something else.
+func (b *bench) requireAttempt(err error, what string) {
+	b.Helper()
+	require.Error(b, err, what)
+	require.False(b, outbox.IsPermanent(err), "%s is not for good: %v", what, err)
+	require.False(b, outbox.IsUnavailable(err), "%s is an attempt: %v", what, err)
+	require.False(b, errors.Is(err, outbox.ErrBehind), "%s is behind nothing", what)
+}
+
+// requireBehind fails unless err is ErrBehind, and nothing that says more.
+func (b *bench) requireBehind(err error, what string) {
+	b.Helper()
+	require.ErrorIs(b, err, outbox.ErrBehind, what)
+	require.False(b, outbox.IsPermanent(err), "%s is not to be refused", what)
+}
+
+// has reports whether the broker can have a fault.
+func (b *bench) has(f Fault) bool { return !slices.Contains(b.lacks, f) }

@@ -1,0 +1,162 @@
+package publishtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+func everythingArrives(b *bench) {
+	events := b.events("a", "b", "", "a", "")
+	b.must(events)
+	b.requireOnce(events)
+	more := b.events("a", "", "c")
+	b.must(more)
+	b.requireOnce(append(events, more...))
+}
+
+// envelopeSurvives sends an event that has everything, in characters that protocols trip over.
+func envelopeSurvives(b *bench) {
+	o := b.events("Zoë/100% \"quoted\", a=b;c")[0]
+	o.Version = 7
+	o.TenantID = uuid.NullUUID{UUID: uuid.MustParse("7f000001-89ab-4cde-8f01-23456789abcd"), Valid: true}
+	o.DedupeKey = o.TenantID.UUID.String() + "/17"
+	o.Entity = outbox.Entity{Type: "user", ID: "17 %2F +ü", Version: 1<<53 + 1}
+	o.Headers = map[string]string{
+		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b,c=d",
+		"x-reason": "marriage; by=\"law\", 100%", "x-empty": "",
+	}
+	o.Payload = json.RawMessage(`{"name": "Zoë 😀 <&>", "big": 9007199254740993, "nested": {"list": [1, 2.50, null]}}`)
+	want, err := publish.CloudEvents("", publish.Binary)(o)
+	require.NoError(b, err)
+
+	b.must([]outbox.Outgoing{o})
+	received := b.Received()
+	require.Len(b, received, 1)
+	got := received[0]
+	require.Equal(b, want.Attributes, got.Attributes)
+	require.Equal(b, want.ContentType, got.ContentType)
+	require.Equal(b, string(want.Body), string(got.Body))
+	headers := make(map[string]string)
+	for name, value := range got.Headers {
+		headers[strings.ToLower(name)] = value
+	}
+	for name, value := range want.Headers {
+		require.Contains(b, headers, name)
+		require.Equal(b, value, headers[name], "header %s", name)
+	}
+}
+
+func emptyBatch(b *bench) {
+	require.Empty(b, b.Publisher.Publish(b.Context(), nil))
+	require.Empty(b, b.Publisher.Publish(b.Context(), []outbox.Outgoing{}))
+	require.Empty(b, b.Received())
+}
+
+func largeBatch(b *bench) {
+	keys := make([]string, 1000)
+	for i := range keys {
+		if i%5 > 0 {
+			keys[i] = fmt.Sprintf("key %d", i%64)
+		}
+	}
+	events := b.events(keys...)
+	events[500].Payload = json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)
+	b.must(events)
+	b.requireOnce(events)
+}
+
+func orderWithinKey(b *bench) {
+	var all []outbox.Outgoing
+	for range 5 {
+		keys := make([]string, 60)
+		for i := range keys {
+			keys[i] = fmt.Sprintf("key %d", i%4)
+		}
+		events := b.events(keys...)
+		b.must(events)
+		all = append(all, events...)
+	}
+	b.requireOnce(all)
+}
+
+// concurrentCalls has each caller publish its own keys, as dispatchers do.
+func concurrentCalls(b *bench) {
+	const callers, calls = 8, 10
+	batches := make([][]outbox.Outgoing, callers*calls)
+	var all []outbox.Outgoing
+	for i := range batches {
+		one, other := fmt.Sprintf("%d first", i%callers), fmt.Sprintf("%d second", i%callers)
+		batches[i] = b.events(one, other, one, "", other, one, "")
+		all = append(all, batches[i]...)
+	}
+	results := make([][]error, len(batches))
+	var callersDone sync.WaitGroup
+	for caller := range callers {
+		callersDone.Go(func() {
+			for i := caller; i < len(batches); i += callers {
+				results[i] = b.publish(b.Context(), batches[i])
+			}
+		})
+	}
+	callersDone.Wait()
+	for i, errs := range results {
+		require.Len(b, errs, len(batches[i]))
+		for _, err := range errs {
+			require.NoError(b, err)
+		}
+	}
+	b.requireOnce(all)
+}
+
+// refusedEvent: what the broker will never take is refused for good, holds up its key, and nothing else.
+func refusedEvent(b *bench) {
+	events := b.events("a", "a", "a", "b", "", "")
+	b.Refuse(&events[1])
+	b.Refuse(&events[4])
+	errs := b.try(events)
+	require.NoError(b, errs[0], "before the refused one")
+	require.True(b, outbox.IsPermanent(errs[1]), "the refused one: %v", errs[1])
+	b.requireBehind(errs[2], "behind the refused one")
+	require.NoError(b, errs[3], "another key")
+	require.True(b, outbox.IsPermanent(errs[4]), "the refused one without a key: %v", errs[4])
+	require.NoError(b, errs[5], "without a key")
+	b.requireAbsent(events, 1, 2, 4)
+
+	b.must(events[2:3]) // the refused one is a dead letter now
+	b.requireOnce([]outbox.Outgoing{events[0], events[2], events[3], events[5]})
+}
+
+// unencodableEvent: an event that the encoder refuses is as one that the broker refuses.
+func unencodableEvent(b *bench) {
+	events := b.events("a", "a", "a", "b", "")
+	events[1].Entity = outbox.Entity{Type: "user", ID: "a\nb"} // which is no attribute of a CloudEvent
+	errs := b.try(events)
+	require.NoError(b, errs[0])
+	require.True(b, outbox.IsPermanent(errs[1]), "cannot be encoded: %v", errs[1])
+	b.requireBehind(errs[2], "behind what cannot be encoded")
+	require.NoError(b, errs[3])
+	require.NoError(b, errs[4])
+	b.requireOnce([]outbox.Outgoing{events[0], events[3], events[4]})
+}
+
+// endedContext: nothing is claimed to be sent, or refused, and it can all be sent later.
+func endedContext(b *bench) {
+	ctx, cancel := context.WithCancel(b.Context())
+	cancel()
+	events := b.events("a", "a", "")
+	for i, err := range b.within(ctx, events) {
+		require.Error(b, err, "event %d", i)
+		require.False(b, outbox.IsPermanent(err), "event %d: %v", i, err)
+	}
+	b.must(events)
+	b.requireInOrder(events)
+}

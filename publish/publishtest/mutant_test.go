@@ -1,0 +1,261 @@
+package publishtest_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/publishtest"
+)
+
+// publisherFunc is a Publisher.
+type publisherFunc func(ctx context.Context, events []outbox.Outgoing) []error
+
+func (f publisherFunc) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+	return f(ctx, events)
+}
+
+// mapped changes each result of good.
+func mapped(good outbox.Publisher, change func(error) error) publisherFunc {
+	return func(ctx context.Context, events []outbox.Outgoing) []error {
+		errs := good.Publish(ctx, events)
+		for i, err := range errs {
+			if err != nil {
+				errs[i] = change(err)
+			}
+		}
+		return errs
+	}
+}
+
+// mutants are publishers with one thing wrong, each with a check that has to notice it.
+var mutants = map[string]struct {
+	noticed string
+	breaks  func(bus *memoryBus, good outbox.Publisher) publisherFunc
+}{
+	"sends what is behind a failure": {"an event that the broker refuses", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) (errs []error) {
+			for i := range events {
+				errs = append(errs, good.Publish(ctx, events[i:i+1])...)
+			}
+			return errs
+		}
+	}},
+	"takes every event for sent": {"nothing is lost under faults", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(error) error { return nil })
+	}},
+	"takes what ctx has cut off for sent": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(err error) error {
+			if errors.Is(err, context.DeadlineExceeded) {
+				return nil
+			}
+			return err
+		})
+	}},
+	"loses the end of a large batch": {"a large batch", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			errs := make([]error, len(events))
+			copy(errs, good.Publish(ctx, events[:min(len(events), 900)]))
+			return errs
+		}
+	}},
+	"turns the order round": {"order within a key", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			events = slices.Clone(events)
+			slices.Reverse(events)
+			errs := good.Publish(ctx, events)
+			slices.Reverse(errs)
+			return errs
+		}
+	}},
+	"sends twice": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			good.Publish(ctx, events)
+			return good.Publish(ctx, events)
+		}
+	}},
+	"drops headers": {"the envelope survives", func(bus *memoryBus, _ outbox.Publisher) publisherFunc {
+		encode := publish.CloudEvents("", publish.Binary)
+		return newPublisher(bus, func(o outbox.Outgoing) (publish.Message, error) {
+			m, err := encode(o)
+			delete(m.Headers, "x-empty")
+			return m, err
+		}).Publish
+	}},
+	"drops attributes": {"the envelope survives", func(bus *memoryBus, _ outbox.Publisher) publisherFunc {
+		encode := publish.CloudEvents("", publish.Binary)
+		return newPublisher(bus, func(o outbox.Outgoing) (publish.Message, error) {
+			m, err := encode(o)
+			delete(m.Attributes, "tracestate")
+			return m, err
+		}).Publish
+	}},
+	"has too few results": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			return good.Publish(ctx, events)[:len(events)/2]
+		}
+	}},
+	"refuses what may pass": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(err error) error {
+			if errors.Is(err, outbox.ErrBehind) {
+				return err
+			}
+			return outbox.Permanent(err)
+		})
+	}},
+	"charges for an outage": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(err error) error {
+			if outbox.IsUnavailable(err) {
+				return errNotConnected
+			}
+			return err
+		})
+	}},
+	"never charges": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, outbox.Unavailable)
+	}},
+	"charges what is behind": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(err error) error {
+			if errors.Is(err, outbox.ErrBehind) {
+				return errors.New("failed")
+			}
+			return err
+		})
+	}},
+	"retries what is refused": {"an event that cannot be encoded", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(err error) error {
+			if outbox.IsPermanent(err) {
+				return errors.New(err.Error())
+			}
+			return err
+		})
+	}},
+	"fails a batch as a whole": {"an event that the broker refuses", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			errs := good.Publish(ctx, events)
+			if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+				for j := range errs {
+					errs[j] = errs[i]
+				}
+			}
+			return errs
+		}
+	}},
+	"works on after its context has ended": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			return good.Publish(context.WithoutCancel(ctx), events)
+		}
+	}},
+	"stays when its context ends": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			return good.Publish(context.WithoutCancel(ctx), events)
+		}
+	}},
+	"keeps events": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		var mu sync.Mutex
+		var kept []outbox.Outgoing
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(kept) > 0 {
+				good.Publish(ctx, kept)
+			}
+			kept = events
+			return make([]error, len(events))
+		}
+	}},
+	"panics without events": {"an empty batch", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			if len(events) == 0 {
+				return []error{errors.New("nothing to send")}
+			}
+			return good.Publish(ctx, events)
+		}
+	}},
+	"mixes up concurrent calls": {"concurrent calls", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		var calls atomic.Int64
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			if calls.Add(1) == 40 {
+				return make([]error, len(events))
+			}
+			return good.Publish(ctx, events)
+		}
+	}},
+}
+
+// verdict is a testing.TB that keeps a failure to itself.
+type verdict struct {
+	testing.TB
+	failed atomic.Bool
+}
+
+func (v *verdict) Helper()               {}
+func (v *verdict) Errorf(string, ...any) { v.failed.Store(true) }
+func (v *verdict) Error(...any)          { v.failed.Store(true) }
+func (v *verdict) FailNow()              { v.failed.Store(true); runtime.Goexit() }
+
+func passes(t *testing.T, check string, h publishtest.Harness) bool {
+	v := &verdict{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		publishtest.RunOne(v, check, h)
+	}()
+	<-done
+	return !v.failed.Load()
+}
+
+// TestSuiteNoticesMutants: a publisher with one thing wrong does not pass.
+func TestSuiteNoticesMutants(t *testing.T) {
+	t.Parallel()
+	noticing := make(map[string]bool)
+	for name, m := range mutants {
+		noticing[m.noticed] = true
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, publishtest.Names(), m.noticed)
+			h := publishtest.Harness{Patience: 500 * time.Millisecond, Start: func(t testing.TB) publishtest.Target {
+				return target(t, func(bus *memoryBus) outbox.Publisher { return m.breaks(bus, newPublisher(bus, nil)) })
+			}}
+			require.False(t, passes(t, m.noticed, h), "the check %q does not notice it", m.noticed)
+		})
+	}
+	for _, check := range publishtest.Names() {
+		require.True(t, noticing[check], "no mutant for %q", check)
+	}
+}
+
+func TestLackingFaultsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	var set sync.Map
+	publishtest.Run(t, publishtest.Harness{
+		Lacks: []publishtest.Fault{publishtest.Failing, publishtest.Down, publishtest.Hanging},
+		Start: func(t testing.TB) publishtest.Target {
+			tg := target(t, func(bus *memoryBus) outbox.Publisher { return newPublisher(bus, nil) })
+			tg.Set = func(f publishtest.Fault) { set.Store(f, true) }
+			return tg
+		},
+	})
+	t.Cleanup(func() { // after the parallel subtests
+		set.Range(func(f, _ any) bool {
+			require.Equal(t, publishtest.Healthy, f)
+			return true
+		})
+	})
+}
+
+func TestFaultsHaveNames(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"healthy", "down", "fault 9"}, []string{
+		publishtest.Healthy.String(), publishtest.Down.String(), publishtest.Fault(9).String(),
+	})
+}

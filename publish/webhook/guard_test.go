@@ -1,0 +1,40 @@
+package webhook_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/publish/webhook"
+)
+
+// TestPrivateAddressesAreRefused at the moment of connecting, whatever the URL calls them.
+func TestPrivateAddressesAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	port := r.url[strings.LastIndex(r.url, ":"):]
+	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0", "127.1.2.3", "169.254.169.254", "10.0.0.1", "224.0.0.1"} {
+		for _, scheme := range []string{"http://", "https://"} {
+			p := newPublisher(t, scheme+host+port, func(c *webhook.Config) { c.AllowedNetworks = nil })
+			err := send(t, p, event("k"))
+			require.Equal(t, permanent, outcomeOf(err, 0), "%s: %v", host, err)
+			require.ErrorContains(t, err, "is not a public address")
+		}
+	}
+	require.Empty(t, r.requests())
+
+	allowed := func(c *webhook.Config) { c.AllowedNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
+	require.NoError(t, send(t, newPublisher(t, r.url, allowed), event("k")))
+}
+
+// TestProxiesOfTheEnvironmentAreNotUsed: a proxy would look names up itself, past the check.
+func TestProxiesOfTheEnvironmentAreNotUsed(t *testing.T) {
+	proxy := newReceiver(t, nil)
+	t.Setenv("HTTP_PROXY", proxy.url)
+	t.Setenv("http_proxy", proxy.url)
+	p := newPublisher(t, "http://169.254.169.254/", nil)
+	require.Equal(t, permanent, outcomeOf(send(t, p, event("k")), 0))
+	require.Empty(t, proxy.requests())
+}

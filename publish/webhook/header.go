@@ -1,0 +1,127 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// header makes the headers of a request: what the event brings, what the endpoint is configured with, what CloudEvents
+// and Standard Webhooks prescribe. The later wins.
+func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Header, error) {
+	header := http.Header{"User-Agent": {"outboxgen-webhook"}}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		if !withheld(name) {
+			header.Set(name, m.Headers[name])
+		}
+	}
+	for name, value := range e.headers {
+		header.Set(name, value)
+	}
+	for name, value := range m.Attributes {
+		header.Set("ce-"+name, percentEncoded(value))
+	}
+	header.Set("Content-Type", m.ContentType)
+	header.Set("Webhook-Id", id)
+	timestamp := strconv.FormatInt(now.Unix(), 10)
+	header.Set("Webhook-Timestamp", timestamp)
+	if len(e.keys) > 0 {
+		header.Set("Webhook-Signature", e.sign(id, timestamp, m.Body))
+	}
+	for name, values := range header {
+		if !isToken(name) || !isFieldValue(values[0]) {
+			return nil, outbox.Permanent(fmt.Errorf("header %q or its value is none that HTTP can send", name))
+		}
+	}
+	if len(header["Idempotency-Key"]) == 0 {
+		// An empty list sends nothing, but tells net/http that a request may be sent again when a connection that was
+		// kept open turns out to be dead: the event's id makes that safe.
+		header["Idempotency-Key"] = []string{}
+	}
+	return header, nil
+}
+
+// sign returns a signature by each key, as Standard Webhooks wants them: space-separated, each with its version
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+func (e *endpoint) sign(id, timestamp string, body []byte) string {
+	signatures := make([]string, len(e.keys))
+	for i, key := range e.keys {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(id + "." + timestamp + "."))
+		mac.Write(body)
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	return strings.Join(signatures, " ")
+}
+
+// withheld reports whether a header of an event is not passed on: it is for the publisher to set, or a credential that
+// the event got from somebody else.
+func withheld(name string) bool {
+	switch name = textproto.CanonicalMIMEHeaderKey(name); name {
+	case "Authorization", "Cookie", "User-Agent":
+		return true
+	}
+	return prescribed(name)
+}
+
+// prescribed reports whether a header, by its canonical name, is for the publisher or for HTTP to set: it belongs to one
+// connection, describes the body, or has a meaning in Standard Webhooks or CloudEvents.
+func prescribed(name string) bool {
+	switch name {
+	case "Accept-Encoding", "Connection", "Expect", "Host", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	for _, prefix := range []string{"Ce-", "Content-", "Proxy-", "Webhook-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// percentEncoded writes the value of an attribute as a header
+// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md#3132-http-header-values).
+func percentEncoded(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	var b strings.Builder
+	for i := range len(s) {
+		if plain(s[i]) {
+			b.WriteByte(s[i])
+		} else {
+			fmt.Fprintf(&b, "%%%02X", s[i])
+		}
+	}
+	return b.String()
+}
+
+// isToken reports whether s can be the name of a header (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isFieldValue reports whether s can be the value of a header (RFC 9110, section 5.5).
+func isFieldValue(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

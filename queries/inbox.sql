@@ -1,0 +1,127 @@
+-- name: ProcessedInsert :execrows
+-- Records an event as handled by a group: no row if it is recorded already, and never an error that would abort the
+-- consumer's transaction at READ COMMITTED. An insert that meets an uncommitted rival waits for its end: none of them
+-- runs the effect before it knows.
+INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
+VALUES (@consumer_group, @event_id)
+ON CONFLICT (consumer_group, event_id) DO NOTHING;
+
+-- name: ProcessedInsertMany :many
+-- ProcessedInsert for a slice. Rows go in by id, so that two batches with events in common wait for each other in one
+-- order and cannot deadlock. Returns the ids that were recorded; the others are duplicates.
+INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
+SELECT @consumer_group::text, w.event_id
+FROM (SELECT unnest(@event_ids::uuid[]) AS event_id) AS w
+ORDER BY w.event_id
+ON CONFLICT (consumer_group, event_id) DO NOTHING
+RETURNING event_id;
+
+-- name: ProcessedPrune :one
+-- Deletes one chunk of a group's records past their retention, oldest first, by a range of processed_events_age; from
+-- after on, so that no chunk walks again over what those before it have deleted. Rows that another prune holds are
+-- skipped: nobody waits here. The group comes from old a second time: of the name itself, statistics from before the
+-- group's first event say that it has no row, and then processed_events_age, read whole for each row to delete, looks as
+-- good as the key.
+WITH old AS MATERIALIZED (
+    SELECT p.consumer_group, p.event_id, p.processed_at
+    FROM outbox_schema.processed_events AS p
+    WHERE p.consumer_group = @consumer_group::text
+      AND p.processed_at >= @after::timestamptz
+      AND p.processed_at < statement_timestamp() - @retention::interval
+    ORDER BY p.processed_at
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM outbox_schema.processed_events AS p
+    USING old AS o
+    WHERE p.consumer_group = o.consumer_group
+      AND p.event_id = o.event_id
+    RETURNING p.event_id
+)
+SELECT
+    (SELECT count(*) FROM gone)::bigint AS deleted,
+    (SELECT coalesce(max(o.processed_at), '-infinity') FROM old AS o)::timestamptz AS last;
+
+-- name: VersionAdvance :one
+-- ProcessedInsert, and for an event that was recorded now, the version of its entity, if it is above the last one: one
+-- statement. fresh: the event was not recorded before. moved: its version is the entity's last one now. Updates of
+-- one entity wait for each other at its row, which stays locked also when the version is not moved, and the one that
+-- waited compares with what the other has committed.
+WITH fresh AS (
+    INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
+    VALUES (@consumer_group::text, @event_id::uuid)
+    ON CONFLICT (consumer_group, event_id) DO NOTHING
+    RETURNING processed_events.event_id
+),
+moved AS (
+    INSERT INTO outbox_schema.entity_versions AS v (consumer_group, entity_type, entity_id, version, event_id)
+    SELECT @consumer_group::text, @entity_type::text, @entity_id::text, @version::bigint, f.event_id
+    FROM fresh AS f
+    ON CONFLICT (consumer_group, entity_type, entity_id) DO UPDATE
+    SET version = excluded.version,
+        event_id = excluded.event_id,
+        updated_at = excluded.updated_at
+    WHERE v.version < excluded.version
+    RETURNING v.version
+)
+SELECT
+    EXISTS (SELECT FROM fresh)::boolean AS fresh,
+    EXISTS (SELECT FROM moved)::boolean AS moved;
+
+-- name: VersionLast :one
+-- Reads the last version of an entity; after VersionAdvance, which holds its row, the one that was compared.
+SELECT v.version, v.event_id
+FROM outbox_schema.entity_versions AS v
+WHERE v.consumer_group = @consumer_group
+  AND v.entity_type = @entity_type
+  AND v.entity_id = @entity_id;
+
+-- name: InboxPark :exec
+-- Keeps a stale event with what made it stale. One that is parked already, because it came again after its record was
+-- pruned, stays as it is.
+INSERT INTO outbox_schema.inbox_parked (
+    consumer_group, event_id, entity_type, entity_id, version, last_version, last_event_id, payload)
+SELECT v.consumer_group, @event_id::uuid, v.entity_type, v.entity_id, @version::bigint, v.version, v.event_id,
+    sqlc.narg('payload')::bytea
+FROM outbox_schema.entity_versions AS v
+WHERE v.consumer_group = @consumer_group
+  AND v.entity_type = @entity_type
+  AND v.entity_id = @entity_id
+ON CONFLICT (consumer_group, event_id) DO NOTHING;
+
+-- name: InboxParkedPrune :one
+-- ProcessedPrune for parked events.
+WITH old AS MATERIALIZED (
+    SELECT k.consumer_group, k.event_id, k.parked_at
+    FROM outbox_schema.inbox_parked AS k
+    WHERE k.consumer_group = @consumer_group::text
+      AND k.parked_at >= @after::timestamptz
+      AND k.parked_at < statement_timestamp() - @retention::interval
+    ORDER BY k.parked_at
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM outbox_schema.inbox_parked AS k
+    USING old AS o
+    WHERE k.consumer_group = o.consumer_group
+      AND k.event_id = o.event_id
+    RETURNING k.event_id
+)
+SELECT
+    (SELECT count(*) FROM gone)::bigint AS deleted,
+    (SELECT coalesce(max(o.parked_at), '-infinity') FROM old AS o)::timestamptz AS last;
+
+-- name: InboxReset :exec
+-- Deletes all that a group has recorded, versions and parked events included.
+WITH events AS (
+    DELETE FROM outbox_schema.processed_events AS p
+    WHERE p.consumer_group = @consumer_group::text
+),
+versions AS (
+    DELETE FROM outbox_schema.entity_versions AS v
+    WHERE v.consumer_group = @consumer_group::text
+)
+DELETE FROM outbox_schema.inbox_parked AS k
+WHERE k.consumer_group = @consumer_group::text;
