@@ -13,7 +13,8 @@ import (
 
 // loop is one Run: a single goroutine that owns what is held, claims when there is room, and settles what
 // workers report. Each pass is one round trip that finalises and claims together; while it is under way
-// reports pile up, so the busier the database, the larger the batches.
+// reports pile up, so the busier the database, the larger the batches. A second one sets out when there is
+// enough for it to do, so that a backlog keeps both PostgreSQL and the handlers at work.
 type loop struct {
 	d       *Dispatcher
 	ctx     context.Context         // ends the claiming
@@ -28,12 +29,21 @@ type loop struct {
 	queue    chan *task            // claimed, not started; has room for everything held
 	publish  map[string]chan *task // likewise, by broker
 	reports  chan *task            // finished; likewise
-	held     int
+	passes   chan *pass            // that have come back; has room for all that may be under way
+	held     int                   // claimed and not known to be settled
 	finished []*task
 	solo     *task // an event on its last attempt, run when nothing else does
 	soloing  bool  // solo is queued or running
 
+	under    int  // passes under way
+	settling int  // events that they settle
+	claiming int  // events that they may bring
+	probing  bool // one of them looks for suspects
+	trouble  retrier
+
 	hungry      bool // there may be something to claim
+	era         int  // how often something has made it hungry
+	backlog     bool // the latest claim got all that it asked for
 	poll        *time.Timer
 	patience    time.Duration // from one poll to the next
 	nextSuspect time.Time
@@ -66,7 +76,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
 		d: d, ctx: ctx, leases: newLeases(d), hungry: true,
-		queue: make(chan *task, room), reports: make(chan *task, room),
+		queue: make(chan *task, room), reports: make(chan *task, room), passes: make(chan *pass, maxPasses),
 		publish: make(map[string]chan *task, len(d.targets)),
 	}
 	for broker := range d.targets {
@@ -154,9 +164,8 @@ func (l *loop) start(t *task) {
 	}
 }
 
-// deliver claims and settles until ctx ends.
+// deliver claims and settles until ctx ends, and what is under way has come back.
 func (l *loop) deliver() {
-	var trouble retrier
 	l.patience = l.d.cfg.PollInterval
 	l.poll = time.NewTimer(jitter(l.patience))
 	defer l.poll.Stop()
@@ -164,61 +173,106 @@ func (l *loop) deliver() {
 		l.collect()
 		l.startSolo()
 		want := l.room()
-		if len(l.finished) == 0 && want == 0 {
+		if !l.worthwhile(want) {
 			l.wait()
 			continue
 		}
-		if err := l.pass(want); err != nil {
-			l.d.log.Error("talk to the database", "error", err)
-			l.pause(trouble.next())
-			continue
-		}
-		trouble.reset()
+		l.send(want)
+	}
+	for l.under > 0 {
+		l.land(<-l.passes)
 	}
 }
 
+// maxPasses is how many passes may be under way: one that PostgreSQL works at, and one that waits for its commit.
+const maxPasses = 2
+
+// worthwhile tells whether a pass should set out that claims up to want: any when none is under way, else one with
+// half a batch to do, so that batches stay large.
+func (l *loop) worthwhile(want int) bool {
+	switch todo := max(len(l.finished), want); l.under {
+	case 0:
+		return todo > 0
+	case maxPasses:
+		return false
+	default:
+		return todo >= l.half()
+	}
+}
+
+func (l *loop) half() int { return (cap(l.queue) + 1) / 2 }
+
 // room returns how many events to claim now, counting as free what the same round trip settles: none
 // without appetite, none while a solo is pending, and not a few at a time while enough wait for the workers.
+// Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
-	busy := l.held - len(l.finished)
-	free := cap(l.queue) - busy
-	if !l.hungry || l.solo != nil || free == 0 {
+	busy := l.held - len(l.finished) - l.settling
+	free := cap(l.queue) - busy - l.claiming
+	if !l.hungry || l.solo != nil || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
-	if busy > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
+	if busy+l.claiming > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
 		return 0
+	}
+	if l.backlog {
+		free = min(free, l.half())
 	}
 	return min(free, l.d.cfg.BatchSize)
 }
 
-// pass makes one round trip: settle what is finished, claim up to want.
-func (l *loop) pass(want int) error {
-	x := settlement(l.finished)
-	suspects := false
-	if want > 0 {
-		suspects = !time.Now().Before(l.nextSuspect)
-		x.claim = l.d.request(want, suspects)
-	}
-	if err := l.d.exchange(l.talk, x); err != nil {
-		return err
-	}
-	l.settled()
-	l.d.account(x)
-	if want > 0 {
-		l.took(x.claimed, suspects)
-	}
-	return nil
+// pass is one round trip: settle what is finished, claim up to want.
+type pass struct {
+	x        *exchange
+	finished []*task
+	want     int
+	suspects bool
+	era      int // when it set out
+	err      error
 }
 
-// settled forgets what was finished.
-func (l *loop) settled() {
-	l.held -= len(l.finished)
-	clear(l.finished)
-	l.finished = l.finished[:0]
+// send has a pass set out with all that is finished.
+func (l *loop) send(want int) {
+	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era}
+	l.finished = nil
+	if want > 0 {
+		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
+		p.x.claim = l.d.request(want, p.suspects)
+	}
+	l.under++
+	l.settling += len(p.finished)
+	l.claiming += want
+	l.probing = l.probing || p.suspects
+	go func() {
+		p.err = l.d.exchange(l.talk, p.x)
+		l.passes <- p
+	}()
+}
+
+// land takes in a pass that has come back. After an error what it was to settle is there again.
+func (l *loop) land(p *pass) {
+	l.under--
+	l.settling -= len(p.finished)
+	l.claiming -= p.want
+	if p.suspects {
+		l.probing = false
+	}
+	if p.err != nil {
+		l.finished = append(l.finished, p.finished...)
+		l.d.log.Error("talk to the database", "error", p.err)
+		l.pause(l.trouble.next())
+		return
+	}
+	l.trouble.reset()
+	l.held -= len(p.finished)
+	l.d.account(p.x)
+	if p.want > 0 {
+		l.took(p)
+	}
 }
 
 // took queues what a claim brought, and decides whether to go on claiming.
-func (l *loop) took(claimed []Claimed, suspects bool) {
+func (l *loop) took(p *pass) {
+	claimed := p.x.claimed
 	found := false
 	for i := range claimed {
 		t := &task{Claimed: claimed[i]}
@@ -231,20 +285,25 @@ func (l *loop) took(claimed []Claimed, suspects bool) {
 		}
 		l.start(t)
 	}
-	if suspects && !found {
+	if p.suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
 	}
-	if l.hungry = len(claimed) > 0; l.hungry { // a short batch proves nothing: an event may have come since
+	l.backlog = len(claimed) == p.want
+	switch {
+	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
+		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {
 			l.patience = l.d.cfg.PollInterval
 			l.poll.Reset(jitter(l.patience))
 		}
+	case p.era == l.era: // else something has made it hungry since it set out
+		l.hungry = false
 	}
 	switch {
 	case l.hungry && l.asked:
 		l.asked, l.watched = false, false
 		l.wish = l.bell.want(awake)
-	case l.hungry:
+	case l.hungry || l.claiming > 0:
 	case l.bell != nil && !l.watched:
 		l.asked = true
 		l.wish = l.bell.want(asleep)
@@ -253,20 +312,28 @@ func (l *loop) took(claimed []Claimed, suspects bool) {
 	}
 }
 
+// feed has the loop claim once more, whatever claims that are under way may find.
+func (l *loop) feed() {
+	l.hungry = true
+	l.era++
+}
+
 // startSolo queues the pending solo once it is all that is held.
 func (l *loop) startSolo() {
-	if l.solo != nil && !l.soloing && l.held == 1 {
+	if l.solo != nil && !l.soloing && l.held == 1 && l.claiming == 0 {
 		l.soloing = true
 		l.start(l.solo)
 	}
 }
 
-// collect takes in the reports that are there.
+// collect takes in the reports and the passes that are there.
 func (l *loop) collect() {
 	for {
 		select {
 		case t := <-l.reports:
 			l.take(t)
+		case p := <-l.passes:
+			l.land(p)
 		default:
 			return
 		}
@@ -295,13 +362,15 @@ func (l *loop) wait() {
 	case <-l.ctx.Done():
 	case t := <-l.reports:
 		l.take(t)
+	case p := <-l.passes:
+		l.land(p)
 	case <-rang:
-		l.hungry = true
+		l.feed()
 		l.watched = false // ask again: it may be who watched that rang, because it stopped
 	case a := <-answers:
 		l.heed(a)
 	case <-l.poll.C:
-		l.hungry = true
+		l.feed()
 		l.nextSuspect = time.Time{}
 		l.watched = false // ask again: who watched may have been killed
 		if l.bell == nil {
@@ -317,7 +386,7 @@ func (l *loop) heed(a bellAnswer) {
 	if a.wish != l.wish && a.state != bellGone {
 		return // to what we wished before
 	}
-	l.hungry = true
+	l.feed()
 	l.watched = a.state == bellWatches
 	if a.state != bellBusy {
 		l.refused = 0
@@ -379,7 +448,8 @@ func (l *loop) stop() error {
 			x := settlement(l.finished)
 			x.releases = append(x.releases, unstarted...)
 			if err := l.d.exchange(l.talk, x); err == nil {
-				l.settled()
+				l.held -= len(l.finished)
+				l.finished = nil
 				unstarted = nil
 				l.d.account(x)
 				trouble.reset()
