@@ -22,7 +22,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/events/userevents"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
-	"github.com/outboxgen/outboxgen/publish/kafka"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 const (
@@ -36,7 +36,6 @@ type fixture struct {
 	pool    *pgxpool.Pool
 	cluster *kfake.Cluster
 	brokers []string
-	relay   *kafka.Publisher
 	client  *kgo.Client
 	admin   *kadm.Client
 	tenant  uuid.UUID
@@ -48,16 +47,13 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	brokers := cluster.ListenAddrs()
-	relay, err := kafka.New(kafka.Config{Brokers: brokers, Timeout: patience})
-	require.NoError(t, err)
-	t.Cleanup(relay.Close)
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, cards.Migrate(t.Context(), pool))
 	return &fixture{
-		t: t, pool: pool, cluster: cluster, brokers: brokers, relay: relay, client: client, admin: kadm.NewClient(client),
+		t: t, pool: pool, cluster: cluster, brokers: brokers, client: client, admin: kadm.NewClient(client),
 		tenant: uuid.New(),
 	}
 }
@@ -128,9 +124,20 @@ func (f *fixture) lag(group string) (lag int64) {
 // publish sends events in the order given, as the relay of the users does.
 func (f *fixture) publish(events ...outbox.Outgoing) {
 	f.t.Helper()
-	for _, err := range f.relay.Publish(f.t.Context(), events) {
+	records := make([]*kgo.Record, len(events))
+	for i, e := range events {
+		m, err := publish.Encoder(nil).Encode(e)
 		require.NoError(f.t, err)
+		records[i] = &kgo.Record{Topic: e.Destination, Key: []byte(e.Key), Value: m.Body}
+		add := func(name, value string) {
+			records[i].Headers = append(records[i].Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+		}
+		add("content-type", m.ContentType)
+		for name, value := range m.Attributes {
+			add("ce_"+name, value)
+		}
 	}
+	require.NoError(f.t, f.client.ProduceSync(f.t.Context(), records...).FirstErr())
 }
 
 // produce sends a message as it is.
