@@ -35,7 +35,7 @@ func TestDispatcherDefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 	cfg.Logger = nil
 	require.Equal(t, outbox.DispatcherConfig{
-		BatchSize: 100, Concurrency: 10, LeaseDuration: time.Minute, PollInterval: time.Second,
+		BatchSize: 100, Concurrency: 10, LeaseDuration: time.Minute, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
 		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, Wake: outbox.WakeDoorbell,
 	}, cfg)
 

@@ -115,14 +115,15 @@ func (b *doorbell) ring() {
 	}
 }
 
-// run keeps a connection listening until ctx ends. What was sent while there was none is lost: the dispatcher
-// looks when it hears that the connection is gone, and again when its next wish is answered.
+// run keeps a connection listening until ctx ends. What was sent while there was none is lost: its owner looks when
+// the connection is there, when it is gone, and again when its next wish is answered.
 func (b *doorbell) run(ctx context.Context) {
 	var trouble retrier
 	for ctx.Err() == nil {
 		conn, err := b.listen(ctx)
 		if err == nil {
 			trouble.reset()
+			b.ring()
 			err = b.serve(ctx, conn)
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
 			_ = conn.Close(end)

@@ -28,7 +28,7 @@ func TestListenerDefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 	cfg.WorkerID, cfg.Logger = uuid.Nil, nil
 	require.Equal(t, outbox.ListenerConfig{
-		BatchSize: 100, Concurrency: 1, LeaseDuration: 30 * time.Second, PollInterval: time.Second,
+		BatchSize: 100, Concurrency: 1, LeaseDuration: 30 * time.Second, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
 		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, MaxAttempts: 5, Wake: outbox.WakeDoorbell,
 	}, cfg)
 

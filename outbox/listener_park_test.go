@@ -165,6 +165,37 @@ func TestListenerRetriesParkedInTime(t *testing.T) {
 	})
 }
 
+// TestListenerMissesNoDueTime: a retry falls due right between two questions, whether there is something to do and until when
+// there is not.
+func TestListenerMissesNoDueTime(t *testing.T) {
+	t.Parallel()
+	for _, park := range []bool{false, true} {
+		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			slow, gate := gated(t, pool, "name: ListenerWait ")
+			between := func() { settles(t, pool, 0, "SELECT count(*) FROM "+tableOf(park)+" WHERE retry_after > now()") }
+			gate.onPass(between)
+			h := newNotes()
+			h.fail = func(d outbox.Delivery[said]) error {
+				if d.Attempt < 3 {
+					return errHandler
+				}
+				return nil
+			}
+			retry := outbox.Retry{MaxAttempts: 5, BaseDelay: 200 * time.Millisecond, MaxDelay: 200 * time.Millisecond}
+			cfg := outbox.ListenerConfig{LeaseDuration: 3 * rarely, PollInterval: rarely, Wake: outbox.WakePoll}
+			l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: park, Retry: retry}, cfg, h)
+			outbox.ThroughPool(l, slow)
+			put1(t, pool, "a", 1)
+			begin := time.Now()
+			startListener(t, l)
+			h.await(t, 1)
+			require.Less(t, time.Since(begin), promptly)
+		})
+	}
+}
+
 // TestListenerParkedOfForgottenTopic: what was set aside when the listener still read its topic goes to the dead letters.
 func TestListenerParkedOfForgottenTopic(t *testing.T) {
 	t.Parallel()

@@ -118,28 +118,48 @@ func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
 }
 
 // TestListenerHandsOverAtOnce: a process that asks for a shard gets it with the next turn, and goes on although it sleeps and
-// hardly ever polls.
+// hardly ever polls; also if it does not hear the bell yet when it is told.
 func TestListenerHandsOverAtOnce(t *testing.T) {
 	t.Parallel()
-	bothModes(t, func(t *testing.T, transactional bool) {
-		pool := pgtest.Database(t)
-		first, second := newNotes(), newNotes()
-		first.hold = make(chan struct{})
-		c := crowded()
-		c.talk(t, pool, 80)
-		startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, dozing(), first))
-		receive(t, first.started, "a handler of one shard")
-		receive(t, first.started, "a handler of the other")
-		startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, dozing(), second))
-		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE wanted_by IS NOT NULL")
-		begin := time.Now()
-		close(first.hold)
-		c.talk(t, pool, 80)
-		second.await(t, 1)
-		require.Less(t, time.Since(begin), promptly)
-		settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 160")
-		require.Equal(t, 160, len(first.names())+len(second.names()))
-	})
+	for _, deaf := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deaf %t", deaf), func(t *testing.T) {
+			t.Parallel()
+			bothModes(t, func(t *testing.T, transactional bool) { handsOver(t, transactional, deaf) })
+		})
+	}
+}
+
+func handsOver(t *testing.T, transactional, deaf bool) {
+	t.Helper()
+	pool := pgtest.Database(t)
+	first, second := newNotes(), newNotes()
+	first.hold = make(chan struct{})
+	c := crowded()
+	c.talk(t, pool, 80)
+	cfg := dozing()
+	cfg.BatchSize = 5
+	startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first))
+	receive(t, first.started, "a handler of one shard")
+	receive(t, first.started, "a handler of the other")
+	hears := make(chan struct{})
+	if deaf {
+		ears, gate := gated(t, pool, "LISTEN ")
+		gate.onPass(func() { <-hears })
+		cfg.ListenPool = ears
+	}
+	startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, second))
+	settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE wanted_by IS NOT NULL")
+	begin := time.Now()
+	close(first.hold)
+	if deaf {
+		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 80")
+		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE in_batch AND NOT running")
+	}
+	close(hears)
+	settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 80")
+	require.Less(t, time.Since(begin), promptly)
+	require.NotEmpty(t, second.names())
+	require.Equal(t, 80, len(first.names())+len(second.names()))
 }
 
 // TestListenerHoldersOfShardsWorkAtOnce: what one process holds does not wait for what another does.

@@ -116,7 +116,8 @@ func TestListenerStartsWithoutAGap(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, first)
 	for i, a := range arrivals {
 		for key, from := range starts(t, a.h, last) {
-			require.LessOrEqual(t, from, a.after[key]+1, "listener %d has missed what came after it", i)
+			// One may have committed before and be counted after.
+			require.LessOrEqual(t, from, a.after[key]+2, "listener %d has missed what came after it", i)
 			if a.latest {
 				require.Greater(t, from, a.before[key], "listener %d got what had been there", i)
 			}

@@ -29,8 +29,12 @@ var (
 )
 
 // loop runs until ctx ends and everything it took is ended, or the listener changes its shape.
+//
+// It sleeps when it has asked what the shard waits for and then got no turn, in this order: what falls due in between
+// would be missed in the other.
 func (s *shardLoop) loop(ctx context.Context) error {
 	var a *advance
+	var asked *outlook
 	for {
 		take := ctx.Err() == nil
 		if a == nil && !take {
@@ -60,11 +64,15 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			if s.run.drained != nil {
 				return nil
 			}
-			if err := s.idle(ctx); err != nil {
+			if asked != nil {
+				s.sleep(ctx, asked)
+			}
+			if asked, err = s.look(ctx); err != nil {
 				return err
 			}
 			continue
 		}
+		asked = nil
 		s.run.report(s.shard, shardWorking)
 		s.worked = true
 		if a, err = s.take(ctx, t); err != nil {
@@ -108,20 +116,35 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	}
 }
 
-// idle waits until the shard may have something to do.
-func (s *shardLoop) idle(ctx context.Context) error {
+// outlook is what a shard without a turn waits for.
+type outlook struct {
+	dbsqlc.ListenerWaitRow
+	due time.Time // when something falls due by itself; zero when nothing does
+}
+
+// look asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
+func (s *shardLoop) look(ctx context.Context) (*outlook, error) {
 	if ctx.Err() != nil {
-		return nil
+		return nil, nil
 	}
-	w, ok, err := s.wait(s.run.talk)
+	row, ok, err := s.wait(s.run.talk)
 	switch {
 	case err != nil:
 		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
 		s.pause(ctx, false)
-		return nil
-	case !ok || int(w.Shards) != s.shards:
-		return errReshaped
+		return nil, nil
+	case !ok || int(row.Shards) != s.shards:
+		return nil, errReshaped
 	}
+	w := &outlook{ListenerWaitRow: row}
+	if row.WaitUs >= 0 {
+		w.due = time.Now().Add(time.Duration(row.WaitUs)*time.Microsecond + time.Millisecond)
+	}
+	return w, nil
+}
+
+// sleep waits until the shard may have something to do.
+func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	state := shardIdle
 	limit := s.l.cfg.PollInterval
 	switch {
@@ -140,10 +163,9 @@ func (s *shardLoop) idle(ctx context.Context) error {
 		state = shardDeaf
 	}
 	var due <-chan time.Time // an idle shard is woken by the watch
-	wait := time.Duration(w.WaitUs) * time.Microsecond
-	switch {
-	case w.WaitUs >= 0 && wait < limit, w.WaitUs >= 0 && state == shardIdle:
-		due = time.After(wait + time.Millisecond)
+	switch wait := time.Until(w.due); {
+	case !w.due.IsZero() && (wait < limit || state == shardIdle):
+		due = time.After(wait)
 	case state == shardDeaf:
 		due = time.After(jitter(limit))
 	}
@@ -154,7 +176,6 @@ func (s *shardLoop) idle(ctx context.Context) error {
 	case <-due:
 	case <-s.run.looks[s.shard]:
 	}
-	return nil
 }
 
 // ask asks for the shard if its holder has at least two more than this process.

@@ -63,11 +63,11 @@ func caughtUp(ctx context.Context, brokers []string, group string) error {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
-		lags, err := admin.Lag(ctx, group)
+		lag, err := lag(ctx, admin, group)
 		if err != nil {
 			return fmt.Errorf("read lag of %s: %w", group, err)
 		}
-		if lag := lags[group]; lag.Error() == nil && !lag.Lag.IsEmpty() && lag.Lag.Total() == 0 {
+		if lag == 0 {
 			return nil
 		}
 		select {
@@ -76,6 +76,32 @@ func caughtUp(ctx context.Context, brokers []string, group string) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// lag returns how many messages a group has not committed yet.
+func lag(ctx context.Context, admin *kadm.Client, group string) (lag int64, err error) {
+	starts, err := admin.ListStartOffsets(ctx, cards.Topic)
+	if err != nil {
+		return 0, err
+	}
+	ends, err := admin.ListEndOffsets(ctx, cards.Topic)
+	if err != nil {
+		return 0, err
+	}
+	offsets, err := admin.FetchOffsets(ctx, group)
+	err = errors.Join(starts.Error(), ends.Error(), err, offsets.Error())
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // which nobody has joined yet
+		return 0, err
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		start, _ := starts.Lookup(end.Topic, end.Partition)
+		committed, found := offsets.Lookup(end.Topic, end.Partition)
+		if !found {
+			committed.At = 0
+		}
+		lag += end.Offset - max(start.Offset, committed.At)
+	})
+	return lag, nil
 }
 
 func administrate(brokers []string) (*kadm.Client, error) {

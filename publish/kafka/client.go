@@ -46,6 +46,7 @@ func newClient(cfg Config) (*client, error) {
 		kgo.RetryBackoffFn(backoff),
 		kgo.DisableClientMetrics(),
 		kgo.WithLogger(logger{cfg.Logger}),
+		kgo.WithHooks(c), // beside those of the options
 	}
 	opts = append(opts, cfg.Options...)
 	opts = append(opts,
@@ -60,7 +61,6 @@ func newClient(cfg Config) (*client, error) {
 		// A record that may have been written can be given up: the client then raises its epoch, by which the cluster
 		// refuses what is still on its way once the partition has seen the new one.
 		kgo.AllowIdempotentProduceCancellation(),
-		kgo.WithHooks(c),
 	)
 	var err error
 	if c.kgo, err = kgo.NewClient(opts...); err != nil {
@@ -107,9 +107,27 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) []error {
 	}
 	var flush sync.WaitGroup
 	flush.Go(func() { _ = c.kgo.Flush(context.WithoutCancel(ctx)) }) // ends when all records have
+	flush.Go(func() { c.prod(r) })
 	c.await(ctx, r.finished)
 	flush.Wait()
 	return r.errs
+}
+
+// prod has the client look for records to send until it has no more. It tells that a record is placed a moment before
+// Flush can find its partition, when the topic is one that it has just learnt of: a record in between would wait for ever.
+func (c *client) prod(r *round) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-r.finished:
+			timer.Stop()
+			return
+		case <-timer.C:
+			_ = c.kgo.Flush(ended) // looks, and does not wait
+		}
+	}
 }
 
 // await waits for done, and sees to it that it comes soon after the end of ctx.

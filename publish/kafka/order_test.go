@@ -45,6 +45,22 @@ func TestOneBatchForAKey(t *testing.T) {
 	}
 }
 
+// slowHook keeps the client busy with a record that has just got a partition.
+type slowHook struct{}
+
+func (slowHook) OnProduceRecordPartitioned(*kgo.Record, int32) { <-time.After(200 * time.Millisecond) }
+
+// TestNewTopicIsSentAtOnce: the client places records a moment before it can find them.
+func TestNewTopicIsSentAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) {
+		cfg.Timeout = 10 * time.Second
+		cfg.Options = []kgo.Opt{kgo.WithHooks(slowHook{})}
+	})
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+}
+
 // TestKeyInSeveralRounds: what does not fit into a batch waits until the batch before it has been taken.
 func TestKeyInSeveralRounds(t *testing.T) {
 	t.Parallel()

@@ -67,13 +67,15 @@ func newBroker(t testing.TB, change ...func(*server.Options)) *broker {
 	return b
 }
 
-// configure creates the stream, or changes it.
+// configure creates the stream, or changes it. The test's connection may be on its way back, and lose what it asks.
 func (b *broker) configure(cfg jetstream.StreamConfig) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_, err := b.js.CreateOrUpdateStream(ctx, cfg)
-	require.NoError(b.t, err)
+	require.Eventually(b.t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := b.js.CreateOrUpdateStream(ctx, cfg)
+		return err == nil
+	}, patience, 10*time.Millisecond)
 	b.stream = cfg
 }
 
@@ -120,11 +122,14 @@ func (b *broker) received() []*jetstream.RawStreamMsg {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	stream, err := b.js.Stream(ctx, b.stream.Name)
-	for err != nil && ctx.Err() == nil { // the test's connection comes back
-		stream, err = b.js.Stream(ctx, b.stream.Name)
-	}
-	require.NoError(b.t, err)
+	var stream jetstream.Stream
+	require.Eventually(b.t, func() bool { // as in configure
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var err error
+		stream, err = b.js.Stream(asking, b.stream.Name)
+		return err == nil
+	}, patience, 10*time.Millisecond)
 	var messages []*jetstream.RawStreamMsg
 	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
 		m, err := stream.GetMsg(ctx, seq)

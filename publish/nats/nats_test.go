@@ -173,6 +173,7 @@ func TestGivenUpIsNotSent(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0])
 	}, patience, 10*time.Millisecond)
+	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("c", 1)})[0]))
 	b.start()
 	last := event("b", 2)
 	settle(t, p, []outbox.Outgoing{last})

@@ -55,10 +55,10 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 type Config struct {
 	// Brokers are the addresses by which Kafka is found.
 	Brokers []string
-	// Options go to the client of Kafka, for TLS and SASL.
+	// Options go to the client of Kafka, for TLS, SASL, an instance id and so on.
 	Options []kgo.Opt
 	// Attempts is how often an event is tried whose error may pass before Run gives up; 0 means 8, which takes some
-	// 15 s.
+	// 10 s.
 	Attempts int
 	// MaxSetAside is how many messages may be set aside before Run gives up: so many are no longer an exception. 0 means
 	// 1000.

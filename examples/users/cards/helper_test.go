@@ -22,7 +22,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/events/userevents"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
-	"github.com/outboxgen/outboxgen/publish/kafka"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 const (
@@ -36,6 +36,8 @@ type fixture struct {
 	pool    *pgxpool.Pool
 	cluster *kfake.Cluster
 	brokers []string
+	client  *kgo.Client
+	admin   *kadm.Client
 	tenant  uuid.UUID
 }
 
@@ -44,9 +46,16 @@ func newFixture(t *testing.T) *fixture {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, cards.Topic))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
+	brokers := cluster.ListenAddrs()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, cards.Migrate(t.Context(), pool))
-	return &fixture{t: t, pool: pool, cluster: cluster, brokers: cluster.ListenAddrs(), tenant: uuid.New()}
+	return &fixture{
+		t: t, pool: pool, cluster: cluster, brokers: brokers, client: client, admin: kadm.NewClient(client),
+		tenant: uuid.New(),
+	}
 }
 
 func (f *fixture) projection(change ...func(*cards.Config)) *cards.Projection {
@@ -94,42 +103,48 @@ func (f *fixture) awaitEnd(p *cards.Projection) {
 }
 
 // lag is how many messages a group has not committed; -1 while that is not known.
-func (f *fixture) lag(group string) int64 {
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.brokers...), kgo.DisableClientMetrics())
-	if err != nil {
+func (f *fixture) lag(group string) (lag int64) {
+	ends, err := f.admin.ListEndOffsets(context.Background(), cards.Topic)
+	if err != nil || ends.Error() != nil {
 		return -1
 	}
-	defer client.Close()
-	lags, err := kadm.NewClient(client).Lag(context.Background(), group)
-	if err != nil {
+	offsets, err := f.admin.FetchOffsets(context.Background(), group)
+	if err != nil || offsets.Error() != nil {
 		return -1
 	}
-	lag := lags[group]
-	if lag.Error() != nil || lag.Lag.IsEmpty() {
-		return -1
-	}
-	return lag.Lag.Total()
+	ends.Each(func(end kadm.ListedOffset) {
+		lag += end.Offset
+		if o, committed := offsets.Lookup(end.Topic, end.Partition); committed {
+			lag -= max(o.At, 0)
+		}
+	})
+	return lag
 }
 
 // publish sends events in the order given, as the relay of the users does.
 func (f *fixture) publish(events ...outbox.Outgoing) {
 	f.t.Helper()
-	p, err := kafka.New(kafka.Config{Brokers: f.brokers})
-	require.NoError(f.t, err)
-	defer p.Close()
-	for _, err := range p.Publish(f.t.Context(), events) {
+	records := make([]*kgo.Record, len(events))
+	for i, e := range events {
+		m, err := publish.Encoder(nil).Encode(e)
 		require.NoError(f.t, err)
+		records[i] = &kgo.Record{Topic: e.Destination, Key: []byte(e.Key), Value: m.Body}
+		add := func(name, value string) {
+			records[i].Headers = append(records[i].Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+		}
+		add("content-type", m.ContentType)
+		for name, value := range m.Attributes {
+			add("ce_"+name, value)
+		}
 	}
+	require.NoError(f.t, f.client.ProduceSync(f.t.Context(), records...).FirstErr())
 }
 
 // produce sends a message as it is.
 func (f *fixture) produce(r *kgo.Record) {
 	f.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.brokers...), kgo.DisableClientMetrics())
-	require.NoError(f.t, err)
-	defer client.Close()
 	r.Topic = cards.Topic
-	require.NoError(f.t, client.ProduceSync(f.t.Context(), r).FirstErr())
+	require.NoError(f.t, f.client.ProduceSync(f.t.Context(), r).FirstErr())
 }
 
 // joined is when everybody has.
@@ -209,7 +224,7 @@ func (f *fixture) requireCards(want ...cards.Card) {
 	for i := range got {
 		got[i].JoinedAt = got[i].JoinedAt.UTC()
 	}
-	want = slices.Clone(want)
+	want = append([]cards.Card{}, want...)
 	slices.SortFunc(want, func(a, b cards.Card) int { return slices.Compare(a.UserID[:], b.UserID[:]) })
 	require.Equal(f.t, want, got)
 }
