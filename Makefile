@@ -1,8 +1,8 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard publish/*/go.mod examples/*/go.mod)))
-EXAMPLES := $(dir $(wildcard examples/*/*/outbox.yaml))
-SCHEMAS  := $(wildcard examples/*/*/outbox.schema.json)
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod examples/*/go.mod)))
+EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml examples/*/*/outbox.yaml))
+SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
 
 .PHONY: help
@@ -44,8 +44,8 @@ demo: postgres ## minichat with four producers, two dispatchers and a kill -9, a
 	@cd examples/minichat && $(GO) run ./cmd/demo
 
 .PHONY: bench
-bench: postgres ## enqueue and drain on a durable PostgreSQL of its own, beside hand-written SQL
-	$(GO) test ./outbox -run '^$$' -bench . -benchtime 1x -count 5
+bench: postgres ## beside hand-written SQL, River and watermill, into docs/benchmarks.md: some 40 minutes; BENCH="-only drain -runs 3" for less
+	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs)
 
 .PHONY: chaos
 chaos: postgres ## a million steps of 8 writers against the listeners, and their plans at a backlog of a million

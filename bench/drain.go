@@ -19,26 +19,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// The handlers of the benchmark.
-type (
-	paid struct {
-		work func(ctx context.Context, seq int64)
-	}
-	dropped struct {
-		work func(ctx context.Context, seq int64)
-	}
-)
-
-func (h paid) HandleOrderPaid(ctx context.Context, d outbox.Delivery[events.OrderPaid]) error {
-	h.work(ctx, d.Payload.Seq)
-	return nil
-}
-
-func (h dropped) HandleOrderDropped(ctx context.Context, d outbox.Delivery[events.OrderDropped]) error {
-	h.work(ctx, d.Payload.Seq)
-	return nil
-}
-
 const fillSize = 1000
 
 // fillQueue enqueues n events before the measured part.
@@ -123,7 +103,7 @@ func drainDispatcher(n int, work func(ctx context.Context), cfg outbox.Dispatche
 		defer pool.Close()
 		t := newTally(n)
 		cfg.Logger = quiet
-		d, err := events.NewBenchDispatcher(pool, paid{func(ctx context.Context, seq int64) {
+		d, err := events.NewBenchDispatcher(pool, &events.BenchHandler{Work: func(ctx context.Context, seq int64) {
 			work(ctx)
 			t.add(seq)
 		}}, cfg)
@@ -389,7 +369,7 @@ func drainDeleting(n int) workload {
 					return 0, err
 				}
 				t := newTally(n)
-				d, err := events.NewBenchDropDispatcher(db.pool, dropped{func(_ context.Context, seq int64) { t.add(seq) }},
+				d, err := events.NewBenchDropDispatcher(db.pool, &events.BenchDropHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }},
 					outbox.DispatcherConfig{BatchSize: 1000, Concurrency: 10, PruneInterval: -1, Logger: quiet})
 				if err != nil {
 					return 0, err

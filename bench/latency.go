@@ -28,7 +28,7 @@ func latency(quantile float64, rate, n int) workload {
 		contenders: []contender{
 			{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
 				s := newStopwatch(n)
-				d, err := events.NewBenchDispatcher(db.pool, paid{func(_ context.Context, seq int64) { s.handled(seq) }},
+				d, err := events.NewBenchDispatcher(db.pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
 					outbox.DispatcherConfig{Logger: quiet})
 				if err != nil {
 					return 0, err
@@ -153,7 +153,7 @@ func doorbell(clients, each int) workload {
 			}
 			defer pool.Close()
 			t := newTally(clients * each)
-			d, err := events.NewBenchDispatcher(db.pool, paid{func(_ context.Context, seq int64) { t.add(seq) }},
+			d, err := events.NewBenchDispatcher(db.pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }},
 				outbox.DispatcherConfig{Wake: wake, PollInterval: 100 * time.Millisecond, BatchSize: 1000, Logger: quiet})
 			if err != nil {
 				return 0, err

@@ -12,13 +12,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-type moved struct{ work func(seq int64) }
-
-func (h moved) HandleOrderMoved(_ context.Context, d outbox.Delivery[events.OrderMoved]) error {
-	h.work(d.Payload.Seq)
-	return nil
-}
-
 func fillLog(ctx context.Context, db *database, n int) error {
 	return fillQueue(ctx, db, n, func(seq int) events.OrderMoved { return events.OrderMoved(order(seq)) }, events.EnqueueOrderMovedMany)
 }
@@ -92,7 +85,7 @@ func listeners(n int, names []string) func(context.Context, *database) (float64,
 			t := newTally(n)
 			l, err := outbox.NewListener(db.pool, outbox.ListenerSpec{Schema: "outbox", Name: name},
 				outbox.ListenerConfig{BatchSize: 1000, PruneInterval: -1, Logger: quiet},
-				outbox.Listen(events.OrderMovedTopic, events.MoverHandlers(moved{t.add}), events.MoverHandlers.HandleOrderMoved))
+				outbox.Listen(events.OrderMovedTopic, events.MoverHandlers(&events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}), events.MoverHandlers.HandleOrderMoved))
 			if err != nil {
 				return 0, err
 			}

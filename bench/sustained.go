@@ -41,7 +41,7 @@ func sustained(rate, minutes int, report func(sample)) workload {
 				waits     []float64
 			)
 			t := newTally(n)
-			d, err := events.NewBenchDropDispatcher(db.pool, dropped{func(_ context.Context, seq int64) {
+			d, err := events.NewBenchDropDispatcher(db.pool, &events.BenchDropHandler{Work: func(_ context.Context, seq int64) {
 				now := time.Now()
 				mu.Lock()
 				waits = append(waits, float64(now.Sub(committed[seq]))/float64(time.Millisecond))

@@ -13,11 +13,29 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
+type benchPayload struct {
+	N    int64  `json:"n"`
+	Text string `json:"text"`
+	Key  string `json:"-"`
+}
+
 var benchLogTopic = outbox.Topic[benchPayload]{Schema: "outbox", Namespace: "bench", Name: "logged", Version: 1, Log: true}
+
+// benchPool returns a migrated database on a server with durable settings, made for this benchmark.
+func benchPool(b *testing.B) *pgxpool.Pool {
+	b.Helper()
+	server := pgtest.Server(b, pgserver.Options{Durable: true})
+	pool := pgtest.Pool(b, server.URL())
+	_, err := migrate.Up(context.Background(), pool, "outbox")
+	require.NoError(b, err)
+	return pool
+}
 
 // fillLog commits n events, 1000 in a transaction.
 func fillLog(t testing.TB, pool *pgxpool.Pool, n int) {

@@ -1,0 +1,10 @@
+package events
+
+import "context"
+
+// BenchDropHandler hands the events of namespace bench_drop to Work.
+type BenchDropHandler struct {
+	Work func(ctx context.Context, seq int64)
+}
+
+var _ BenchDropHandlers = (*BenchDropHandler)(nil)

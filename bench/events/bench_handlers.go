@@ -1,0 +1,10 @@
+package events
+
+import "context"
+
+// BenchHandler hands the events of namespace bench to Work.
+type BenchHandler struct {
+	Work func(ctx context.Context, seq int64)
+}
+
+var _ BenchHandlers = (*BenchHandler)(nil)
