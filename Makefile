@@ -10,9 +10,10 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 .PHONY: test
+# Most tests wait for PostgreSQL or for a lease: more of them at once than there are processors.
 test: postgres ## all tests of all modules with the race detector, PostgreSQL included
 	@for m in $(MODULES); do \
-		echo "== go test -race ./... in $$m" && (cd $$m && $(GO) test -race -timeout 12m ./...) || exit 1; \
+		echo "== go test -race ./... in $$m" && (cd $$m && $(GO) test -race -parallel 8 -timeout 12m ./...) || exit 1; \
 	done
 
 .PHONY: verify

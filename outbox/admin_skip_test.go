@@ -180,7 +180,7 @@ func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 		}
 		log := newSpy()
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: outbox.Retry{BaseDelay: time.Millisecond}},
-			outbox.ListenerConfig{Logger: log.logger()}, h)
+			outbox.ListenerConfig{LeaseDuration: 2 * time.Second, Logger: log.logger()}, h)
 		stop := startListener(t, l)
 		putAll(t, pool, "a1", "a2")
 		require.Equal(t, 1, receive(t, h.started, "the first try").Attempt)
@@ -288,7 +288,7 @@ func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 		a := adminOf(t, pool)
 		h := newNotes()
 		h.fail = func(d outbox.Delivery[said]) error {
-			if d.Payload.N%3 == 0 && d.Attempt < 4 {
+			if d.Payload == (said{Key: "a", N: 6}) || d.Payload.N%3 == 0 && d.Attempt < 4 { // one for good, until it is skipped
 				return errHandler
 			}
 			return nil

@@ -146,7 +146,7 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
 			h := newNotes()
-			cfg := outbox.ListenerConfig{Wake: wake, PollInterval: 2 * time.Millisecond, PruneInterval: -1}
+			cfg := outbox.ListenerConfig{Wake: wake, PollInterval: 2 * time.Millisecond, MaxPollInterval: 2 * time.Millisecond, PruneInterval: -1}
 			l := listenTo(t, pool, outbox.ListenerSpec{Shards: 3}, cfg, h)
 			watch := outbox.WatchListener(l)
 			startListener(t, l)

@@ -38,6 +38,7 @@ type loop struct {
 	under    int  // passes under way
 	settling int  // events that they settle
 	claiming int  // events that they may bring
+	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
 	trouble  retrier
 
@@ -207,7 +208,7 @@ func (l *loop) half() int { return (cap(l.queue) + 1) / 2 }
 // Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
 	busy := l.held - len(l.finished) - l.settling
-	free := cap(l.queue) - busy - l.claiming
+	free := cap(l.queue) - (l.held - len(l.finished)) - l.reserved
 	if !l.hungry || l.solo != nil || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
@@ -230,6 +231,8 @@ type pass struct {
 	err      error
 }
 
+func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
+
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
 	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era}
@@ -241,6 +244,7 @@ func (l *loop) send(want int) {
 	l.under++
 	l.settling += len(p.finished)
 	l.claiming += want
+	l.reserved += p.reserved()
 	l.probing = l.probing || p.suspects
 	go func() {
 		p.err = l.d.exchange(l.talk, p.x)
@@ -253,6 +257,7 @@ func (l *loop) land(p *pass) {
 	l.under--
 	l.settling -= len(p.finished)
 	l.claiming -= p.want
+	l.reserved -= p.reserved()
 	if p.suspects {
 		l.probing = false
 	}
