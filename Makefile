@@ -9,8 +9,8 @@ GO       ?= go
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
+# Most tests wait, for PostgreSQL or a lease: run more of them at once than there are processors.
 .PHONY: test
-# Most tests wait for PostgreSQL or for a lease: more of them at once than there are processors.
 test: postgres ## all tests of all modules with the race detector, PostgreSQL included
 	@for m in $(MODULES); do \
 		echo "== go test -race ./... in $$m" && (cd $$m && $(GO) test -race -parallel 8 -timeout 12m ./...) || exit 1; \
@@ -18,7 +18,7 @@ test: postgres ## all tests of all modules with the race detector, PostgreSQL in
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something
-	@echo "== gofmt" && test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go') | tee /dev/stderr)"
+	@echo "== gofmt" && bad="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }
 	@echo "== sqlc" && bin/sqlc diff
 	@echo "== JSON Schema" && for f in docs/outbox.schema.json $(SCHEMAS); do \
 		$(GO) run ./cmd/outboxgen schema | diff -u $$f - || exit 1; \
