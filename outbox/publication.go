@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -87,9 +90,14 @@ func addTarget(targets map[string]*target, publishers map[string]Publisher, brok
 	if targets[broker] != nil {
 		return nil
 	}
-	p := publishers[broker]
-	if p == nil {
+	p, there := publishers[broker]
+	switch {
+	case !there && len(publishers) > 0:
+		return fmt.Errorf("publishes to %s: field Publishers has none of that name, but %s", broker, strings.Join(slices.Sorted(maps.Keys(publishers)), ", "))
+	case !there:
 		return fmt.Errorf("publishes to %s: field Publishers has none of that name", broker)
+	case p == nil:
+		return fmt.Errorf("publishes to %s: its entry in field Publishers is nil", broker)
 	}
 	targets[broker] = &target{broker: broker, publisher: p}
 	return nil

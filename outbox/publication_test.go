@@ -140,8 +140,15 @@ func TestPublisherFailuresAreThoseOfTheEvent(t *testing.T) {
 func TestPublisherMustBeConfigured(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	_, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{}, outbox.Publish(publishedTopic, outbox.Publication[said]{Broker: "kafka"}))
-	require.EqualError(t, err, "new dispatcher: topic test/published: publishes to kafka: field Publishers has none of that name")
+	for want, publishers := range map[string]map[string]outbox.Publisher{
+		"field Publishers has none of that name":                  nil,
+		"field Publishers has none of that name, but Kafka, nats": {"nats": nil, "Kafka": nil},
+		"its entry in field Publishers is nil":                    {"kafka": nil},
+	} {
+		_, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{Publishers: publishers},
+			outbox.Publish(publishedTopic, outbox.Publication[said]{Broker: "kafka"}))
+		require.EqualError(t, err, "new dispatcher: topic test/published: publishes to kafka: "+want)
+	}
 }
 
 // listenerTo returns a listener that publishes said events.

@@ -92,6 +92,18 @@ func (a *app) printChanges(c *generator.Changes) error {
 	return nil
 }
 
+// lateRemovals names what go generate, which is at the file from, would look for next and no longer find: it lists the
+// files of a package before it runs anything, and ends with an error where one has gone.
+func lateRemovals(c *generator.Changes, from string) []string {
+	var names []string
+	for _, change := range c.Pending() {
+		if from != "" && change.Kind == generator.Remove && filepath.Dir(change.Name) == "." && change.Name > from {
+			names = append(names, change.Name)
+		}
+	}
+	return names
+}
+
 func (a *app) generateCommand() *cobra.Command {
 	var g generation
 	var check, dryRun bool
@@ -114,6 +126,9 @@ outboxgen did not write is never overwritten. The changes are listed on stdout.`
 			if !check && !dryRun {
 				if err := changes.Write(); err != nil {
 					return err
+				}
+				for _, name := range lateRemovals(changes, os.Getenv("GOFILE")) {
+					a.notef("removed %s: go generate has listed it and will not find it; run it again, or move the line that runs outboxgen to a file that sorts last, such as %s", name, goFile)
 				}
 			}
 			if err := a.printChanges(changes); err != nil {

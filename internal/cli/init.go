@@ -22,7 +22,7 @@ import (
 const (
 	toolPath    = "github.com/outboxgen/outboxgen/cmd/outboxgen"
 	schemaFile  = "outbox.schema.json"
-	goFile      = "generate.go"
+	goFile      = "zz_generate.go" // behind every generated file: see lateRemovals
 	packageName = "events" // when the folder suggests none
 )
 
