@@ -49,6 +49,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,6 +115,8 @@ func (cfg Config) validate() error {
 		return errors.New("field Brokers is empty")
 	case slices.Contains(cfg.Brokers, ""):
 		return errors.New("field Brokers has an empty address")
+	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "://") }):
+		return errors.New("field Brokers has a URL: want host or host:port")
 	case cfg.Timeout < 0:
 		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
 	case cfg.BatchBytes < minBatchBytes || cfg.BatchBytes > maxBatchBytes:

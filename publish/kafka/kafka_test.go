@@ -23,6 +23,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for want, cfg := range map[string]kafka.Config{
 		"field Brokers is empty":                               {},
 		"field Brokers has an empty address":                   {Brokers: []string{"kafka:9092", ""}},
+		"field Brokers has a URL: want host or host:port":      {Brokers: []string{"kafka://kafka:9092"}},
 		"field Timeout -1s is negative":                        {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
 		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
 		"field Concurrency -1 is not between 1 and 1000":       {Brokers: []string{"kafka:9092"}, Concurrency: -1},
