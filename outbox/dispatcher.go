@@ -31,7 +31,7 @@ type DispatcherConfig struct {
 	// Concurrency are held.
 	BatchSize int
 	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
-	// its connections with claims and renewals: give it two more than this.
+	// its connections with claims and renewals: give it three more than this.
 	Concurrency int
 	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
 	// third while a handler runs. 0 means the longest lease of the topics.

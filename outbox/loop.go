@@ -228,6 +228,7 @@ type pass struct {
 	want     int
 	suspects bool
 	era      int // when it set out
+	tries    int // of trouble, when it set out
 	err      error
 }
 
@@ -235,7 +236,7 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era}
+	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
 	l.finished = nil
 	if want > 0 {
 		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
@@ -264,7 +265,12 @@ func (l *loop) land(p *pass) {
 	if p.err != nil {
 		l.finished = append(l.finished, p.finished...)
 		l.d.log.Error("talk to the database", "error", p.err)
-		l.pause(l.trouble.next())
+		if p.want > 0 {
+			l.feed() // a claim beside it may have found nothing because this one had the rows locked
+		}
+		if p.tries == l.trouble.tries { // else this trouble has been waited out
+			l.pause(l.trouble.next())
+		}
 		return
 	}
 	l.trouble.reset()
@@ -305,7 +311,7 @@ func (l *loop) took(p *pass) {
 		l.hungry = false
 	}
 	switch {
-	case l.hungry && l.asked:
+	case len(claimed) > 0 && l.asked:
 		l.asked, l.watched = false, false
 		l.wish = l.bell.want(awake)
 	case l.hungry || l.claiming > 0:
@@ -404,7 +410,7 @@ func (l *loop) heed(a bellAnswer) {
 	l.pause(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused))
 }
 
-// pause waits d, taking in reports, less if ctx ends.
+// pause waits d, taking in reports and passes, less if ctx ends.
 func (l *loop) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -416,6 +422,8 @@ func (l *loop) pause(d time.Duration) {
 			return
 		case t := <-l.reports:
 			l.take(t)
+		case p := <-l.passes:
+			l.land(p)
 		}
 	}
 }

@@ -1,7 +1,11 @@
 package outbox
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,4 +23,59 @@ func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 	require.True(t, l.hungry, "look once more")
 	l.heed(bellAnswer{state: bellGone})
 	require.False(t, l.watched, "whatever was wished")
+}
+
+// atBacklog returns a loop that two claims from a backlog have set out from.
+func atBacklog(t *testing.T) (l *loop, first, second *pass) {
+	t.Helper()
+	cfg := DispatcherConfig{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
+	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: slog.New(slog.DiscardHandler)})
+	l.bell = newDoorbell(nil, nil, bell{}, l.d.log)
+	l.patience, l.poll = time.Second, time.NewTimer(time.Hour)
+	l.backlog = true
+	l.under, l.claiming, l.reserved = 2, 100, 100
+	return l, &pass{x: &exchange{}, want: 50}, &pass{x: &exchange{}, want: 50}
+}
+
+// TestClaimBesideAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
+// the loop to take that for an answer, it would sleep with nobody watching.
+func TestClaimBesideAFailedOne(t *testing.T) {
+	t.Parallel()
+	for _, failsFirst := range []bool{false, true} {
+		l, empty, failed := atBacklog(t)
+		failed.err = errors.New("connection reset")
+		if failsFirst {
+			l.land(failed)
+			l.land(empty)
+		} else {
+			l.land(empty)
+			l.land(failed)
+		}
+		require.True(t, l.hungry, "failed first: %v", failsFirst)
+	}
+}
+
+// TestTwoFailedPassesAreOneTrouble: together they wait as long as one, and what comes back meanwhile is taken in.
+func TestTwoFailedPassesAreOneTrouble(t *testing.T) {
+	t.Parallel()
+	l, first, second := atBacklog(t)
+	first.err, second.err = context.DeadlineExceeded, context.DeadlineExceeded
+	l.passes <- second
+	l.land(first)
+	require.Zero(t, l.under, "taken in during the pause")
+	require.Equal(t, 1, l.trouble.tries)
+}
+
+// TestEmptyClaimLetsNobodyGo: one that was under way when a poll made the loop hungry keeps what was asked of the
+// doorbell.
+func TestEmptyClaimLetsNobodyGo(t *testing.T) {
+	t.Parallel()
+	l, late, _ := atBacklog(t)
+	l.under, l.claiming, l.reserved = 1, 50, 50
+	l.asked, l.wish = true, 5
+	l.feed()
+	l.land(late)
+	require.True(t, l.asked)
+	require.Equal(t, 5, l.wish)
+	require.True(t, l.hungry)
 }

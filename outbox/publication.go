@@ -57,7 +57,9 @@ func newPublication[P any](t Topic[P], p Publication[P]) *publication {
 			o.Key = key.String()
 		}
 		if p.Headers != nil {
-			o.Headers = p.Headers(d.Payload)
+			if o.Headers = p.Headers(d.Payload); o.Headers == nil {
+				o.Headers = make(map[string]string, len(e.Headers))
+			}
 			for name, value := range e.Headers {
 				o.Headers[name] = value
 			}

@@ -23,7 +23,7 @@ const (
 	toolPath    = "github.com/outboxgen/outboxgen/cmd/outboxgen"
 	schemaFile  = "outbox.schema.json"
 	goFile      = "zz_generate.go" // behind every generated file: see lateRemovals
-	packageName = "events" // when the folder suggests none
+	packageName = "events"         // when the folder suggests none
 )
 
 func (a *app) initCommand() *cobra.Command {
