@@ -1,0 +1,141 @@
+package outbox
+
+import "time"
+
+// maxPasses is how many passes may be under way: one that PostgreSQL works at, and one that waits for its commit.
+const maxPasses = 2
+
+// worthwhile tells whether a pass should set out that claims up to want: any when none is under way, else one with
+// half a batch to do, so that batches stay large.
+func (l *loop) worthwhile(want int) bool {
+	switch todo := max(len(l.finished), want); l.under {
+	case 0:
+		return todo > 0
+	case maxPasses:
+		return false
+	default:
+		return todo >= l.half()
+	}
+}
+
+func (l *loop) half() int { return (cap(l.queue) + 1) / 2 }
+
+// room returns how many events to claim now, counting as free what the same round trip settles: none
+// without appetite, none while a solo is pending, and not a few at a time while enough wait for the workers.
+// Two passes claim at once only from a backlog, half of the room each.
+func (l *loop) room() int {
+	busy := l.held - len(l.finished) - l.settling
+	free := cap(l.queue) - (l.held - len(l.finished)) - l.reserved
+	if !l.hungry || l.solo != nil || free <= 0 || l.claiming > 0 && !l.backlog {
+		return 0
+	}
+	if busy+l.claiming > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
+		return 0
+	}
+	if l.backlog {
+		free = min(free, l.half())
+	}
+	return min(free, l.d.cfg.BatchSize)
+}
+
+// pass is one round trip: settle what is finished, claim up to want.
+type pass struct {
+	x        *exchange
+	finished []*task
+	want     int
+	suspects bool
+	era      int // when it set out
+	tries    int // of trouble, when it set out
+	err      error
+}
+
+func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
+
+// send has a pass set out with all that is finished.
+func (l *loop) send(want int) {
+	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
+	l.finished = nil
+	if want > 0 {
+		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
+		p.x.claim = l.d.request(want, p.suspects)
+	}
+	l.under++
+	l.settling += len(p.finished)
+	l.claiming += want
+	l.reserved += p.reserved()
+	l.probing = l.probing || p.suspects
+	go func() {
+		p.err = l.d.exchange(l.talk, p.x)
+		l.passes <- p
+	}()
+}
+
+// land takes in a pass that has come back. After an error what it was to settle is there again.
+func (l *loop) land(p *pass) {
+	l.under--
+	l.settling -= len(p.finished)
+	l.claiming -= p.want
+	l.reserved -= p.reserved()
+	if p.suspects {
+		l.probing = false
+	}
+	if p.err != nil {
+		l.finished = append(l.finished, p.finished...)
+		l.d.log.Error("talk to the database", "error", p.err)
+		if p.want > 0 {
+			l.feed() // a claim beside it may have found nothing because this one had the rows locked
+		}
+		if p.tries == l.trouble.tries { // else this trouble has been waited out
+			l.pause(l.trouble.next())
+		}
+		return
+	}
+	l.trouble.reset()
+	l.held -= len(p.finished)
+	l.d.account(p.x)
+	if p.want > 0 {
+		l.took(p)
+	}
+}
+
+// took queues what a claim brought, and decides whether to go on claiming.
+func (l *loop) took(p *pass) {
+	claimed := p.x.claimed
+	found := false
+	for i := range claimed {
+		t := &task{Claimed: claimed[i]}
+		l.leases.add(t)
+		l.held++
+		found = found || t.Suspect
+		if t.Suspect && t.Attempt >= t.MaxAttempts {
+			l.solo = t
+			continue
+		}
+		l.start(t)
+	}
+	if p.suspects && !found {
+		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
+	}
+	l.backlog = len(claimed) == p.want
+	switch {
+	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
+		l.hungry = true
+		if l.patience > l.d.cfg.PollInterval {
+			l.patience = l.d.cfg.PollInterval
+			l.poll.Reset(jitter(l.patience))
+		}
+	case p.era == l.era: // else something has made it hungry since it set out
+		l.hungry = false
+	}
+	switch {
+	case len(claimed) > 0 && l.asked:
+		l.asked, l.watched = false, false
+		l.wish = l.bell.want(awake)
+	case l.hungry || l.claiming > 0:
+	case l.bell != nil && !l.watched:
+		l.asked = true
+		l.wish = l.bell.want(asleep)
+	default:
+		l.d.signals.idle.emit()
+	}
+}
