@@ -84,6 +84,7 @@ type target struct {
 
 	mu    sync.Mutex
 	until time.Time // paused
+	cause error     // of the pause
 	tries int       // times in a row that it was unavailable
 }
 
@@ -109,17 +110,11 @@ func addTarget(targets map[string]*target, publishers map[string]Publisher, brok
 func (d *Dispatcher) open(now time.Time) []string {
 	topics := make([]string, 0, len(d.topics))
 	for _, topic := range d.topics {
-		if p := d.handlers[topic].publication; p == nil || !d.targets[p.broker].paused(now) {
+		if p := d.handlers[topic].publication; p == nil || d.targets[p.broker].resting(now) == nil {
 			topics = append(topics, topic)
 		}
 	}
 	return topics
-}
-
-func (t *target) paused(now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return now.Before(t.until)
 }
 
 // pause returns how long t is paused.
@@ -146,12 +141,26 @@ func (t *target) heed(errs []error) (pause time.Duration, because error) {
 	}
 	t.tries++
 	pause = backoff(firstPublisherPause, longestPublisherPause, t.tries)
-	t.until = time.Now().Add(pause)
+	t.until, t.cause = time.Now().Add(pause), because
 	return pause, because
 }
 
-// send publishes events and returns an error for each. It survives a publisher that panics or answers too little.
+// resting returns why t is paused, nil when it is not.
+func (t *target) resting(now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !now.Before(t.until) {
+		return nil
+	}
+	return t.cause
+}
+
+// send publishes events and returns an error for each. While t is paused none is sent, and the error is what paused it.
+// It survives a publisher that panics or answers too little.
 func (t *target) send(ctx context.Context, log *slog.Logger, events []Outgoing) (errs []error) {
+	if because := t.resting(time.Now()); because != nil {
+		return allFail(len(events), because)
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			stack := debug.Stack()
