@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,64 +85,6 @@ func drainTime(t testing.TB, pool *pgxpool.Pool, name string, batch, n int) time
 	took := time.Since(began)
 	require.Equal(t, n, h.n)
 	return took
-}
-
-// selectTime returns how long it takes to read the same rows, so many at a time, by plain SELECTs that decode nothing.
-func selectTime(t testing.TB, pool *pgxpool.Pool, batch, n int) time.Duration {
-	t.Helper()
-	began := time.Now()
-	read, seq := 0, int64(0)
-	for more := true; more; {
-		rows, err := pool.Query(t.Context(), `
-			SELECT seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-				entity_version, headers, payload, created_at
-			FROM outbox.log WHERE seq > $1 ORDER BY seq LIMIT $2`, seq, batch)
-		require.NoError(t, err)
-		more = false
-		for rows.Next() {
-			require.NoError(t, rows.Scan(&seq, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil))
-			more = true
-			read++
-		}
-		require.NoError(t, rows.Err())
-	}
-	took := time.Since(began)
-	require.Equal(t, n, read)
-	return took
-}
-
-// BenchmarkListener measures a listener on a backlog of 200,000 with a handler that does nothing, in turn with plain
-// SELECTs of the same rows; and five listeners at once.
-func BenchmarkListener(b *testing.B) {
-	const events = 200_000
-	pool := benchPool(b)
-	fillLog(b, pool, events)
-	run := 0
-	for _, batch := range []int{100, 1000} {
-		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
-			var listening, selecting time.Duration
-			for range b.N {
-				run++
-				selecting += selectTime(b, pool, batch, events)
-				listening += drainTime(b, pool, fmt.Sprintf("l%d", run), batch, events)
-			}
-			b.ReportMetric(float64(events*b.N)/listening.Seconds(), "events/s")
-			b.ReportMetric(float64(events*b.N)/selecting.Seconds(), "select/s")
-			b.ReportMetric(selecting.Seconds()/listening.Seconds(), "of-select")
-		})
-	}
-	b.Run("five", func(b *testing.B) {
-		for range b.N {
-			var running sync.WaitGroup
-			for range 5 {
-				run++
-				name := fmt.Sprintf("l%d", run)
-				running.Go(func() { drainTime(b, pool, name, 1000, events) })
-			}
-			running.Wait()
-		}
-		b.ReportMetric(float64(5*events*b.N)/b.Elapsed().Seconds(), "events/s")
-	})
 }
 
 // beside runs call while another listener fails on every event.
