@@ -85,19 +85,4 @@ func (d *database) bell(namespace string) bell {
 // lock is the advisory lock that keeps apart what moves cursors other than forward, and pruning.
 func (d *database) lock() int64 { return d.bell("log lock").key }
 
-// wrap is the one place where an error of PostgreSQL becomes one of ours; what says what was done.
-func wrap(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code {
-		case "40001":
-			return fmt.Errorf("%s: %w: %w", what, ErrSerialization, err)
-		case "42P01", "3F000":
-			return fmt.Errorf("%s: %w (run `outboxgen migrate up`): %w", what, ErrNotMigrated, err)
-		}
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
+func wrap(what string, err error) error { return dbschema.Wrap(what, err) }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -28,9 +29,9 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs
 	// at REPEATABLE READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.
-	ErrSerialization = errors.New("serialization failure")
+	ErrSerialization = dbschema.ErrSerialization
 	// ErrNotMigrated: the schema, or a table in it, does not exist.
-	ErrNotMigrated = errors.New("database is not migrated")
+	ErrNotMigrated = dbschema.ErrNotMigrated
 	// ErrRestored: the database was restored from a dump, so that its transaction ids start anew and say nothing
 	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
 	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")

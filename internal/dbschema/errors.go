@@ -1,0 +1,31 @@
+package dbschema
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What packages outbox and inbox give their users by the same names.
+var (
+	ErrSerialization = errors.New("serialization failure")
+	ErrNotMigrated   = errors.New("database is not migrated")
+)
+
+// Wrap is the one place where an error of PostgreSQL becomes one of ours; what says what was done.
+func Wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case "40001":
+			return fmt.Errorf("%s: %w: %w", what, ErrSerialization, err)
+		case "42P01", "3F000":
+			return fmt.Errorf("%s: %w (run `outboxgen migrate up`): %w", what, ErrNotMigrated, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
