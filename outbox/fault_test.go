@@ -151,7 +151,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 		start := make(chan struct{})
 		var wg sync.WaitGroup
 		for i, s := range []*Store{a, b} {
-			x := &exchange{acks: claimed[i : i+1], nacks: []Failure{{Claimed: claimed[1-i], Err: Permanent(errors.New("x"))}}}
+			x := &exchange{acks: pointers(claimed[i : i+1]), nacks: []Failure{{Claimed: claimed[1-i], Err: Permanent(errors.New("x"))}}}
 			wg.Go(func() {
 				<-start
 				if err := s.exchange(t.Context(), x); err != nil {

@@ -292,7 +292,7 @@ func (l *loop) pause(d time.Duration) {
 
 // stop hands back what was not started, waits for what was, and settles it.
 func (l *loop) stop() error {
-	var unstarted []Claimed
+	var unstarted []*Claimed
 	if l.solo != nil && !l.soloing {
 		l.leases.drop(l.solo)
 		unstarted = append(unstarted, l.solo.Claimed)

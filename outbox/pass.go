@@ -101,9 +101,11 @@ func (l *loop) land(p *pass) {
 // took queues what a claim brought, and decides whether to go on claiming.
 func (l *loop) took(p *pass) {
 	claimed := p.x.claimed
+	tasks := make([]task, len(claimed))
 	found := false
 	for i := range claimed {
-		t := &task{Claimed: claimed[i]}
+		t := &tasks[i]
+		t.Claimed = claimed[i]
 		l.leases.add(t)
 		l.held++
 		found = found || t.Suspect

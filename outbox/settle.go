@@ -17,7 +17,7 @@ import (
 // Ack marks events delivered. The outcomes are in the order of the events. It is safe to repeat after an
 // error, whose statement may have been committed: a repeat answers Already.
 func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
-	x := exchange{acks: events}
+	x := exchange{acks: pointers(events)}
 	err := s.exchange(ctx, &x)
 	return x.acked, err
 }
@@ -33,7 +33,7 @@ func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error
 // Release hands events back that were not started: due as before, with the attempt given back. Outcomes and
 // repeats as in Ack.
 func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, error) {
-	x := exchange{releases: events}
+	x := exchange{releases: pointers(events)}
 	err := s.exchange(ctx, &x)
 	return x.released, err
 }
@@ -44,7 +44,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 	if lease < minLease {
 		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, minLease)
 	}
-	x := exchange{extends: events, lease: lease}
+	x := exchange{extends: pointers(events), lease: lease}
 	err := s.exchange(ctx, &x)
 	return x.extended, err
 }
@@ -52,14 +52,22 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 // exchange is what one round trip to the database does: any mix of finalisations, then a claim, in one
 // transaction.
 type exchange struct {
-	acks, releases, extends []Claimed
+	acks, releases, extends []*Claimed
 	nacks                   []Failure
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
 
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
-	claimed                           []Claimed
+	claimed                           []*Claimed
+}
+
+func pointers(events []Claimed) []*Claimed {
+	p := make([]*Claimed, len(events))
+	for i := range events {
+		p[i] = &events[i]
+	}
+	return p
 }
 
 // deadlockTries is how often a transaction that PostgreSQL sacrificed to a deadlock is run. Locks are taken
@@ -134,7 +142,7 @@ func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery
 }
 
 // byHistory splits the indexes of events by whether their topic keeps delivered events.
-func (s *Store) byHistory(events []Claimed) (keep, drop []int) {
+func (s *Store) byHistory(events []*Claimed) (keep, drop []int) {
 	for i := range events {
 		if s.policyOf(events[i].Topic).retention.Delivered == 0 {
 			drop = append(drop, i)
@@ -151,7 +159,7 @@ func (s *Store) queueAck(b *pgx.Batch, x *exchange, indexes []int, drop bool) {
 	}
 	picked := x.acks
 	if len(indexes) < len(x.acks) {
-		picked = make([]Claimed, len(indexes))
+		picked = make([]*Claimed, len(indexes))
 		for n, i := range indexes {
 			picked[n] = x.acks[i]
 		}
@@ -171,33 +179,45 @@ func (s *Store) queueAck(b *pgx.Batch, x *exchange, indexes []int, drop bool) {
 
 // queueChange queues a statement that returns the claims it changed, and returns the outcomes that its answer
 // fills in: Acked, or 0 where judge has to find out.
-func (s *Store) queueChange(b *pgx.Batch, events []Claimed, call func(*dbsqlc.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
+func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
 	if len(events) == 0 {
 		return nil
 	}
 	ids, nos := fences(events)
 	outcomes := make([]Outcome, len(events))
 	s.queue(b, func(q *dbsqlc.Queries) { call(q, ids, nos) }).Query(func(rows pgx.Rows) error {
-		changed := make(map[fence]struct{}, len(events))
+		changed := make([]fence, 0, len(events))
 		var id pgtype.UUID
 		var no int64
 		if _, err := pgx.ForEachRow(rows, []any{&id, &no}, func() error {
-			changed[fence{id.Bytes, no}] = struct{}{}
+			changed = append(changed, fence{id.Bytes, no})
 			return nil
 		}); err != nil {
 			return err
 		}
-		for i := range events {
-			if _, ok := changed[fence{events[i].ID, events[i].ClaimNo}]; ok {
-				outcomes[i] = Acked
-			}
-		}
+		markAcked(outcomes, events, changed)
 		for _, f := range then {
 			f(outcomes)
 		}
 		return nil
 	})
 	return outcomes
+}
+
+// markAcked notes which of events were changed: usually all.
+func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
+	all := len(changed) == len(events) // a fence comes back once
+	set := make(map[fence]struct{})
+	if !all {
+		for _, f := range changed {
+			set[f] = struct{}{}
+		}
+	}
+	for i, e := range events {
+		if _, ok := set[fence{e.ID, e.ClaimNo}]; ok || all {
+			outcomes[i] = Acked
+		}
+	}
 }
 
 func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
@@ -237,7 +257,7 @@ type fence struct {
 	no int64
 }
 
-func fences(events []Claimed) (ids []pgtype.UUID, nos []int64) {
+func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
 	ids, nos = make([]pgtype.UUID, len(events)), make([]int64, len(events))
 	for i := range events {
 		ids[i], nos[i] = pgUUID(events[i].ID), events[i].ClaimNo
@@ -250,16 +270,16 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 	var open []pgtype.UUID
 	each := func(visit func(c *Claimed, o *Outcome, already func(status string) bool)) {
 		for i := range x.acks {
-			visit(&x.acks[i], &x.acked[i], func(status string) bool { return status == "delivered" })
+			visit(x.acks[i], &x.acked[i], func(status string) bool { return status == "delivered" })
 		}
 		for i := range x.nacks {
 			visit(&x.nacks[i].Claimed, &x.nacked[i], func(status string) bool { return status == "pending" || status == "dead" })
 		}
 		for i := range x.releases {
-			visit(&x.releases[i], &x.released[i], func(status string) bool { return status == "pending" })
+			visit(x.releases[i], &x.released[i], func(status string) bool { return status == "pending" })
 		}
 		for i := range x.extends {
-			visit(&x.extends[i], &x.extended[i], func(string) bool { return false })
+			visit(x.extends[i], &x.extended[i], func(string) bool { return false })
 		}
 	}
 	each(func(c *Claimed, o *Outcome, _ func(string) bool) {

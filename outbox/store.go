@@ -143,7 +143,11 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	if err := s.exchange(ctx, &x); err != nil {
 		return nil, err
 	}
-	return x.claimed, nil
+	claimed := make([]Claimed, len(x.claimed))
+	for i, c := range x.claimed {
+		claimed[i] = *c
+	}
+	return claimed, nil
 }
 
 // claim is a checked ClaimConfig, with what only a dispatcher sets.
@@ -197,12 +201,21 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	}
 }
 
+// claimedSlab is how many claimed events share an allocation, which lives as long as one of them.
+const claimedSlab = 16
+
 // scanClaimed reads the rows of EventClaim, in the order of its columns.
-func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]Claimed, error) {
+func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, error) {
 	defer rows.Close()
-	claimed := []Claimed{}
+	var claimed []*Claimed
+	var slab []Claimed
 	for rows.Next() {
-		c := Claimed{Event: Event{Namespace: s.namespace}, deadline: deadline}
+		if len(slab) == 0 {
+			slab = make([]Claimed, claimedSlab)
+		}
+		c := &slab[0]
+		slab = slab[1:]
+		c.Namespace, c.deadline = s.namespace, deadline
 		var id, tenant pgtype.UUID
 		var headers, payload []byte
 		if err := rows.Scan(

@@ -12,7 +12,7 @@ import (
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
 // the loop again once it is reported; held and its lease belong to leases.
 type task struct {
-	Claimed
+	*Claimed
 	err    error                   // what the handler made of it
 	cancel context.CancelCauseFunc // of the handler's context, set by leases.begin
 	lost   bool                    // nobody keeps its lease any more
@@ -121,16 +121,15 @@ func (l *leases) lose(t *task) {
 }
 
 func (l *leases) extend(ctx context.Context, due []*task, until time.Time) {
-	events := make([]Claimed, len(due))
-	for i, t := range due {
-		events[i] = t.Claimed
-	}
 	lease := l.d.cfg.LeaseDuration
+	x := exchange{lease: lease}
+	for _, t := range due {
+		x.extends = append(x.extends, t.Claimed)
+	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
 	sent := time.Now()
-	outcomes, err := l.d.store.Extend(ctx, lease, events...)
-	if err != nil {
+	if err := l.d.store.exchange(ctx, &x); err != nil {
 		l.d.log.Warn("renew leases", "count", len(due), "error", err)
 		return
 	}
@@ -140,7 +139,7 @@ func (l *leases) extend(ctx context.Context, due []*task, until time.Time) {
 		if _, held := l.of[t]; !held {
 			continue // finished meanwhile
 		}
-		if outcomes[i] == Lost {
+		if x.extended[i] == Lost {
 			l.lose(t)
 		} else {
 			t.deadline = sent.Add(lease)
@@ -190,7 +189,7 @@ func handlerStack(stack []byte) []byte {
 
 // settlement turns finished tasks into the acks and nacks of an exchange.
 func settlement(finished []*task) *exchange {
-	x := &exchange{}
+	x := &exchange{acks: make([]*Claimed, 0, len(finished))}
 	for _, t := range finished {
 		switch {
 		case t.err == nil:
@@ -198,7 +197,7 @@ func settlement(finished []*task) *exchange {
 		case handedBack(t.err):
 			x.releases = append(x.releases, t.Claimed)
 		default:
-			x.nacks = append(x.nacks, Failure{Claimed: t.Claimed, Err: t.err})
+			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, Err: t.err})
 		}
 	}
 	return x

@@ -205,21 +205,13 @@ ORDER BY c.next_attempt_at, c.id;
 
 -- name: EventAck :many
 -- Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
--- event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the claims
--- it ended; EventStates tells what became of the others.
-WITH want AS (
-    SELECT
-        unnest(@ids::uuid[]) AS id,
-        unnest(@claim_nos::bigint[]) AS claim_no
-),
-own AS MATERIALIZED (
-    SELECT e.id
-    FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = @worker_id
-    ORDER BY e.id
-    FOR UPDATE OF e
+-- event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted, and
+-- SessionGuard leaves no join but a nested loop over it. Returns the claims it ended; EventStates tells what became of
+-- the others.
+WITH want AS MATERIALIZED (
+    SELECT w.id, w.claim_no
+    FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@claim_nos::bigint[]) AS claim_no) AS w
+    ORDER BY w.id
 )
 UPDATE outbox_schema.events AS e
 SET status = 'delivered',
@@ -227,29 +219,26 @@ SET status = 'delivered',
     updated_at = statement_timestamp(),
     locked_until = NULL,
     last_error = NULL
-FROM own AS o
-WHERE e.id = o.id
+FROM want AS w
+WHERE e.id = w.id
+  AND e.claim_no = w.claim_no
+  AND e.status = 'processing'
+  AND e.locked_by = @worker_id
 RETURNING e.id, e.claim_no;
 
 -- name: EventAckDelete :many
 -- EventAck for topics that keep no history.
-WITH want AS (
-    SELECT
-        unnest(@ids::uuid[]) AS id,
-        unnest(@claim_nos::bigint[]) AS claim_no
-),
-own AS MATERIALIZED (
-    SELECT e.id
-    FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = @worker_id
-    ORDER BY e.id
-    FOR UPDATE OF e
+WITH want AS MATERIALIZED (
+    SELECT w.id, w.claim_no
+    FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@claim_nos::bigint[]) AS claim_no) AS w
+    ORDER BY w.id
 )
 DELETE FROM outbox_schema.events AS e
-USING own AS o
-WHERE e.id = o.id
+USING want AS w
+WHERE e.id = w.id
+  AND e.claim_no = w.claim_no
+  AND e.status = 'processing'
+  AND e.locked_by = @worker_id
 RETURNING e.id, e.claim_no;
 
 -- name: EventNack :many

@@ -6,11 +6,11 @@
 -- index or to an index predicate makes every claim write every index.
 CREATE TABLE outbox_schema.events (
     id              uuid        NOT NULL DEFAULT gen_random_uuid(),
-    namespace       text        NOT NULL,
-    topic           text        NOT NULL,
+    namespace       text        COLLATE "C" NOT NULL,
+    topic           text        COLLATE "C" NOT NULL,
     version         integer     NOT NULL DEFAULT 1,
     tenant_id       uuid,
-    dedupe_key      text,
+    dedupe_key      text COLLATE "C",
     partition_key   text,
     entity_type     text,
     entity_id       text,
@@ -46,7 +46,7 @@ CREATE TABLE outbox_schema.events (
 );
 
 -- One event per key within a topic, for as long as its row is kept.
-CREATE UNIQUE INDEX events_dedupe_key ON outbox_schema.events (namespace, topic, dedupe_key)
+CREATE UNIQUE INDEX events_dedupe_key ON outbox_schema.events (dedupe_key, topic, namespace)
     WHERE dedupe_key IS NOT NULL;
 
 -- What is not final yet, in the order in which it is claimed.

@@ -9,11 +9,11 @@ CREATE TABLE outbox_schema.log (
     seq            bigint      NOT NULL DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('outbox_schema.log_seq') END,
     xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
     id             uuid        NOT NULL DEFAULT gen_random_uuid(),
-    namespace      text        NOT NULL,
-    topic          text        NOT NULL,
+    namespace      text        COLLATE "C" NOT NULL,
+    topic          text        COLLATE "C" NOT NULL,
     version        integer     NOT NULL DEFAULT 1,
     tenant_id      uuid,
-    dedupe_key     text,
+    dedupe_key     text COLLATE "C",
     partition_key  text,
     entity_type    text,
     entity_id      text,
@@ -37,7 +37,7 @@ CREATE TABLE outbox_schema.log (
 CREATE INDEX log_xid ON outbox_schema.log (xid, seq);
 
 -- One event per key within a topic, for as long as its row is kept.
-CREATE UNIQUE INDEX log_dedupe_key ON outbox_schema.log (namespace, topic, dedupe_key)
+CREATE UNIQUE INDEX log_dedupe_key ON outbox_schema.log (dedupe_key, topic, namespace)
     WHERE dedupe_key IS NOT NULL;
 
 COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; rows go only by outboxgen prune.';

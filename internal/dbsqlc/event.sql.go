@@ -12,19 +12,10 @@ import (
 )
 
 const EventAck = `-- name: EventAck :many
-WITH want AS (
-    SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($2::bigint[]) AS claim_no
-),
-own AS MATERIALIZED (
-    SELECT e.id
-    FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = $3
-    ORDER BY e.id
-    FOR UPDATE OF e
+WITH want AS MATERIALIZED (
+    SELECT w.id, w.claim_no
+    FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS claim_no) AS w
+    ORDER BY w.id
 )
 UPDATE outbox_schema.events AS e
 SET status = 'delivered',
@@ -32,15 +23,18 @@ SET status = 'delivered',
     updated_at = statement_timestamp(),
     locked_until = NULL,
     last_error = NULL
-FROM own AS o
-WHERE e.id = o.id
+FROM want AS w
+WHERE e.id = w.id
+  AND e.claim_no = w.claim_no
+  AND e.status = 'processing'
+  AND e.locked_by = $1
 RETURNING e.id, e.claim_no
 `
 
 type EventAckParams struct {
+	WorkerID pgtype.UUID
 	Ids      []pgtype.UUID
 	ClaimNos []int64
-	WorkerID pgtype.UUID
 }
 
 type EventAckRow struct {
@@ -49,10 +43,11 @@ type EventAckRow struct {
 }
 
 // Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
-// event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock. Returns the claims
-// it ended; EventStates tells what became of the others.
+// event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted, and
+// SessionGuard leaves no join but a nested loop over it. Returns the claims it ended; EventStates tells what became of
+// the others.
 func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckRow, error) {
-	rows, err := q.db.Query(ctx, EventAck, arg.Ids, arg.ClaimNos, arg.WorkerID)
+	rows, err := q.db.Query(ctx, EventAck, arg.WorkerID, arg.Ids, arg.ClaimNos)
 	if err != nil {
 		return nil, err
 	}
@@ -72,30 +67,24 @@ func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckR
 }
 
 const EventAckDelete = `-- name: EventAckDelete :many
-WITH want AS (
-    SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($2::bigint[]) AS claim_no
-),
-own AS MATERIALIZED (
-    SELECT e.id
-    FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = $3
-    ORDER BY e.id
-    FOR UPDATE OF e
+WITH want AS MATERIALIZED (
+    SELECT w.id, w.claim_no
+    FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS claim_no) AS w
+    ORDER BY w.id
 )
 DELETE FROM outbox_schema.events AS e
-USING own AS o
-WHERE e.id = o.id
+USING want AS w
+WHERE e.id = w.id
+  AND e.claim_no = w.claim_no
+  AND e.status = 'processing'
+  AND e.locked_by = $1
 RETURNING e.id, e.claim_no
 `
 
 type EventAckDeleteParams struct {
+	WorkerID pgtype.UUID
 	Ids      []pgtype.UUID
 	ClaimNos []int64
-	WorkerID pgtype.UUID
 }
 
 type EventAckDeleteRow struct {
@@ -105,7 +94,7 @@ type EventAckDeleteRow struct {
 
 // EventAck for topics that keep no history.
 func (q *Queries) EventAckDelete(ctx context.Context, arg EventAckDeleteParams) ([]EventAckDeleteRow, error) {
-	rows, err := q.db.Query(ctx, EventAckDelete, arg.Ids, arg.ClaimNos, arg.WorkerID)
+	rows, err := q.db.Query(ctx, EventAckDelete, arg.WorkerID, arg.Ids, arg.ClaimNos)
 	if err != nil {
 		return nil, err
 	}

@@ -72,13 +72,16 @@ SELECT
     set_config('enable_bitmapscan', 'off', true),
     set_config('enable_hashjoin', 'off', true),
     set_config('enable_mergejoin', 'off', true),
+    set_config('plan_cache_mode', 'force_generic_plan', true),
     set_config('jit', 'off', true)
 `
 
 // Settings of a transaction that claims or finalises, for its rest only. A claim must be on disk before
 // anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
 // of producers that commit asynchronously. The planner is held to the index walks the statements are
-// written for, because statistics taken while the table was empty make a scan of the backlog look free.
+// written for, because statistics taken while the table was empty make a scan of the backlog look free. Those walks do
+// not depend on the parameters, so that to plan them anew for each execution, which takes longer than to run them for a
+// few events, would be for nothing.
 func (q *Queries) SessionGuard(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, SessionGuard)
 	return err
