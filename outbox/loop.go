@@ -42,9 +42,10 @@ type loop struct {
 	probing  bool // one of them looks for suspects
 	trouble  retrier
 
-	hungry      bool // there may be something to claim
-	era         int  // how often something has made it hungry
-	backlog     bool // the latest claim got all that it asked for
+	hungry      bool  // there may be something to claim
+	era         int   // how often something has made it hungry
+	backlog     bool  // the latest claim got all that it asked for
+	front       place // in a backlog: up to where it is claimed, but for what has come late
 	poll        *time.Timer
 	patience    time.Duration // from one poll to the next
 	nextSuspect time.Time

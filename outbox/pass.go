@@ -49,6 +49,10 @@ type pass struct {
 	err      error
 }
 
+// onward tells whether p claims on from where the latest claims have ended, in a backlog. What has come behind that
+// place, because its transaction was longer, is found by the next pass that looks for suspects.
+func (p *pass) onward() bool { return p.x.claim != nil && p.x.claim.after != place{} }
+
 func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
@@ -58,6 +62,9 @@ func (l *loop) send(want int) {
 	if want > 0 {
 		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
 		p.x.claim = l.d.request(want, p.suspects)
+		if p.x.claim != nil && l.backlog && !p.suspects {
+			p.x.claim.after = l.front
+		}
 	}
 	l.under++
 	l.settling += len(p.finished)
@@ -83,6 +90,7 @@ func (l *loop) land(p *pass) {
 		l.finished = append(l.finished, p.finished...)
 		l.d.log.Error("talk to the database", "error", p.err)
 		if p.want > 0 {
+			l.backlog = false
 			l.feed() // a claim beside it may have found nothing because this one had the rows locked
 		}
 		if p.tries == l.trouble.tries { // else this trouble has been waited out
@@ -118,8 +126,14 @@ func (l *loop) took(p *pass) {
 	if p.suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
 	}
-	l.backlog = len(claimed) == p.want
+	if l.backlog = len(claimed) == p.want; !l.backlog {
+		l.front = place{}
+	} else if last := placeOf(claimed[len(claimed)-1]); last.compare(l.front) > 0 {
+		l.front = last
+	}
 	switch {
+	case p.onward(): // it has not looked at what may have come late
+		l.hungry = true
 	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
 		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {

@@ -170,6 +170,16 @@ func planStatements(t *testing.T, s *Store) []explained {
 	var keys []string
 	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT array_agg(dedupe_key) FROM (SELECT dedupe_key FROM outbox.events WHERE topic = 't1' AND dedupe_key IS NOT NULL LIMIT 1000) AS k").Scan(&keys))
 	worker := pgUUID(s.worker)
+	var front place
+	var frontID pgtype.UUID
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT next_attempt_at, id FROM outbox.events
+		WHERE finalized_at IS NULL AND locked_until IS NULL ORDER BY next_attempt_at, id OFFSET 100 LIMIT 1`).Scan(&front.due, &frontID))
+	front.id = frontID.Bytes
+	fresh := func(after place) func(q *dbsqlc.Queries) {
+		return func(q *dbsqlc.Queries) {
+			s.claimFrom(t.Context(), q, &claim{size: 100, lease: time.Minute, after: after})
+		}
+	}
 	claim := func(cfg ClaimConfig) func(q *dbsqlc.Queries) {
 		c, err := cfg.claim()
 		require.NoError(t, err)
@@ -187,6 +197,8 @@ func planStatements(t *testing.T, s *Store) []explained {
 		{name: "claim by topics", call: claim(ClaimConfig{BatchSize: 100, Topics: []string{"t1", "t2", "none"}}), reads: head + 500, sorts: 110},
 		{name: "claim by tenant", call: claim(ClaimConfig{BatchSize: 10, TenantID: Tenant(uuid.MustParse("c4ca4238-a0b9-2382-0dcc-509a6f75849b"))}), reads: head + 2500, sorts: 20},
 		{name: "claim with limit", call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), reads: head + 300, sorts: 110},
+		{name: "claim fresh", call: fresh(place{}), reads: head + 300, sorts: 110},
+		{name: "claim onward", call: fresh(front), reads: 300, sorts: 110}, // past what is in flight
 		{name: "ack", call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, reads: 1000, sorts: 1000},

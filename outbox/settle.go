@@ -123,7 +123,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	})
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
-		s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(ctx, s.claimParams(x.claim)) }).Query(func(rows pgx.Rows) (err error) {
+		s.queue(b, func(q *dbsqlc.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) (err error) {
 			x.claimed, err = s.scanClaimed(rows, deadline)
 			return err
 		})

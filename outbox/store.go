@@ -1,6 +1,8 @@
 package outbox
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +52,7 @@ type Claimed struct {
 	// Suspect is set when the lease of an earlier claim ran out, so that its holder may have died of it.
 	Suspect bool
 
+	due      time.Time // by the database's clock
 	deadline time.Time // on this process's monotonic clock, counted from before the claim was sent
 }
 
@@ -156,6 +159,19 @@ type claim struct {
 	lease                       time.Duration
 	topics                      []string
 	tenants                     []uuid.UUID
+	after                       place // without suspects: where to begin
+}
+
+// place is one in the order in which events are claimed. The zero value is before all.
+type place struct {
+	due time.Time
+	id  uuid.UUID
+}
+
+func placeOf(c *Claimed) place { return place{c.due, c.ID} }
+
+func (p place) compare(o place) int {
+	return cmp.Or(p.due.Compare(o.due), bytes.Compare(p.id[:], o.id[:]))
 }
 
 const (
@@ -190,6 +206,23 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 	return c, nil
 }
 
+// claimFrom runs the statement for c.
+func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
+	p := s.claimParams(c)
+	if c.suspects > 0 {
+		_, _ = q.EventClaim(ctx, p)
+		return
+	}
+	after := pgTime(c.after.due)
+	if !after.Valid {
+		after = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
+		Namespace: p.Namespace, AfterDue: after, AfterID: pgUUID(c.after.id), MaxAttempts: p.MaxAttempts, Topics: p.Topics,
+		TenantIds: p.TenantIds, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
+	})
+}
+
 func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	topics := c.topics
 	if topics == nil {
@@ -204,7 +237,7 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 // claimedSlab is how many claimed events share an allocation, which lives as long as one of them.
 const claimedSlab = 16
 
-// scanClaimed reads the rows of EventClaim, in the order of its columns.
+// scanClaimed reads the rows of EventClaim and EventClaimFresh, in the order of its columns.
 func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, error) {
 	defer rows.Close()
 	var claimed []*Claimed
@@ -220,7 +253,7 @@ func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, erro
 		var headers, payload []byte
 		if err := rows.Scan(
 			&id, &c.Topic, &c.Version, &tenant, &c.DedupeKey, &c.PartitionKey, &c.Entity.Type, &c.Entity.ID,
-			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &c.CreatedAt, &c.Suspect,
+			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &c.CreatedAt, &c.due, &c.Suspect,
 		); err != nil {
 			return nil, err
 		}

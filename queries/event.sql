@@ -198,8 +198,53 @@ SELECT c.id, c.topic, c.version, c.tenant_id,
     coalesce(c.entity_type, '') AS entity_type,
     coalesce(c.entity_id, '') AS entity_id,
     coalesce(c.entity_version, 0) AS entity_version,
-    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at,
+    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
     EXISTS (SELECT FROM suspect AS s WHERE s.id = c.id)::boolean AS suspect
+FROM claimed AS c
+ORDER BY c.next_attempt_at, c.id;
+
+-- name: EventClaimFresh :many
+-- EventClaim without suspects, for a dispatcher that looks for them now and then: a smaller plan, and one walk instead of
+-- two. It starts after (after_due, after_id), which is where a dispatcher with a backlog has claimed up to, so that it need
+-- not walk past what is in flight.
+WITH fresh AS MATERIALIZED (
+    SELECT e.id
+    FROM outbox_schema.events AS e
+    WHERE e.finalized_at IS NULL
+      AND e.namespace = @namespace
+      AND (e.next_attempt_at, e.id) > (@after_due::timestamptz, @after_id::uuid)
+      AND e.next_attempt_at <= statement_timestamp()
+      AND e.locked_until IS NULL
+      AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
+      AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
+      AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
+    ORDER BY e.next_attempt_at, e.id
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE outbox_schema.events AS e
+    SET status = 'processing',
+        attempts = e.attempts + 1,
+        max_attempts = coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts),
+        claim_no = e.claim_no + 1,
+        locked_by = @worker_id,
+        locked_until = clock_timestamp() + @lease::interval,
+        updated_at = clock_timestamp()
+    FROM fresh AS f
+    WHERE e.id = f.id
+    RETURNING e.id, e.topic, e.version, e.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
+        e.entity_version, e.headers, e.payload, e.attempts, e.max_attempts, e.claim_no, e.created_at,
+        e.next_attempt_at
+)
+SELECT c.id, c.topic, c.version, c.tenant_id,
+    coalesce(c.dedupe_key, '') AS dedupe_key,
+    coalesce(c.partition_key, '') AS partition_key,
+    coalesce(c.entity_type, '') AS entity_type,
+    coalesce(c.entity_id, '') AS entity_id,
+    coalesce(c.entity_version, 0) AS entity_version,
+    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
+    false AS suspect
 FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id;
 

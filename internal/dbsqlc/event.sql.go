@@ -189,7 +189,7 @@ SELECT c.id, c.topic, c.version, c.tenant_id,
     coalesce(c.entity_type, '') AS entity_type,
     coalesce(c.entity_id, '') AS entity_id,
     coalesce(c.entity_version, 0) AS entity_version,
-    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at,
+    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
     EXISTS (SELECT FROM suspect AS s WHERE s.id = c.id)::boolean AS suspect
 FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id
@@ -222,6 +222,7 @@ type EventClaimRow struct {
 	MaxAttempts   int32
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
 	Suspect       bool
 }
 
@@ -265,6 +266,133 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 			&i.MaxAttempts,
 			&i.ClaimNo,
 			&i.CreatedAt,
+			&i.NextAttemptAt,
+			&i.Suspect,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventClaimFresh = `-- name: EventClaimFresh :many
+WITH fresh AS MATERIALIZED (
+    SELECT e.id
+    FROM outbox_schema.events AS e
+    WHERE e.finalized_at IS NULL
+      AND e.namespace = $1
+      AND (e.next_attempt_at, e.id) > ($2::timestamptz, $3::uuid)
+      AND e.next_attempt_at <= statement_timestamp()
+      AND e.locked_until IS NULL
+      AND e.attempts < coalesce($4::integer, e.max_attempts)
+      AND (cardinality($5::text[]) = 0 OR e.topic = ANY ($5::text[]))
+      AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
+    ORDER BY e.next_attempt_at, e.id
+    LIMIT $7::integer
+    FOR UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE outbox_schema.events AS e
+    SET status = 'processing',
+        attempts = e.attempts + 1,
+        max_attempts = coalesce($4::integer, e.max_attempts),
+        claim_no = e.claim_no + 1,
+        locked_by = $8,
+        locked_until = clock_timestamp() + $9::interval,
+        updated_at = clock_timestamp()
+    FROM fresh AS f
+    WHERE e.id = f.id
+    RETURNING e.id, e.topic, e.version, e.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
+        e.entity_version, e.headers, e.payload, e.attempts, e.max_attempts, e.claim_no, e.created_at,
+        e.next_attempt_at
+)
+SELECT c.id, c.topic, c.version, c.tenant_id,
+    coalesce(c.dedupe_key, '') AS dedupe_key,
+    coalesce(c.partition_key, '') AS partition_key,
+    coalesce(c.entity_type, '') AS entity_type,
+    coalesce(c.entity_id, '') AS entity_id,
+    coalesce(c.entity_version, 0) AS entity_version,
+    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
+    false AS suspect
+FROM claimed AS c
+ORDER BY c.next_attempt_at, c.id
+`
+
+type EventClaimFreshParams struct {
+	Namespace   string
+	AfterDue    pgtype.Timestamptz
+	AfterID     pgtype.UUID
+	MaxAttempts *int32
+	Topics      []string
+	TenantIds   []pgtype.UUID
+	BatchSize   int32
+	WorkerID    pgtype.UUID
+	Lease       pgtype.Interval
+}
+
+type EventClaimFreshRow struct {
+	ID            pgtype.UUID
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	DedupeKey     string
+	PartitionKey  string
+	EntityType    string
+	EntityID      string
+	EntityVersion int64
+	Headers       []byte
+	Payload       []byte
+	Attempts      int32
+	MaxAttempts   int32
+	ClaimNo       int64
+	CreatedAt     pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	Suspect       bool
+}
+
+// EventClaim without suspects, for a dispatcher that looks for them now and then: a smaller plan, and one walk instead of
+// two. It starts after (after_due, after_id), which is where a dispatcher with a backlog has claimed up to, so that it need
+// not walk past what is in flight.
+func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams) ([]EventClaimFreshRow, error) {
+	rows, err := q.db.Query(ctx, EventClaimFresh,
+		arg.Namespace,
+		arg.AfterDue,
+		arg.AfterID,
+		arg.MaxAttempts,
+		arg.Topics,
+		arg.TenantIds,
+		arg.BatchSize,
+		arg.WorkerID,
+		arg.Lease,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventClaimFreshRow
+	for rows.Next() {
+		var i EventClaimFreshRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.DedupeKey,
+			&i.PartitionKey,
+			&i.EntityType,
+			&i.EntityID,
+			&i.EntityVersion,
+			&i.Headers,
+			&i.Payload,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.ClaimNo,
+			&i.CreatedAt,
+			&i.NextAttemptAt,
 			&i.Suspect,
 		); err != nil {
 			return nil, err
