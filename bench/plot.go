@@ -48,7 +48,7 @@ func (rep *report) svg(w io.Writer) error {
 
 // ours tells our own bars from those of peers and floors.
 func ours(contender string) bool {
-	for _, prefix := range [...]string{"dispatcher", "Enqueue", "Queue", "one listener", "five listeners", "doorbell", "long history"} {
+	for _, prefix := range [...]string{"dispatcher", "Enqueue", "Queue", "one listener", "five listeners", "doorbell", "Claim"} {
 		if strings.HasPrefix(contender, prefix) {
 			return true
 		}

@@ -37,8 +37,9 @@ type DispatcherConfig struct {
 	// third while a handler runs. 0 means the longest lease of the topics.
 	LeaseDuration time.Duration
 	// PollInterval is how often an idle dispatcher looks for itself, whatever wakes it otherwise: for events
-	// that fall due and wake-ups that got lost. At most a third of the lease; 0 means 1 s, or that third if
-	// it is shorter.
+	// that fall due and wake-ups that got lost; and how often a busy one looks for events whose lease ran out, and
+	// in a backlog for those that a longer transaction has committed late. At most a third of the lease; 0 means
+	// 1 s, or that third if it is shorter.
 	PollInterval time.Duration
 	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing; 0 means
 	// 10 s, or PollInterval if that is longer.
