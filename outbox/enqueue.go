@@ -261,7 +261,11 @@ func (m *Message) check() error {
 	if len(m.Payload) > MaxPayloadBytes {
 		return fmt.Errorf("payload has %d bytes of at most %d: %w", len(m.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
 	}
-	if err := checkJSON(m.Payload); err != nil {
+	checkPayload := checkJSON
+	if m.marshaled {
+		checkPayload = checkJSONB
+	}
+	if err := checkPayload(m.Payload); err != nil {
 		return fmt.Errorf("payload %w", err)
 	}
 	return nil
