@@ -1,12 +1,10 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,9 +15,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
-
-// manyRows is how many events one statement of EnqueueMany carries.
-const manyRows = 1000
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits. If
 // an event with its dedupe key is already in the topic, nothing is written and the receipt says so; when
@@ -78,121 +73,6 @@ func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bo
 const insertTries = 5
 
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
-
-// EnqueueMany writes ms, all of one namespace, topic and version, as Enqueue does, in one statement a
-// thousand, and returns a receipt for each in the order of ms. Of two equal dedupe keys in ms one is the
-// duplicate of the other. When one message is wrong nothing is sent.
-func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([]Receipt, error) {
-	return enqueueMany(ctx, tx, schema, ms, true)
-}
-
-func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ring bool) ([]Receipt, error) {
-	if len(ms) == 0 {
-		return nil, nil
-	}
-	receipts := make([]Receipt, len(ms))
-	headers := make([][]byte, len(ms))
-	order := make([]int, len(ms))
-	ms = slices.Clone(ms)
-	trace := traceHeaders(ctx)
-	var db *database
-	for i := range ms {
-		m := &ms[i]
-		m.follow(trace)
-		var err error
-		if db, headers[i], receipts[i].ID, err = prepare(schema, m); err != nil {
-			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d: %w", m.Namespace, m.Topic, i+1, len(ms), err)
-		}
-		if m.Namespace != ms[0].Namespace || m.Topic != ms[0].Topic || m.Version != ms[0].Version || m.Log != ms[0].Log {
-			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d is of %s/%s version %d: one call takes one topic, version and delivery",
-				ms[0].Namespace, ms[0].Topic, i+1, len(ms), m.Namespace, m.Topic, m.Version)
-		}
-		order[i] = i
-	}
-	// Across statements as within one, keys go in by order, so that rivals cannot deadlock.
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
-	q := db.on(tx)
-	for part := range slices.Chunk(order, manyRows) {
-		for try := 0; len(part) > 0; try++ {
-			if try == insertTries {
-				return nil, fmt.Errorf("enqueue %s/%s: %w", ms[0].Namespace, ms[0].Topic, errKeyFlickers)
-			}
-			var err error
-			if part, err = insertPart(ctx, q, db, ms, headers, receipts, part, ring); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return receipts, nil
-}
-
-// insertPart writes the messages whose indexes are in part, and marks the duplicates among their receipts.
-// It returns the indexes of those whose dedupe key was taken, but free again when its holder was looked for.
-func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Message, headers [][]byte,
-	receipts []Receipt, part []int, ring bool,
-) (again []int, err error) {
-	first := &ms[part[0]]
-	bell := db.bell(first.Namespace)
-	if first.Log {
-		bell = db.logBell()
-	}
-	p := dbsqlc.EventInsertManyParams{
-		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Ring: ring, Bell: bell.key, Channel: bell.channel,
-	}
-	for _, i := range part {
-		m := &ms[i]
-		p.Ids = append(p.Ids, pgUUID(receipts[i].ID))
-		p.TenantIds = append(p.TenantIds, pgNullUUID(m.TenantID))
-		p.DedupeKeys = append(p.DedupeKeys, m.DedupeKey)
-		p.PartitionKeys = append(p.PartitionKeys, m.PartitionKey)
-		p.EntityTypes = append(p.EntityTypes, m.Entity.Type)
-		p.EntityIds = append(p.EntityIds, m.Entity.ID)
-		p.EntityVersions = append(p.EntityVersions, m.Entity.Version)
-		p.Headers = append(p.Headers, headers[i])
-		p.Payloads = append(p.Payloads, m.Payload)
-		p.MaxAttempts = append(p.MaxAttempts, int32(m.MaxAttempts))
-		p.NotBefore = append(p.NotBefore, pgTime(m.NotBefore))
-	}
-	what := "enqueue " + first.Namespace + "/" + first.Topic
-	var written []pgtype.UUID
-	if first.Log {
-		written, err = q.LogInsertMany(ctx, logInsertMany(p, ms, part))
-	} else {
-		written, err = q.EventInsertMany(ctx, p)
-	}
-	if err != nil {
-		return nil, wrap(what, err)
-	}
-	if len(written) == len(part) {
-		return nil, nil
-	}
-	isNew := make(map[uuid.UUID]bool, len(written))
-	for _, id := range written {
-		isNew[id.Bytes] = true
-	}
-	var taken []string
-	for _, i := range part {
-		if !isNew[receipts[i].ID] {
-			taken = append(taken, ms[i].DedupeKey)
-		}
-	}
-	rivals, err := holders(ctx, q, first, taken)
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range part {
-		if isNew[receipts[i].ID] {
-			continue
-		}
-		if rival, ok := rivals[ms[i].DedupeKey]; ok {
-			receipts[i] = Receipt{ID: rival, Duplicate: true}
-		} else {
-			again = append(again, i)
-		}
-	}
-	return again, nil
-}
 
 // holders returns the ids of the events that hold keys in the topic of m.
 func holders(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
@@ -381,7 +261,11 @@ func (m *Message) check() error {
 	if len(m.Payload) > MaxPayloadBytes {
 		return fmt.Errorf("payload has %d bytes of at most %d: %w", len(m.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
 	}
-	if err := checkJSON(m.Payload); err != nil {
+	checkPayload := checkJSON
+	if m.marshaled {
+		checkPayload = checkJSONB
+	}
+	if err := checkPayload(m.Payload); err != nil {
 		return fmt.Errorf("payload %w", err)
 	}
 	return nil

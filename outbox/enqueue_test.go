@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -127,6 +128,32 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 		require.NoError(t, err)
 	})
 	require.Equal(t, 1, countWhere(t, pool, "true"))
+}
+
+// A topic's payload comes from json.Marshal, which is not asked again whether it is JSON; a RawMessage in it may still
+// hold what jsonb does not take.
+func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := outbox.Topic[json.RawMessage]{Namespace: space, Name: "ping"}
+	inTx(t, pool, func(tx pgx.Tx) {
+		tried := 0
+		for name, bad := range badMessages() {
+			m := outbox.Message{}
+			bad.change(&m)
+			if m.Payload == nil {
+				continue
+			}
+			tried++
+			_, err := topic.Enqueue(t.Context(), tx, m.Payload)
+			require.ErrorIs(t, err, bad.want, name)
+			_, err = topic.EnqueueMany(t.Context(), tx, []json.RawMessage{m.Payload})
+			require.ErrorIs(t, err, bad.want, name)
+		}
+		require.Greater(t, tried, 15)
+		_, err := topic.Enqueue(t.Context(), tx, json.RawMessage(` {"a": "\u0001\ud83d\ude00"} `))
+		require.NoError(t, err)
+	})
 }
 
 func TestEnqueueTakesWhatIsJustWithinBounds(t *testing.T) {

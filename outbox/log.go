@@ -48,9 +48,9 @@ func logInsertMany(p dbsqlc.EventInsertManyParams, ms []Message, part []int) dbs
 		EntityVersions: p.EntityVersions, Headers: p.Headers, Payloads: p.Payloads,
 		Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
 	}
+	q.Buckets, q.Places = make([]int16, len(part)), make([]int32, len(part))
 	for n, i := range part {
-		q.Buckets = append(q.Buckets, bucketOf(&ms[i], p.Ids[n].Bytes))
-		q.Places = append(q.Places, int32(i))
+		q.Buckets[n], q.Places[n] = bucketOf(&ms[i], p.Ids[n].Bytes), int32(i)
 	}
 	return q
 }

@@ -49,6 +49,9 @@ type Message struct {
 	NotBefore time.Time
 	// MaxAttempts ends the retries; 0 means 5. Without effect with Log, where each listener has its own.
 	MaxAttempts int
+
+	// marshaled says that Payload comes from json.Marshal, which writes nothing but valid JSON.
+	marshaled bool
 }
 
 // Entity is a versioned thing of the producer that an event is about.

@@ -133,7 +133,7 @@ func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
 	if err != nil {
 		return m, fmt.Errorf("encode payload: %w: %w", ErrPayloadInvalid, err)
 	}
-	m.Payload = payload
+	m.Payload, m.marshaled = payload, true
 	return m, nil
 }
 

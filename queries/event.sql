@@ -3,30 +3,27 @@
 -- caller's transaction. An insert that meets an uncommitted rival waits for its end.
 -- rang: whether the doorbell was rung. The shared lock is only refused while a dispatcher sleeps with the
 -- exclusive one, so NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
-WITH inserted AS (
-    INSERT INTO outbox_schema.events (
-        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, max_attempts, next_attempt_at)
-    VALUES (
-        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
-        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
-        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @max_attempts,
-        coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp()))
-    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
-    RETURNING events.id
-)
-SELECT
+INSERT INTO outbox_schema.events (
+    id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, max_attempts, next_attempt_at)
+VALUES (
+    @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
+    nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
+    CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @max_attempts,
+    coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp()))
+ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+RETURNING
     (CASE
         WHEN NOT @ring::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang
-FROM inserted;
+    END)::boolean AS rang;
 
--- name: EventInsertMany :many
+-- name: EventInsertMany :one
 -- EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
 -- wait for each other in one order, that of Go, and cannot deadlock. The doorbell is tried once.
--- Returns the ids that were written; the others are duplicates.
+-- An array may be shorter than ids, and is empty when no event has a value: unnest pads it with nulls.
+-- Returns how many were written, and if not all were, their ids; the others are duplicates.
 WITH wanted AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -54,19 +51,55 @@ inserted AS (
     ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
-),
-bell AS MATERIALIZED (
-    SELECT
-        CASE
-            WHEN NOT @ring::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
-            ELSE pg_notify(@channel::text, '') IS NOT NULL
-        END AS rang
-    FROM (SELECT FROM inserted LIMIT 1) AS one
 )
-SELECT inserted.id
-FROM inserted, bell
-WHERE bell.rang IS NOT NULL;
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted;
+
+-- name: EventInsertManyKeyless :one
+-- EventInsertMany, with the same parameters, for events none of which has a dedupe key: nothing can conflict, and
+-- ON CONFLICT would cost each row a second record in the WAL and a lock all the same.
+WITH wanted AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@tenant_ids::uuid[]) AS tenant_id,
+        unnest(@dedupe_keys::text[]) AS dedupe_key,
+        unnest(@partition_keys::text[]) AS partition_key,
+        unnest(@entity_types::text[]) AS entity_type,
+        unnest(@entity_ids::text[]) AS entity_id,
+        unnest(@entity_versions::bigint[]) AS entity_version,
+        unnest(@headers::jsonb[]) AS headers,
+        unnest(@payloads::jsonb[]) AS payload,
+        unnest(@max_attempts::integer[]) AS max_attempts,
+        unnest(@not_before::timestamptz[]) AS not_before
+),
+inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, max_attempts, next_attempt_at)
+    SELECT
+        w.id, @namespace, @topic, @version, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        nullif(w.entity_type, ''), nullif(w.entity_id, ''),
+        CASE WHEN w.entity_type <> '' THEN w.entity_version END,
+        w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
+    FROM wanted AS w
+    RETURNING events.id
+)
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted;
 
 -- name: EventQueue :one
 -- EventInsert as a single statement of the caller's own batch, where no second one can follow to ask who was

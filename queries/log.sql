@@ -1,26 +1,22 @@
 -- name: LogInsert :one
 -- EventInsert for a log topic: no row if the dedupe key is taken. seq and xid come from their defaults, in that
 -- order.
-WITH inserted AS (
-    INSERT INTO outbox_schema.log (
-        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, bucket)
-    VALUES (
-        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
-        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
-        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @bucket)
-    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
-    RETURNING log.id
-)
-SELECT
+INSERT INTO outbox_schema.log (
+    id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, bucket)
+VALUES (
+    @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
+    nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
+    CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @bucket)
+ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+RETURNING
     (CASE
         WHEN NOT @ring::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang
-FROM inserted;
+    END)::boolean AS rang;
 
--- name: LogInsertMany :many
+-- name: LogInsertMany :one
 -- EventInsertMany for a log topic. Rows go in by dedupe key, as there, but their seqs are drawn in the order of the
 -- call, which is the order in which listeners get them; the xid is taken before, as by the default of seq.
 WITH wanted AS (
@@ -62,19 +58,55 @@ inserted AS (
     ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING log.id
-),
-bell AS MATERIALIZED (
-    SELECT
-        CASE
-            WHEN NOT @ring::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
-            ELSE pg_notify(@channel::text, '') IS NOT NULL
-        END AS rang
-    FROM (SELECT FROM inserted LIMIT 1) AS one
 )
-SELECT inserted.id
-FROM inserted, bell
-WHERE bell.rang IS NOT NULL;
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted;
+
+-- name: LogInsertManyKeyless :one
+-- EventInsertManyKeyless for a log topic. Rows go in in the order of the call, in which seq's default then numbers them.
+WITH wanted AS (
+    SELECT
+        unnest(@ids::uuid[]) AS id,
+        unnest(@tenant_ids::uuid[]) AS tenant_id,
+        unnest(@dedupe_keys::text[]) AS dedupe_key,
+        unnest(@partition_keys::text[]) AS partition_key,
+        unnest(@entity_types::text[]) AS entity_type,
+        unnest(@entity_ids::text[]) AS entity_id,
+        unnest(@entity_versions::bigint[]) AS entity_version,
+        unnest(@headers::jsonb[]) AS headers,
+        unnest(@payloads::jsonb[]) AS payload,
+        unnest(@buckets::smallint[]) AS bucket,
+        unnest(@places::integer[]) AS place
+),
+inserted AS (
+    INSERT INTO outbox_schema.log (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, bucket)
+    SELECT
+        w.id, @namespace, @topic, @version, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        nullif(w.entity_type, ''), nullif(w.entity_id, ''),
+        CASE WHEN w.entity_type <> '' THEN w.entity_version END,
+        w.headers, w.payload, w.bucket
+    FROM wanted AS w
+    ORDER BY w.place
+    RETURNING log.id
+)
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted;
 
 -- name: LogQueue :one
 -- EventQueue for a log topic.

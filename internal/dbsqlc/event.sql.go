@@ -562,31 +562,24 @@ func (q *Queries) EventIDByKey(ctx context.Context, arg EventIDByKeyParams) ([]E
 }
 
 const EventInsert = `-- name: EventInsert :one
-WITH inserted AS (
-    INSERT INTO outbox_schema.events (
-        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, max_attempts, next_attempt_at)
-    VALUES (
-        $4, $5, $6, $7, $8, nullif($9::text, ''),
-        nullif($10::text, ''), nullif($11::text, ''), nullif($12::text, ''),
-        CASE WHEN $11::text <> '' THEN $13::bigint END, $14, $15, $16,
-        coalesce($17::timestamptz, statement_timestamp()))
-    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
-    RETURNING events.id
-)
-SELECT
+INSERT INTO outbox_schema.events (
+    id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, max_attempts, next_attempt_at)
+VALUES (
+    $1, $2, $3, $4, $5, nullif($6::text, ''),
+    nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
+    CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13,
+    coalesce($14::timestamptz, statement_timestamp()))
+ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+RETURNING
     (CASE
-        WHEN NOT $1::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($2::bigint) THEN false
-        ELSE pg_notify($3::text, '') IS NOT NULL
+        WHEN NOT $15::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
+        ELSE pg_notify($17::text, '') IS NOT NULL
     END)::boolean AS rang
-FROM inserted
 `
 
 type EventInsertParams struct {
-	Ring          bool
-	Bell          int64
-	Channel       string
 	ID            pgtype.UUID
 	Namespace     string
 	Topic         string
@@ -601,6 +594,9 @@ type EventInsertParams struct {
 	Payload       []byte
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
+	Ring          bool
+	Bell          int64
+	Channel       string
 }
 
 // Writes one event unless its dedupe key is taken: no row then, and never an error that would abort the
@@ -609,9 +605,6 @@ type EventInsertParams struct {
 // exclusive one, so NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, EventInsert,
-		arg.Ring,
-		arg.Bell,
-		arg.Channel,
 		arg.ID,
 		arg.Namespace,
 		arg.Topic,
@@ -626,33 +619,36 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 		arg.Payload,
 		arg.MaxAttempts,
 		arg.NotBefore,
+		arg.Ring,
+		arg.Bell,
+		arg.Channel,
 	)
 	var rang bool
 	err := row.Scan(&rang)
 	return rang, err
 }
 
-const EventInsertMany = `-- name: EventInsertMany :many
+const EventInsertMany = `-- name: EventInsertMany :one
 WITH wanted AS (
     SELECT
         unnest($1::uuid[]) AS id,
-        unnest($2::uuid[]) AS tenant_id,
-        unnest($3::text[]) AS dedupe_key,
-        unnest($4::text[]) AS partition_key,
-        unnest($5::text[]) AS entity_type,
-        unnest($6::text[]) AS entity_id,
-        unnest($7::bigint[]) AS entity_version,
-        unnest($8::jsonb[]) AS headers,
-        unnest($9::jsonb[]) AS payload,
-        unnest($10::integer[]) AS max_attempts,
-        unnest($11::timestamptz[]) AS not_before
+        unnest($5::uuid[]) AS tenant_id,
+        unnest($6::text[]) AS dedupe_key,
+        unnest($7::text[]) AS partition_key,
+        unnest($8::text[]) AS entity_type,
+        unnest($9::text[]) AS entity_id,
+        unnest($10::bigint[]) AS entity_version,
+        unnest($11::jsonb[]) AS headers,
+        unnest($12::jsonb[]) AS payload,
+        unnest($13::integer[]) AS max_attempts,
+        unnest($14::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, max_attempts, next_attempt_at)
     SELECT
-        w.id, $12, $13, $14, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
@@ -660,23 +656,23 @@ inserted AS (
     ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
-),
-bell AS MATERIALIZED (
-    SELECT
-        CASE
-            WHEN NOT $15::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
-            ELSE pg_notify($17::text, '') IS NOT NULL
-        END AS rang
-    FROM (SELECT FROM inserted LIMIT 1) AS one
 )
-SELECT inserted.id
-FROM inserted, bell
-WHERE bell.rang IS NOT NULL
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT $2::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
+        ELSE pg_notify($4::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted
 `
 
 type EventInsertManyParams struct {
 	Ids            []pgtype.UUID
+	Ring           bool
+	Bell           int64
+	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
 	PartitionKeys  []string
@@ -690,17 +686,24 @@ type EventInsertManyParams struct {
 	Namespace      string
 	Topic          string
 	Version        int32
-	Ring           bool
-	Bell           int64
-	Channel        string
+}
+
+type EventInsertManyRow struct {
+	Written int64
+	Ids     []pgtype.UUID
+	Rang    bool
 }
 
 // EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
 // wait for each other in one order, that of Go, and cannot deadlock. The doorbell is tried once.
-// Returns the ids that were written; the others are duplicates.
-func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) ([]pgtype.UUID, error) {
-	rows, err := q.db.Query(ctx, EventInsertMany,
+// An array may be shorter than ids, and is empty when no event has a value: unnest pads it with nulls.
+// Returns how many were written, and if not all were, their ids; the others are duplicates.
+func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) (EventInsertManyRow, error) {
+	row := q.db.QueryRow(ctx, EventInsertMany,
 		arg.Ids,
+		arg.Ring,
+		arg.Bell,
+		arg.Channel,
 		arg.TenantIds,
 		arg.DedupeKeys,
 		arg.PartitionKeys,
@@ -714,26 +717,101 @@ func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
+	)
+	var i EventInsertManyRow
+	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	return i, err
+}
+
+const EventInsertManyKeyless = `-- name: EventInsertManyKeyless :one
+WITH wanted AS (
+    SELECT
+        unnest($1::uuid[]) AS id,
+        unnest($5::uuid[]) AS tenant_id,
+        unnest($6::text[]) AS dedupe_key,
+        unnest($7::text[]) AS partition_key,
+        unnest($8::text[]) AS entity_type,
+        unnest($9::text[]) AS entity_id,
+        unnest($10::bigint[]) AS entity_version,
+        unnest($11::jsonb[]) AS headers,
+        unnest($12::jsonb[]) AS payload,
+        unnest($13::integer[]) AS max_attempts,
+        unnest($14::timestamptz[]) AS not_before
+),
+inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, max_attempts, next_attempt_at)
+    SELECT
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        nullif(w.entity_type, ''), nullif(w.entity_id, ''),
+        CASE WHEN w.entity_type <> '' THEN w.entity_version END,
+        w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
+    FROM wanted AS w
+    RETURNING events.id
+)
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT $2::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
+        ELSE pg_notify($4::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted
+`
+
+type EventInsertManyKeylessParams struct {
+	Ids            []pgtype.UUID
+	Ring           bool
+	Bell           int64
+	Channel        string
+	TenantIds      []pgtype.UUID
+	DedupeKeys     []string
+	PartitionKeys  []string
+	EntityTypes    []string
+	EntityIds      []string
+	EntityVersions []int64
+	Headers        [][]byte
+	Payloads       [][]byte
+	MaxAttempts    []int32
+	NotBefore      []pgtype.Timestamptz
+	Namespace      string
+	Topic          string
+	Version        int32
+}
+
+type EventInsertManyKeylessRow struct {
+	Written int64
+	Ids     []pgtype.UUID
+	Rang    bool
+}
+
+// EventInsertMany, with the same parameters, for events none of which has a dedupe key: nothing can conflict, and
+// ON CONFLICT would cost each row a second record in the WAL and a lock all the same.
+func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertManyKeylessParams) (EventInsertManyKeylessRow, error) {
+	row := q.db.QueryRow(ctx, EventInsertManyKeyless,
+		arg.Ids,
 		arg.Ring,
 		arg.Bell,
 		arg.Channel,
+		arg.TenantIds,
+		arg.DedupeKeys,
+		arg.PartitionKeys,
+		arg.EntityTypes,
+		arg.EntityIds,
+		arg.EntityVersions,
+		arg.Headers,
+		arg.Payloads,
+		arg.MaxAttempts,
+		arg.NotBefore,
+		arg.Namespace,
+		arg.Topic,
+		arg.Version,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []pgtype.UUID
-	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	var i EventInsertManyKeylessRow
+	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	return i, err
 }
 
 const EventNack = `-- name: EventNack :many

@@ -57,30 +57,23 @@ func (q *Queries) LogIDByKey(ctx context.Context, arg LogIDByKeyParams) ([]LogID
 }
 
 const LogInsert = `-- name: LogInsert :one
-WITH inserted AS (
-    INSERT INTO outbox_schema.log (
-        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, bucket)
-    VALUES (
-        $4, $5, $6, $7, $8, nullif($9::text, ''),
-        nullif($10::text, ''), nullif($11::text, ''), nullif($12::text, ''),
-        CASE WHEN $11::text <> '' THEN $13::bigint END, $14, $15, $16)
-    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
-    RETURNING log.id
-)
-SELECT
+INSERT INTO outbox_schema.log (
+    id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, bucket)
+VALUES (
+    $1, $2, $3, $4, $5, nullif($6::text, ''),
+    nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
+    CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13)
+ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+RETURNING
     (CASE
-        WHEN NOT $1::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($2::bigint) THEN false
-        ELSE pg_notify($3::text, '') IS NOT NULL
+        WHEN NOT $14::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
+        ELSE pg_notify($16::text, '') IS NOT NULL
     END)::boolean AS rang
-FROM inserted
 `
 
 type LogInsertParams struct {
-	Ring          bool
-	Bell          int64
-	Channel       string
 	ID            pgtype.UUID
 	Namespace     string
 	Topic         string
@@ -94,15 +87,15 @@ type LogInsertParams struct {
 	Headers       []byte
 	Payload       []byte
 	Bucket        int16
+	Ring          bool
+	Bell          int64
+	Channel       string
 }
 
 // EventInsert for a log topic: no row if the dedupe key is taken. seq and xid come from their defaults, in that
 // order.
 func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LogInsert,
-		arg.Ring,
-		arg.Bell,
-		arg.Channel,
 		arg.ID,
 		arg.Namespace,
 		arg.Topic,
@@ -116,26 +109,29 @@ func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, err
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
+		arg.Ring,
+		arg.Bell,
+		arg.Channel,
 	)
 	var rang bool
 	err := row.Scan(&rang)
 	return rang, err
 }
 
-const LogInsertMany = `-- name: LogInsertMany :many
+const LogInsertMany = `-- name: LogInsertMany :one
 WITH wanted AS (
     SELECT
         unnest($1::uuid[]) AS id,
-        unnest($2::uuid[]) AS tenant_id,
-        unnest($3::text[]) AS dedupe_key,
-        unnest($4::text[]) AS partition_key,
-        unnest($5::text[]) AS entity_type,
-        unnest($6::text[]) AS entity_id,
-        unnest($7::bigint[]) AS entity_version,
-        unnest($8::jsonb[]) AS headers,
-        unnest($9::jsonb[]) AS payload,
-        unnest($10::smallint[]) AS bucket,
-        unnest($11::integer[]) AS place
+        unnest($5::uuid[]) AS tenant_id,
+        unnest($6::text[]) AS dedupe_key,
+        unnest($7::text[]) AS partition_key,
+        unnest($8::text[]) AS entity_type,
+        unnest($9::text[]) AS entity_id,
+        unnest($10::bigint[]) AS entity_version,
+        unnest($11::jsonb[]) AS headers,
+        unnest($12::jsonb[]) AS payload,
+        unnest($13::smallint[]) AS bucket,
+        unnest($14::integer[]) AS place
 ),
 numbered AS MATERIALIZED (
     SELECT
@@ -154,7 +150,7 @@ inserted AS (
         seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     SELECT
-        w.seq, w.id, $12, $13, $14, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.seq, w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.bucket
@@ -162,23 +158,23 @@ inserted AS (
     ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING log.id
-),
-bell AS MATERIALIZED (
-    SELECT
-        CASE
-            WHEN NOT $15::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
-            ELSE pg_notify($17::text, '') IS NOT NULL
-        END AS rang
-    FROM (SELECT FROM inserted LIMIT 1) AS one
 )
-SELECT inserted.id
-FROM inserted, bell
-WHERE bell.rang IS NOT NULL
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT $2::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
+        ELSE pg_notify($4::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted
 `
 
 type LogInsertManyParams struct {
 	Ids            []pgtype.UUID
+	Ring           bool
+	Bell           int64
+	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
 	PartitionKeys  []string
@@ -192,16 +188,22 @@ type LogInsertManyParams struct {
 	Namespace      string
 	Topic          string
 	Version        int32
-	Ring           bool
-	Bell           int64
-	Channel        string
+}
+
+type LogInsertManyRow struct {
+	Written int64
+	Ids     []pgtype.UUID
+	Rang    bool
 }
 
 // EventInsertMany for a log topic. Rows go in by dedupe key, as there, but their seqs are drawn in the order of the
 // call, which is the order in which listeners get them; the xid is taken before, as by the default of seq.
-func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) ([]pgtype.UUID, error) {
-	rows, err := q.db.Query(ctx, LogInsertMany,
+func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (LogInsertManyRow, error) {
+	row := q.db.QueryRow(ctx, LogInsertMany,
 		arg.Ids,
+		arg.Ring,
+		arg.Bell,
+		arg.Channel,
 		arg.TenantIds,
 		arg.DedupeKeys,
 		arg.PartitionKeys,
@@ -215,26 +217,101 @@ func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) ([
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
+	)
+	var i LogInsertManyRow
+	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	return i, err
+}
+
+const LogInsertManyKeyless = `-- name: LogInsertManyKeyless :one
+WITH wanted AS (
+    SELECT
+        unnest($1::uuid[]) AS id,
+        unnest($5::uuid[]) AS tenant_id,
+        unnest($6::text[]) AS dedupe_key,
+        unnest($7::text[]) AS partition_key,
+        unnest($8::text[]) AS entity_type,
+        unnest($9::text[]) AS entity_id,
+        unnest($10::bigint[]) AS entity_version,
+        unnest($11::jsonb[]) AS headers,
+        unnest($12::jsonb[]) AS payload,
+        unnest($13::smallint[]) AS bucket,
+        unnest($14::integer[]) AS place
+),
+inserted AS (
+    INSERT INTO outbox_schema.log (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload, bucket)
+    SELECT
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        nullif(w.entity_type, ''), nullif(w.entity_id, ''),
+        CASE WHEN w.entity_type <> '' THEN w.entity_version END,
+        w.headers, w.payload, w.bucket
+    FROM wanted AS w
+    ORDER BY w.place
+    RETURNING log.id
+)
+SELECT
+    count(*) AS written,
+    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE
+        WHEN count(*) = 0 OR NOT $2::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
+        ELSE pg_notify($4::text, '') IS NOT NULL
+    END)::boolean AS rang
+FROM inserted
+`
+
+type LogInsertManyKeylessParams struct {
+	Ids            []pgtype.UUID
+	Ring           bool
+	Bell           int64
+	Channel        string
+	TenantIds      []pgtype.UUID
+	DedupeKeys     []string
+	PartitionKeys  []string
+	EntityTypes    []string
+	EntityIds      []string
+	EntityVersions []int64
+	Headers        [][]byte
+	Payloads       [][]byte
+	Buckets        []int16
+	Places         []int32
+	Namespace      string
+	Topic          string
+	Version        int32
+}
+
+type LogInsertManyKeylessRow struct {
+	Written int64
+	Ids     []pgtype.UUID
+	Rang    bool
+}
+
+// EventInsertManyKeyless for a log topic. Rows go in in the order of the call, in which seq's default then numbers them.
+func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKeylessParams) (LogInsertManyKeylessRow, error) {
+	row := q.db.QueryRow(ctx, LogInsertManyKeyless,
+		arg.Ids,
 		arg.Ring,
 		arg.Bell,
 		arg.Channel,
+		arg.TenantIds,
+		arg.DedupeKeys,
+		arg.PartitionKeys,
+		arg.EntityTypes,
+		arg.EntityIds,
+		arg.EntityVersions,
+		arg.Headers,
+		arg.Payloads,
+		arg.Buckets,
+		arg.Places,
+		arg.Namespace,
+		arg.Topic,
+		arg.Version,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []pgtype.UUID
-	for rows.Next() {
-		var id pgtype.UUID
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	var i LogInsertManyKeylessRow
+	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	return i, err
 }
 
 const LogPrune = `-- name: LogPrune :one
