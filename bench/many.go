@@ -40,7 +40,7 @@ func many(size, calls int) workload {
 	const ours = "SELECT count(*) FROM outbox.events"
 	return workload{
 		name: fmt.Sprintf("many-%d", size), title: fmt.Sprintf("%d events a call", size), unit: "events/s",
-		about: "One producer, one call a transaction.",
+		about: "One producer, one call a transaction. River's jobs have no dedupe key, and go in by COPY.",
 		contenders: []contender{
 			{"hand-written unnest", rate(ours, always(func(ctx context.Context, tx pgx.Tx, from int) error {
 				ids, keys, payloads := make([]uuid.UUID, size), make([]string, size), make([][]byte, size)
@@ -73,6 +73,14 @@ func many(size, calls int) workload {
 				_, err := events.EnqueueOrderPaidMany(ctx, tx, ps)
 				return err
 			}))},
+			{"EnqueueMany, no dedupe key", rate(ours, always(func(ctx context.Context, tx pgx.Tx, from int) error {
+				ps := make([]events.OrderDropped, size)
+				for i := range ps {
+					ps[i] = events.OrderDropped(order(from + i))
+				}
+				_, err := events.EnqueueOrderDroppedMany(ctx, tx, ps)
+				return err
+			}))},
 			{"River InsertManyFastTx", rate("SELECT count(*) FROM river_job", func(ctx context.Context, db *database) (func(context.Context, pgx.Tx, int) error, error) {
 				client, err := riverInserter(ctx, db)
 				return func(ctx context.Context, tx pgx.Tx, from int) error {
@@ -88,6 +96,7 @@ func many(size, calls int) workload {
 		targets: []target{
 			{of: "EnqueueMany", to: "hand-written unnest", atLeast: 0.9},
 			{of: "EnqueueMany", to: "River InsertManyFastTx", atLeast: 1.5},
+			{of: "EnqueueMany, no dedupe key", to: "River InsertManyFastTx", atLeast: 1.5},
 		},
 	}
 }
