@@ -192,8 +192,9 @@ func Listen[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) 
 	if any(h) == nil || fn == nil {
 		return lh
 	}
+	decode := decoder(t)
 	lh.run = func(ctx context.Context, _ pgx.Tx, e Event, payload json.RawMessage) error {
-		d, err := decode(t, e, payload)
+		d, err := decode(e, payload)
 		if err != nil {
 			return err
 		}
@@ -211,8 +212,9 @@ func ListenTx[H, P any](t Topic[P], h H, fn func(H, context.Context, pgx.Tx, Del
 	if any(h) == nil || fn == nil {
 		return lh
 	}
+	decode := decoder(t)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e Event, payload json.RawMessage) error {
-		d, err := decode(t, e, payload)
+		d, err := decode(e, payload)
 		if err != nil {
 			return err
 		}
