@@ -133,6 +133,15 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 }
 
+// atStake is the most events that a turn handles, of which one may have killed its process.
+func (l *Listener) atStake() int32 {
+	n := l.cfg.BatchSize
+	if !l.transactional {
+		n *= turnBatches
+	}
+	return int32(max(n, parkedKeyBatch))
+}
+
 // queueTake puts the statements that take a turn into b, and their answers into t.
 func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	ctx := context.Background() // recorded, not run
@@ -143,7 +152,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
 			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id), Previous: pgUUID(c.previous),
-			CarefulSize: int32(max(l.cfg.BatchSize, parkedKeyBatch)), Listener: l.spec.Name, Shard: int32(c.shard),
+			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard),
 			ParkedLimit: l.parkedLimit,
 		})
 	}).QueryRow(func(r pgx.Row) error {

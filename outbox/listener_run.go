@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -170,7 +169,7 @@ func firstOf(errs []error) error {
 // account logs what became of the entries of a turn and, in a Drain, adds it up.
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
-	for _, e := range slices.Concat(a.turn.parked, a.turn.events) {
+	for _, e := range a.turn.entries() {
 		if !e.started && e.fate != dead {
 			continue
 		}
