@@ -11,17 +11,16 @@ import (
 func decoder[P any](t Topic[P]) func(Event, json.RawMessage) (Delivery[P], error) {
 	plain := plainOf(reflect.TypeFor[P]())
 	return func(e Event, payload json.RawMessage) (Delivery[P], error) {
-		d := Delivery[P]{Event: e}
 		if e.Version > t.Version {
-			return d, fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
+			return Delivery[P]{}, fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
 		}
-		if plain.decode(payload, reflect.ValueOf(&d.Payload).Elem()) {
-			return d, nil
+		p := new(P) // not the whole Delivery, which is larger
+		if !plain.decode(payload, reflect.ValueOf(p).Elem()) {
+			if err := json.Unmarshal(payload, p); err != nil {
+				return Delivery[P]{}, Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
+			}
 		}
-		if err := json.Unmarshal(payload, &d.Payload); err != nil {
-			return d, Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
-		}
-		return d, nil
+		return Delivery[P]{Event: e, Payload: *p}, nil
 	}
 }
 

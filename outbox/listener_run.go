@@ -173,6 +173,10 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		if !e.started && e.fate != dead {
 			continue
 		}
+		if moved && e.fate == done { // nearly all
+			report.Delivered++
+			continue
+		}
 		attrs := []any{"namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt}
 		if e.TenantID.Valid {
 			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
@@ -184,8 +188,6 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		case !moved:
 			report.Lost++
 			r.l.log.Error("event was handled but its lease was lost", attrs...)
-		case e.fate == done:
-			report.Delivered++
 		case e.fate == dead:
 			report.Dead++
 			r.l.log.Error("event is dead", attrs...)

@@ -2,11 +2,9 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
@@ -26,7 +24,6 @@ const (
 // prefetch is the batch that follows the one under way, read while that is handled.
 type prefetch struct {
 	after     int64 // the position behind which it was read
-	found     bool  // it is what LogRead would have read there
 	scanned   int
 	scannedTo int64
 	events    []*entry
@@ -34,8 +31,6 @@ type prefetch struct {
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the rest is there
 }
-
-var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
 
 // prefetch starts to read what follows the batch of t. It returns nil where a turn could not go on with it: behind the
 // end of the window, or where events wait for a retry, are set aside or taken one by one. So it does when handlers are
@@ -99,7 +94,7 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 			return false
 		}
 	}
-	if !p.wait() || ctx.Err() != nil || p.err != nil || !p.found {
+	if !p.wait() || ctx.Err() != nil || p.err != nil || p.scanned == 0 {
 		return false // if there is trouble, the end of the turn will meet it
 	}
 	p.cancel()
@@ -126,49 +121,4 @@ func (c *cursor) readOn(ctx context.Context, leaseNo int64, p *prefetch) error {
 	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })
 	b.Queue("COMMIT")
 	return c.l.pool.SendBatch(ctx, b).Close()
-}
-
-// scan reads the rows of LogReadOn, of up to size events.
-func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
-	defer rows.Close()
-	var (
-		seq, entityVersion                            pgtype.Int8
-		topic, version                                pgtype.Int4
-		id, tenant                                    pgtype.UUID
-		dedupeKey, partitionKey, entityType, entityID pgtype.Text
-		headers, payload                              []byte
-		createdAt                                     pgtype.Timestamptz
-		into                                          = []any{&seq, &topic, &id, &version, &tenant, &dedupeKey, &partitionKey, &entityType, &entityID, &entityVersion, &headers, &payload, &createdAt}
-		bytes                                         int
-		slab                                          []entry
-	)
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		p.found = true
-		if !seq.Valid {
-			continue // the window has no more
-		}
-		p.scanned++
-		p.scannedTo = seq.Int64
-		if !topic.Valid {
-			continue
-		}
-		if bytes += len(payload); bytes > prefetchBytes {
-			return errPrefetchTooLarge
-		}
-		if slab == nil {
-			slab = make([]entry, 0, size) // never grows: size is what was asked for
-		}
-		slab = append(slab, entry{seq: seq.Int64})
-		e := &slab[len(slab)-1]
-		h := l.handlers[l.topics[topic.Int32-1]]
-		e.Namespace, e.Topic, e.Version, e.CreatedAt = h.namespace, h.topic, int(version.Int32), createdAt.Time
-		e.DedupeKey, e.PartitionKey = dedupeKey.String, partitionKey.String
-		e.Entity = Entity{Type: entityType.String, ID: entityID.String, Version: entityVersion.Int64}
-		e.fill(id, tenant, headers, payload)
-		p.events = append(p.events, e)
-	}
-	return rows.Err()
 }

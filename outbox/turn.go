@@ -44,6 +44,7 @@ type entry struct {
 	head    bool   // first of its key among those set aside
 	used    int    // attempts before this turn
 	started bool   // its handler was called
+	running bool   // and has not returned
 	fate    fate
 	err     error
 	held    *hold // not to be tried yet
