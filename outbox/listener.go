@@ -241,6 +241,7 @@ type Listener struct {
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // longestPause, but in a test
+	turnLimit     time.Duration // turnTime, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -249,6 +250,7 @@ type Listener struct {
 type listenerSignals struct {
 	idle       signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
 	ended      signal // a turn was ended
+	wentOn     signal // a turn went on with a batch that was read ahead
 	lost       signal // a lease was lost
 	refused    signal // the doorbell could not watch
 	maintained signal // pruned, and looked at lag
@@ -286,7 +288,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}

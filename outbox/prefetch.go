@@ -86,7 +86,7 @@ func (p *prefetch) drop() {
 // goOn gives the turn of b the batch that was read ahead. It is false when the turn ends with b.
 func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 	t := b.t
-	if p == nil || b.lost || time.Since(t.began) > turnTime {
+	if p == nil || b.lost || time.Since(t.began) > s.l.turnLimit {
 		return false
 	}
 	for _, e := range t.events {
@@ -104,6 +104,7 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 	t.passed = append(t.passed, t.events...)
 	t.events, t.scanned, t.scannedTo, t.lastSeq, t.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
 	s.l.begin(t, nil, nil, nil)
+	s.l.signals.wentOn.emit()
 	return true
 }
 

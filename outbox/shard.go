@@ -227,7 +227,7 @@ func (s *shardLoop) batches(ctx context.Context, t *turn) error {
 		b := s.l.newBatch(ctx, t, nil)
 		started := time.Now()
 		err := s.handle(b)
-		s.slow = time.Since(started) > turnTime/2
+		s.slow = time.Since(started) > s.l.turnLimit/2
 		if err != nil || !s.goOn(ctx, b, p) {
 			p.drop()
 			return err
