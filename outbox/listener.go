@@ -75,7 +75,8 @@ type ListenerConfig struct {
 	// WorkerID marks the leases of this process; the zero UUID means a new one.
 	WorkerID uuid.UUID
 	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
-	// event that fails; 0 means 100.
+	// event that fails; 0 means 100. In leased mode a second batch is read while one is handled, and with fast handlers
+	// up to eight of them are a turn, whose events come again when its process is killed.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
 	// mode it is 1.

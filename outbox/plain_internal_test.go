@@ -43,7 +43,7 @@ type plainAll struct {
 	Parts    []plainPart      `json:"parts"`
 	Number   json.Number      `json:"number"`
 	Untagged int
-	hidden   int
+	_        int
 	Left     int `json:"-"`
 }
 
@@ -116,19 +116,17 @@ func TestPlainTypes(t *testing.T) {
 	type quoted struct {
 		N int `json:"n,string"`
 	}
-	type odd struct {
-		A int `json:"a\"b"`
-	}
 	type itself struct {
 		Next *itself `json:"next"`
 		N    int     `json:"n"`
 	}
+	odd := reflect.StructOf([]reflect.StructField{{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"a b"`}})
 	twice := reflect.StructOf([]reflect.StructField{
 		{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"b"`}, {Name: "B", Type: reflect.TypeFor[int](), Tag: `json:"b"`},
 	})
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[int](), reflect.TypeFor[any](), reflect.TypeFor[*plainPart](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[time.Time](),
-		reflect.TypeFor[Date](), reflect.TypeFor[embeds](), reflect.TypeFor[quoted](), reflect.TypeFor[odd](), twice,
+		reflect.TypeFor[Date](), reflect.TypeFor[embeds](), reflect.TypeFor[quoted](), odd, twice,
 	} {
 		require.Nil(t, plainOf(of), of)
 	}

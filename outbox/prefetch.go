@@ -103,7 +103,7 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 	}
 	t.passed = append(t.passed, t.events...)
 	t.events, t.scanned, t.scannedTo, t.lastSeq, t.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
-	s.l.begin(t, nil, nil, nil)
+	s.l.begin(t, nil, nil, s.holds)
 	s.l.signals.wentOn.emit()
 	return true
 }

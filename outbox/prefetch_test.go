@@ -218,3 +218,31 @@ func TestPrefetchOfWhatIsDone(t *testing.T) {
 	drainAll(t, l)
 	require.Equal(t, []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7"}, again.names())
 }
+
+// However pgx is set up for a pooler, what is read ahead is the same.
+func TestPrefetchInEveryModeOfQueries(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
+			require.NoError(t, err)
+			cfg.ConnConfig.DefaultQueryExecMode = mode
+			cfg.MaxConns = 1
+			narrow, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(narrow.Close)
+			newCrowd("a", "b").talk(t, pool, 7)
+			inTx(t, pool, func(tx pgx.Tx) {
+				_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
+				require.NoError(t, err)
+			})
+			l, h := reading(t, narrow, outbox.ListenerSpec{}, 3, well)
+			drainAll(t, l)
+			require.Equal(t, 8, h.inOrder(t))
+			require.Equal(t, "c", h.got[7].Headers["of"])
+			require.Equal(t, 1, turnsOf(t, pool))
+		})
+	}
+}

@@ -217,6 +217,9 @@ func (c *cursor) note(a *advance) {
 	if a.params.Closes {
 		clear(c.holds)
 	}
+	for _, e := range a.turn.passed {
+		delete(c.holds, e.seq)
+	}
 	for _, e := range a.turn.events {
 		if e.held != nil {
 			c.holds[e.seq] = *e.held
