@@ -124,6 +124,9 @@ func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 		if bytes += len(r.payload.got); bytes > prefetchBytes {
 			return errPrefetchTooLarge
 		}
+		if p.events == nil {
+			p.events = make([]*entry, 0, size)
+		}
 		h := l.handlers[l.topics[topic.Int32-1]]
 		p.events = append(p.events, r.entry(h.namespace, h.topic, size-len(p.events)))
 	}

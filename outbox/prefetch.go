@@ -98,9 +98,6 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 		return false // if there is trouble, the end of the turn will meet it
 	}
 	p.cancel()
-	for _, e := range t.events {
-		e.payload, e.Headers = nil, nil // the rest is for the log, should the lease be lost
-	}
 	t.passed = append(t.passed, t.events...)
 	t.events, t.scanned, t.scannedTo, t.lastSeq, t.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
 	s.l.begin(t, nil, nil, s.holds)

@@ -67,6 +67,7 @@ func (l *Listener) judge(e *entry, err error) {
 	switch {
 	case err == nil:
 		e.fate = done
+		e.payload, e.Headers = nil, nil // a turn may have many more events; the rest is for the log, should the lease be lost
 	case isPermanent(err) || e.Attempt >= e.MaxAttempts:
 		e.fate = dead
 	default:
