@@ -86,7 +86,7 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 const seizeLease = time.Minute
 
 // carefulAfterAdmin is how many events are taken one by one when a shard is seized whose holder has died.
-const carefulAfterAdmin = max(defaultBatchSize, parkedKeyBatch)
+const carefulAfterAdmin = max(turnBatches*defaultBatchSize, parkedKeyBatch)
 
 // seize takes the shards of a listener by force, all or the one of bucket.
 func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {

@@ -25,18 +25,17 @@ type batch struct {
 	lanes map[string]*lane
 
 	mu       sync.Mutex
-	entries  []*entry            // to be looked at, those set aside earlier first
-	running  map[*entry]struct{} // handlers under way
-	blocked  bool                // an event of the log is in the way of the others
-	halted   bool                // nothing more is started
-	left     bool                // handlers that still run are left to themselves
-	lost     bool                // so is the lease: failures from now on are not the handlers'
-	cause    error               // what broke tx
+	entries  []*entry // to be looked at, those set aside earlier first
+	blocked  bool     // an event of the log is in the way of the others
+	halted   bool     // nothing more is started
+	left     bool     // handlers that still run are left to themselves
+	lost     bool     // so is the lease: failures from now on are not the handlers'
+	cause    error    // what broke tx
 	workers  sync.WaitGroup
 	finished chan struct{} // closed when all handlers have returned
 }
 
-// lane is the state of one key.
+// lane is the state of one key. Most have none while there is one worker.
 type lane struct {
 	busy    bool     // its handler is running
 	stopped bool     // one of its events waits for a retry
@@ -46,7 +45,7 @@ type lane struct {
 
 func (l *Listener) newBatch(ctx context.Context, t *turn, tx pgx.Tx) *batch {
 	b := &batch{
-		l: l, t: t, ctx: ctx, tx: tx, lanes: make(map[string]*lane), running: make(map[*entry]struct{}), finished: make(chan struct{}),
+		l: l, t: t, ctx: ctx, tx: tx, lanes: make(map[string]*lane), finished: make(chan struct{}),
 	}
 	b.entries = slices.Concat(t.parked, t.events)
 	return b
@@ -118,18 +117,24 @@ func (b *batch) next() *entry {
 		if e.fate != waiting {
 			continue
 		}
-		k := b.lane(e.key)
+		var k lane
+		if known := b.lanes[e.key]; known != nil {
+			k = *known
+		}
 		switch {
 		case k.busy:
+			k := b.lane(e.key)
 			k.queue = append(k.queue, e)
 		case k.parked && e.no == 0:
 			e.fate = aside
 		case k.stopped, b.blocked && e.no == 0:
 		case e.held != nil:
-			k.stopped, b.blocked = true, b.l.cfg.Concurrency == 1
+			b.lane(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
 		default:
-			k.busy, e.started = true, true
-			b.running[e] = struct{}{}
+			e.started, e.running = true, true
+			if b.l.cfg.Concurrency > 1 {
+				b.lane(e.key).busy = true
+			}
 			return e
 		}
 	}
@@ -143,11 +148,12 @@ func (b *batch) finish(e *entry, err error) {
 	if b.left {
 		return // the account is closed
 	}
-	delete(b.running, e)
-	k := b.lanes[e.key]
-	k.busy = false
-	if len(k.queue) > 0 {
-		b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
+	e.running = false
+	if k := b.lanes[e.key]; k != nil {
+		k.busy = false
+		if len(k.queue) > 0 {
+			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
+		}
 	}
 	if b.halted && (b.lost && err != nil || b.cause != nil) {
 		return // it counts as not started
@@ -155,6 +161,7 @@ func (b *batch) finish(e *entry, err error) {
 	if b.l.judge(e, err); e.fate != failed {
 		return
 	}
+	k := b.lane(e.key)
 	k.stopped = true
 	switch {
 	case e.no != 0:
@@ -185,8 +192,10 @@ func (b *batch) names() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var names []string
-	for e := range b.running {
-		names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
+	for _, e := range slices.Concat(b.t.parked, b.t.events) {
+		if e.running {
+			names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
+		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")

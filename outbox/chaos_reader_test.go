@@ -27,6 +27,8 @@ type reader struct {
 	shards int
 	// lossy tells that it is meant to fail: writers do not wait for it.
 	lossy bool
+	// wentOn holds one if a turn had more than one batch.
+	wentOn chan struct{}
 }
 
 // batchSizes are what readers read with, another in each session.
@@ -54,6 +56,7 @@ func (h hearing) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said
 // listens returns the runtime in leased mode as a reader, which runs in so many processes at once, or drains if that is
 // 0. Each session is a new listener.
 func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, processes int, edits ...outbox.Edit) reader {
+	wentOn := make(chan struct{}, 1)
 	listener := func(batch int, hear func(uuid.UUID)) *outbox.Listener {
 		cfg := cfg
 		cfg.Logger, cfg.BatchSize = quiet(), batch
@@ -63,9 +66,10 @@ func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg out
 		if len(edits) > 0 {
 			outbox.Mutate(l, edits...)
 		}
+		outbox.WatchGoingOn(l, wentOn)
 		return l
 	}
-	r := reader{shards: max(spec.Shards, 1), lossy: len(edits) > 0}
+	r := reader{wentOn: wentOn, shards: max(spec.Shards, 1), lossy: len(edits) > 0}
 	if spec.Concurrency > 1 {
 		r.shards = 0
 	}

@@ -229,11 +229,15 @@ func TestChaosOfWriters(t *testing.T) {
 	patient := outbox.ListenerConfig{LeaseDuration: 5 * time.Minute, PruneInterval: -1}
 	pruning := patient
 	pruning.PruneInterval, pruning.PollInterval = 100*time.Millisecond, 50*time.Millisecond // nobody rings for silent events
-	verdicts := c.run(t, map[string]reader{
+	readers := map[string]reader{
 		"leased":        listens(t, pool, outbox.ListenerSpec{Name: "leased"}, patient, 0),
 		"running":       listens(t, pool, outbox.ListenerSpec{Name: "running", Concurrency: 3, Shards: 3}, pruning, 2),
 		"transactional": listensTx(t, pool, "transactional"),
-	})
+	}
+	verdicts := c.run(t, readers)
+	for _, name := range []string{"leased", "running"} {
+		require.NotEmpty(t, readers[name].wentOn, "%s: what is read ahead is tested, too", name)
+	}
 	t.Logf("transactions with events: %d committed, %d rolled back, %d prepared", c.committed.txs.Load(), c.rolledBack.txs.Load(), c.prepared.txs.Load())
 	for name, v := range verdicts {
 		t.Logf("%-13s %+v", name, v)

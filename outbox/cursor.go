@@ -2,14 +2,12 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
@@ -133,6 +131,15 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 }
 
+// atStake is the most events that a turn handles, of which one may have killed its process.
+func (l *Listener) atStake() int32 {
+	n := l.cfg.BatchSize
+	if !l.transactional {
+		n *= turnBatches
+	}
+	return int32(max(n, parkedKeyBatch))
+}
+
 // queueTake puts the statements that take a turn into b, and their answers into t.
 func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	ctx := context.Background() // recorded, not run
@@ -143,7 +150,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
 			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id), Previous: pgUUID(c.previous),
-			CarefulSize: int32(max(l.cfg.BatchSize, parkedKeyBatch)), Listener: l.spec.Name, Shard: int32(c.shard),
+			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard),
 			ParkedLimit: l.parkedLimit,
 		})
 	}).QueryRow(func(r pgx.Row) error {
@@ -173,42 +180,6 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		return nil
 	})
 	b.Queue("COMMIT")
-}
-
-// scanEvents reads the rows of LogRead.
-func (t *turn) scanEvents(rows pgx.Rows) error {
-	defer rows.Close()
-	for rows.Next() {
-		var r dbsqlc.LogReadRow
-		e := &entry{}
-		if err := rows.Scan(&t.scanned, &t.scannedTo, &r.Seq, &r.ID, &r.Namespace, &r.Topic, &r.Version, &r.TenantID,
-			&e.DedupeKey, &e.PartitionKey, &e.Entity.Type, &e.Entity.ID, &e.Entity.Version, &r.Headers, &r.Payload,
-			&r.CreatedAt, &r.Parked,
-		); err != nil {
-			return err
-		}
-		if r.Seq == nil {
-			continue // positions of others only
-		}
-		e.seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = *r.Seq, *r.Namespace, *r.Topic, int(*r.Version), r.CreatedAt.Time
-		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
-		if r.Parked {
-			e.fate = aside
-		}
-		t.events = append(t.events, e)
-	}
-	return rows.Err()
-}
-
-func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
-	e.ID, e.payload = id.Bytes, payload
-	e.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
-	if e.key = e.PartitionKey; e.key == "" {
-		e.key = e.ID.String()
-	}
-	if headers != nil && json.Unmarshal(headers, &e.Headers) != nil {
-		e.Headers = nil // written by hand, not by Enqueue: an event is worth more than its headers
-	}
 }
 
 // took makes ready for the turn after t, which it returns unless there is nothing to do in it.

@@ -75,7 +75,8 @@ type ListenerConfig struct {
 	// WorkerID marks the leases of this process; the zero UUID means a new one.
 	WorkerID uuid.UUID
 	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
-	// event that fails; 0 means 100.
+	// event that fails; 0 means 100. In leased mode a second batch is read while one is handled, and with fast handlers
+	// up to eight of them are a turn, whose events come again when its process is killed.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
 	// mode it is 1.
@@ -192,8 +193,9 @@ func Listen[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) 
 	if any(h) == nil || fn == nil {
 		return lh
 	}
+	decode := decoder(t)
 	lh.run = func(ctx context.Context, _ pgx.Tx, e Event, payload json.RawMessage) error {
-		d, err := decode(t, e, payload)
+		d, err := decode(e, payload)
 		if err != nil {
 			return err
 		}
@@ -211,8 +213,9 @@ func ListenTx[H, P any](t Topic[P], h H, fn func(H, context.Context, pgx.Tx, Del
 	if any(h) == nil || fn == nil {
 		return lh
 	}
+	decode := decoder(t)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e Event, payload json.RawMessage) error {
-		d, err := decode(t, e, payload)
+		d, err := decode(e, payload)
 		if err != nil {
 			return err
 		}
@@ -239,6 +242,7 @@ type Listener struct {
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // longestPause, but in a test
+	turnLimit     time.Duration // turnTime, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -247,6 +251,7 @@ type Listener struct {
 type listenerSignals struct {
 	idle       signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
 	ended      signal // a turn was ended
+	wentOn     signal // a turn went on with a batch that was read ahead
 	lost       signal // a lease was lost
 	refused    signal // the doorbell could not watch
 	maintained signal // pruned, and looked at lag
@@ -284,7 +289,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}

@@ -210,28 +210,42 @@ func TestListenerStoppedPastItsLease(t *testing.T) {
 func TestListenerPoisonKillsOnlyItself(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
-		pool := pgtest.Database(t)
-		makeEffects(t, pool)
-		const attempts = 3
-		o := listenerOrders{Transactional: transactional, Lease: time.Second, Poll: 50 * time.Millisecond, Attempts: attempts}
-		if !transactional {
-			o.Concurrency = 4
-		}
-		c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
-		before := rand.IntN(100)
-		c.talk(t, pool, before)
-		put1(t, pool, "poison", 1)
-		c.talk(t, pool, 99-before)
-		processes := untilSettled(t, pool, o)
-		require.Equal(t, attempts+2, processes, "one died without knowing why, then one for each attempt, the last finished")
-		require.Equal(t, 99, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects"))
-		require.Equal(t, "poison 3", value[string](t, pool, "SELECT payload->>'key' || ' ' || attempts FROM outbox.dead_letters"))
-		require.Equal(t, 1, value[int](t, pool, "SELECT max(attempt) FROM effects"), "no attempt of another event was counted")
-		require.Zero(t, value[int](t, pool, disorder))
-		if transactional {
-			require.Equal(t, 99, value[int](t, pool, "SELECT count(*)::int FROM effects"))
-		}
+		poisoned(t, listenerOrders{Transactional: transactional, Concurrency: map[bool]int{false: 4}[transactional]}, rand.IntN(100))
 	})
+}
+
+// TestListenerPoisonInALaterBatch: the same for an event of a batch that its turn went on with.
+func TestListenerPoisonInALaterBatch(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{4, 1} {
+		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
+			t.Parallel()
+			poisoned(t, listenerOrders{BatchSize: size}, 7*size) // in the eighth, unless this machine is slow
+		})
+	}
+}
+
+// poisoned has children handle a hundred events, of which one ends every process: that which has so many before it.
+func poisoned(t *testing.T, o listenerOrders, before int) {
+	t.Helper()
+	pool := pgtest.Database(t)
+	makeEffects(t, pool)
+	const attempts = 3
+	transactional := o.Transactional
+	o.Lease, o.Poll, o.Attempts = time.Second, 50*time.Millisecond, attempts
+	c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
+	c.talk(t, pool, before)
+	put1(t, pool, "poison", 1)
+	c.talk(t, pool, 99-before)
+	processes := untilSettled(t, pool, o)
+	require.Equal(t, attempts+2, processes, "one died without knowing why, then one for each attempt, the last finished")
+	require.Equal(t, 99, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects"))
+	require.Equal(t, "poison 3", value[string](t, pool, "SELECT payload->>'key' || ' ' || attempts FROM outbox.dead_letters"))
+	require.Equal(t, 1, value[int](t, pool, "SELECT max(attempt) FROM effects"), "no attempt of another event was counted")
+	require.Zero(t, value[int](t, pool, disorder))
+	if transactional {
+		require.Equal(t, 99, value[int](t, pool, "SELECT count(*)::int FROM effects"))
+	}
 }
 
 // TestListenerPoisonAmongParked: an event that was set aside ends every process that tries it again. The heads of the

@@ -27,6 +27,12 @@ func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
 // LimitPauses makes l ask a database in trouble again within d.
 func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 
+// LimitTurns makes d how old a turn of l may be when a batch begins.
+func LimitTurns(l *Listener, d time.Duration) { l.turnLimit = d }
+
+// WatchGoingOn has l signal when a turn goes on with a batch that was read ahead. It must be called before l runs.
+func WatchGoingOn(l *Listener, heard chan struct{}) { l.signals.wentOn = heard }
+
 // LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
 func LogBell() (key int64, channel string) {
 	db, err := openDatabase("")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -170,8 +169,12 @@ func firstOf(errs []error) error {
 // account logs what became of the entries of a turn and, in a Drain, adds it up.
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
-	for _, e := range slices.Concat(a.turn.parked, a.turn.events) {
+	for _, e := range a.turn.entries() {
 		if !e.started && e.fate != dead {
+			continue
+		}
+		if moved && e.fate == done { // nearly all
+			report.Delivered++
 			continue
 		}
 		attrs := []any{"namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt}
@@ -185,8 +188,6 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		case !moved:
 			report.Lost++
 			r.l.log.Error("event was handled but its lease was lost", attrs...)
-		case e.fate == done:
-			report.Delivered++
 		case e.fate == dead:
 			report.Dead++
 			r.l.log.Error("event is dead", attrs...)

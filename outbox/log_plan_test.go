@@ -118,6 +118,17 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
+// readOn explains how l reads ahead in its turn t, behind after, and demands that it gets so many positions.
+func (p *logPlans) readOn(l *Listener, t *turn, name string, after, want int) {
+	p.t.Helper()
+	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: logBatch + 100, call: func(q *dbsqlc.Queries) {
+		_, _ = q.LogReadOn(p.t.Context(), dbsqlc.LogReadOnParams{
+			Topics: l.topics, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		})
+	}})
+	require.EqualValues(p.t, want, root.Rows, name)
+}
+
 // advance explains the end of t, with which a tenth of its events die and another is set aside.
 func (p *logPlans) advance(l *Listener, t *turn, name string) {
 	p.t.Helper()
@@ -208,6 +219,7 @@ func (p *logPlans) parked(l *Listener) {
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
+	p.readOn(l, t, name, logBatch, 0)
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
 	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
 	for i, e := range t.parked {
@@ -286,6 +298,7 @@ func (p *logPlans) all() {
 	p.read(late, "half the stragglers", logBatch, logBatch-1)
 	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst)
 	p.read(late, "behind the stragglers", logBatch, logBatch)
+	p.readOn(late, taken, "among the stragglers", logBurst, 0)
 	p.advance(late, taken, "stragglers")
 
 	// A transaction with a few stragglers, and many events that are none.
@@ -311,6 +324,9 @@ func (p *logPlans) all() {
 	for _, size := range []int{10, 100, logBatch} {
 		p.read(start, "start of the log", size, size-size/1000)
 	}
+	p.readOn(start, taken, "start of the log", logBatch, logBatch)
+	p.readOn(start, taken, "middle of the log", logBurst+p.backlog/2, logBatch)
+	p.readOn(start, taken, "end of the window", 10*(logBurst+p.backlog), 0)
 	p.advance(start, taken, "start of the log")
 	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'start'", logBurst+p.backlog/2)
 	p.read(start, "middle of the log", logBatch, logBatch-1)
@@ -318,7 +334,8 @@ func (p *logPlans) all() {
 	p.prune(start.db, "held in the middle", int64(logBurst+p.backlog/2), 0)
 
 	rare := p.listener(ListenerSpec{Name: "rare", Shards: 2}, "rare")
-	p.take(rare)
+	taken = p.take(rare)
 	p.read(rare, "rare", logBatch, 1)
+	p.readOn(rare, taken, "rare", logBatch, logBatch)
 	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
 }

@@ -40,12 +40,13 @@ func Publish[P any](t Topic[P], p Publication[P]) TopicHandler {
 }
 
 func newPublication[P any](t Topic[P], p Publication[P]) *publication {
+	decode := decoder(t)
 	return &publication{broker: p.Broker, outgoing: func(e Event, payload json.RawMessage) (Outgoing, error) {
 		o := Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey}
 		if p.Key == nil && p.Headers == nil {
 			return o, nil
 		}
-		d, err := decode(t, e, payload)
+		d, err := decode(e, payload)
 		if err != nil {
 			return o, err
 		}

@@ -19,6 +19,7 @@ type shardLoop struct {
 	run     *listenerRun
 	shards  int  // in this generation
 	worked  bool // since it was idle
+	slow    bool // the latest batch was handled too slowly for another in its turn
 	trouble retrier
 }
 
@@ -100,7 +101,7 @@ func (s *shardLoop) gaveUp(a *advance, err error) error {
 	if a == nil {
 		return nil
 	}
-	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.turn.events)+len(a.turn.parked), s.shard, err)
+	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.turn.entries()), s.shard, err)
 }
 
 // pause waits before the database is asked again; less if ctx ends, unless something has to be written.
@@ -203,8 +204,7 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	if s.l.transactional {
 		return s.inTransaction(ctx, t)
 	}
-	b := s.l.newBatch(ctx, t, nil)
-	if err := s.handle(b); err != nil {
+	if err := s.batches(ctx, t); err != nil {
 		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
 		a := s.l.end(t, s.shard, false)
 		a.params.Strand = true
@@ -217,6 +217,22 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	a := s.l.end(t, s.shard, ctx.Err() != nil)
 	s.note(a)
 	return a, nil
+}
+
+// batches handles what t brought, and goes on with what follows in the window for as long as a turn may.
+func (s *shardLoop) batches(ctx context.Context, t *turn) error {
+	t.began = time.Now()
+	for {
+		p := s.prefetch(ctx, t)
+		b := s.l.newBatch(ctx, t, nil)
+		started := time.Now()
+		err := s.handle(b)
+		s.slow = time.Since(started) > s.l.turnLimit/2
+		if err != nil || !s.goOn(ctx, b, p) {
+			p.drop()
+			return err
+		}
+	}
 }
 
 // handle runs b under the lease of its turn.

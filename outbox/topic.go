@@ -170,39 +170,15 @@ func Handle[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) 
 	if any(h) == nil || fn == nil {
 		return th
 	}
+	decode := decoder(t)
 	th.run = func(ctx context.Context, e Event, payload json.RawMessage) error {
-		d, err := decode(t, e, payload)
+		d, err := decode(e, payload)
 		if err != nil {
 			return err
 		}
 		return fn(h, ctx, d)
 	}
 	return th
-}
-
-// decode returns what a handler of t gets.
-func decode[P any](t Topic[P], e Event, payload json.RawMessage) (Delivery[P], error) {
-	d := Delivery[P]{Event: e}
-	if e.Version > t.Version {
-		return d, fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
-	}
-	if err := json.Unmarshal(payload, &d.Payload); err != nil {
-		return d, Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
-	}
-	return d, nil
-}
-
-// decodeError keeps the place of a decoding error and drops the value, which may be sensitive.
-func decodeError(err error) error {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		return fmt.Errorf("field %q does not fit %s", kind.Field, kind.Type)
-	}
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return fmt.Errorf("invalid JSON at byte %d", syntax.Offset)
-	}
-	return errors.New("a field does not fit its type")
 }
 
 // Unimplemented returns the error of a topic whose handler is not written yet.

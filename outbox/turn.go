@@ -26,10 +26,12 @@ type turn struct {
 	scan       int  // most positions that were asked for
 	scanned    int
 	scannedTo  int64
+	passed     []*entry // of the batches before the latest, which are done
 	events     []*entry
 	parked     []*entry
 	ahead      map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
 	deadline   time.Time       // end of the lease by this process's clock
+	began      time.Time       // when its first handler was called
 }
 
 // entry is one event of a turn.
@@ -42,6 +44,7 @@ type entry struct {
 	head    bool   // first of its key among those set aside
 	used    int    // attempts before this turn
 	started bool   // its handler was called
+	running bool   // and has not returned
 	fate    fate
 	err     error
 	held    *hold // not to be tried yet
@@ -64,6 +67,7 @@ func (l *Listener) judge(e *entry, err error) {
 	switch {
 	case err == nil:
 		e.fate = done
+		e.payload, e.Headers = nil, nil // a turn may have many more events; the rest is for the log, should the lease be lost
 	case isPermanent(err) || e.Attempt >= e.MaxAttempts:
 		e.fate = dead
 	default:
@@ -124,6 +128,17 @@ type advance struct {
 	promote []string                   // keys whose first event becomes their head
 }
 
+// entries returns all events that t has had.
+func (t *turn) entries() []*entry { return slices.Concat(t.parked, t.passed, t.events) }
+
+// reach returns how far t has read when nothing is in the way.
+func (t *turn) reach() int64 {
+	if n := len(t.events); n == t.batch { // there may be more between here and scannedTo
+		return t.events[n-1].seq
+	}
+	return max(t.scannedTo, t.lastSeq)
+}
+
 // end decides, from the fates of its entries, where t leaves the cursor.
 func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	a := &advance{turn: t}
@@ -139,6 +154,7 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 // endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
 func (l *Listener) endLog(a *advance) {
 	t, p := a.turn, &a.params
+	p.Handled += int32(len(t.passed))
 	var stop *entry
 	for _, e := range t.events {
 		delete(t.ahead, e.seq)
@@ -175,11 +191,9 @@ func (l *Listener) endLog(a *advance) {
 	switch {
 	case stop != nil:
 		p.LastSeq = stop.seq - 1
-	case len(t.events) == t.batch: // there may be more between here and scannedTo
-		p.LastSeq = t.events[t.batch-1].seq
 	default:
-		p.LastSeq = max(t.scannedTo, t.lastSeq)
-		p.Closes = t.scanned < t.scan
+		p.LastSeq = t.reach()
+		p.Closes = len(t.events) < t.batch && t.scanned < t.scan
 	}
 	for _, seq := range slices.Sorted(maps.Keys(t.ahead)) { // not read this time
 		if !p.Closes && seq > p.LastSeq {
@@ -203,6 +217,9 @@ func (h *hold) delay(p *dbsqlc.ListenerAdvanceParams) {
 func (c *cursor) note(a *advance) {
 	if a.params.Closes {
 		clear(c.holds)
+	}
+	for _, e := range a.turn.passed {
+		delete(c.holds, e.seq)
 	}
 	for _, e := range a.turn.events {
 		if e.held != nil {

@@ -247,6 +247,52 @@ FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq;
 
+-- name: LogReadOn :many
+-- Reads on in the open window of a turn, behind after_seq, while what comes before is handled: the next scan_size
+-- positions, each a row, of which topic, its place in topics, is null where the event is not the listener's. No row unless
+-- this is what LogRead would read once the cursor stands at after_seq: the turn runs, no straggler is left, and nothing is
+-- set aside. The window cannot change meanwhile, nor can what is in it, for as long as the lease holds.
+--
+-- Nothing is materialized or sorted, unlike in LogRead: one walk of log_pkey has its events in order, and the cursor comes
+-- by subqueries, not a join, so that the planner knows it.
+WITH cur AS MATERIALIZED (
+    SELECT l.hi, l.hi_seq, l.shard, l.shards
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = @listener
+      AND l.shard = @shard
+      AND l.lease_by = @worker_id
+      AND l.lease_no = @lease_no
+      AND l.running
+      AND l.high_seq <= @after_seq::bigint
+      AND NOT EXISTS (SELECT FROM outbox_schema.parked AS k WHERE k.listener = @listener)
+)
+SELECT p.topic, p.seq,
+    CASE WHEN p.topic IS NOT NULL THEN p.id END AS id,
+    CASE WHEN p.topic IS NOT NULL THEN p.version END AS version,
+    CASE WHEN p.topic IS NOT NULL THEN p.tenant_id END AS tenant_id,
+    CASE WHEN p.topic IS NOT NULL THEN p.dedupe_key END AS dedupe_key,
+    CASE WHEN p.topic IS NOT NULL THEN p.partition_key END AS partition_key,
+    CASE WHEN p.topic IS NOT NULL THEN p.entity_type END AS entity_type,
+    CASE WHEN p.topic IS NOT NULL THEN p.entity_id END AS entity_id,
+    CASE WHEN p.topic IS NOT NULL THEN p.entity_version END AS entity_version,
+    CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
+    CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
+    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at
+FROM (
+    SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
+        o.entity_version, o.headers, o.payload, o.created_at,
+        CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
+            THEN array_position(@topics::text[], o.namespace || '/' || o.topic)
+        END AS topic
+    FROM outbox_schema.log AS o
+    WHERE o.seq > @after_seq::bigint
+      AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
+      AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
+    ORDER BY o.seq
+    LIMIT @scan_size::integer
+) AS p
+ORDER BY p.seq;
+
 -- name: LogPrune :one
 -- Deletes, of the next scan_size positions after after_seq, the events that are older than the retention of their
 -- topic and that every listener is past: visible in its finished windows, or delivered in its open one. Returns how

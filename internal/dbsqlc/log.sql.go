@@ -637,3 +637,118 @@ func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow,
 	}
 	return items, nil
 }
+
+const LogReadOn = `-- name: LogReadOn :many
+WITH cur AS MATERIALIZED (
+    SELECT l.hi, l.hi_seq, l.shard, l.shards
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = $4
+      AND l.shard = $5
+      AND l.lease_by = $6
+      AND l.lease_no = $7
+      AND l.running
+      AND l.high_seq <= $2::bigint
+      AND NOT EXISTS (SELECT FROM outbox_schema.parked AS k WHERE k.listener = $4)
+)
+SELECT p.topic, p.seq,
+    CASE WHEN p.topic IS NOT NULL THEN p.id END AS id,
+    CASE WHEN p.topic IS NOT NULL THEN p.version END AS version,
+    CASE WHEN p.topic IS NOT NULL THEN p.tenant_id END AS tenant_id,
+    CASE WHEN p.topic IS NOT NULL THEN p.dedupe_key END AS dedupe_key,
+    CASE WHEN p.topic IS NOT NULL THEN p.partition_key END AS partition_key,
+    CASE WHEN p.topic IS NOT NULL THEN p.entity_type END AS entity_type,
+    CASE WHEN p.topic IS NOT NULL THEN p.entity_id END AS entity_id,
+    CASE WHEN p.topic IS NOT NULL THEN p.entity_version END AS entity_version,
+    CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
+    CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
+    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at
+FROM (
+    SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
+        o.entity_version, o.headers, o.payload, o.created_at,
+        CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
+            THEN array_position($1::text[], o.namespace || '/' || o.topic)
+        END AS topic
+    FROM outbox_schema.log AS o
+    WHERE o.seq > $2::bigint
+      AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
+      AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
+    ORDER BY o.seq
+    LIMIT $3::integer
+) AS p
+ORDER BY p.seq
+`
+
+type LogReadOnParams struct {
+	Topics   []string
+	AfterSeq int64
+	ScanSize int32
+	Listener string
+	Shard    int32
+	WorkerID pgtype.UUID
+	LeaseNo  int64
+}
+
+type LogReadOnRow struct {
+	Topic         interface{}
+	Seq           int64
+	ID            interface{}
+	Version       interface{}
+	TenantID      interface{}
+	DedupeKey     interface{}
+	PartitionKey  interface{}
+	EntityType    interface{}
+	EntityID      interface{}
+	EntityVersion interface{}
+	Headers       interface{}
+	Payload       interface{}
+	CreatedAt     interface{}
+}
+
+// Reads on in the open window of a turn, behind after_seq, while what comes before is handled: the next scan_size
+// positions, each a row, of which topic, its place in topics, is null where the event is not the listener's. No row unless
+// this is what LogRead would read once the cursor stands at after_seq: the turn runs, no straggler is left, and nothing is
+// set aside. The window cannot change meanwhile, nor can what is in it, for as long as the lease holds.
+//
+// Nothing is materialized or sorted, unlike in LogRead: one walk of log_pkey has its events in order, and the cursor comes
+// by subqueries, not a join, so that the planner knows it.
+func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogReadOnRow, error) {
+	rows, err := q.db.Query(ctx, LogReadOn,
+		arg.Topics,
+		arg.AfterSeq,
+		arg.ScanSize,
+		arg.Listener,
+		arg.Shard,
+		arg.WorkerID,
+		arg.LeaseNo,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LogReadOnRow
+	for rows.Next() {
+		var i LogReadOnRow
+		if err := rows.Scan(
+			&i.Topic,
+			&i.Seq,
+			&i.ID,
+			&i.Version,
+			&i.TenantID,
+			&i.DedupeKey,
+			&i.PartitionKey,
+			&i.EntityType,
+			&i.EntityID,
+			&i.EntityVersion,
+			&i.Headers,
+			&i.Payload,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

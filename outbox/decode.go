@@ -1,0 +1,38 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// decoder returns what makes of an event what a handler of t gets.
+func decoder[P any](t Topic[P]) func(Event, json.RawMessage) (Delivery[P], error) {
+	plain := plainOf(reflect.TypeFor[P]())
+	return func(e Event, payload json.RawMessage) (Delivery[P], error) {
+		if e.Version > t.Version {
+			return Delivery[P]{}, fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
+		}
+		p := new(P) // not the whole Delivery, which is larger
+		if !plain.decode(payload, reflect.ValueOf(p).Elem()) {
+			if err := json.Unmarshal(payload, p); err != nil {
+				return Delivery[P]{}, Permanent(fmt.Errorf("decode payload: %w", decodeError(err)))
+			}
+		}
+		return Delivery[P]{Event: e, Payload: *p}, nil
+	}
+}
+
+// decodeError keeps the place of a decoding error and drops the value, which may be sensitive.
+func decodeError(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("field %q does not fit %s", kind.Field, kind.Type)
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("invalid JSON at byte %d", syntax.Offset)
+	}
+	return errors.New("a field does not fit its type")
+}
