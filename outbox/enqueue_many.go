@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -139,8 +140,8 @@ func (d *database) eventInsertMany(ms []Message, headers [][]byte, receipts []Re
 		EntityTypes:    text(func(m *Message) string { return m.Entity.Type }),
 		EntityIds:      text(func(m *Message) string { return m.Entity.ID }),
 		EntityVersions: column(part, func(i int) (int64, bool) { v := ms[i].Entity.Version; return v, ms[i].Entity.Type != "" }),
-		Headers:        column(part, func(i int) ([]byte, bool) { return headers[i], headers[i] != nil }),
-		Payloads:       column(part, func(i int) ([]byte, bool) { return ms[i].Payload, true }),
+		Headers:        column(part, func(i int) (json.RawMessage, bool) { return headers[i], headers[i] != nil }),
+		Payloads:       column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
 		MaxAttempts:    column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
 		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgTime(ms[i].NotBefore); return t, t.Valid }),
 	}

@@ -18,6 +18,7 @@ type listenerRun struct {
 	give   chan struct{}   // closed when handlers that still run are given up
 	looks  []chan struct{} // makes a shard look
 	states chan shardReport
+	asking sync.Mutex // one shard after the other asks for more, so that each knows what was asked for
 
 	drained *DrainReport // adds up what was done, in a Drain
 	turns   int          // taken in a Drain

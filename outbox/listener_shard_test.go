@@ -138,16 +138,20 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	c.talk(t, pool, 80)
 	cfg := dozing()
 	cfg.BatchSize = 5
-	startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first))
+	holder := listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first)
+	outbox.LimitTurns(holder, 0) // a turn that goes on would handle all there is
+	startListener(t, holder)
 	receive(t, first.started, "a handler of one shard")
 	receive(t, first.started, "a handler of the other")
 	hears := make(chan struct{})
+	hear := sync.OnceFunc(func() { close(hears) })
 	if deaf {
 		ears, gate := gated(t, pool, "LISTEN ")
 		gate.onPass(func() { <-hears })
 		cfg.ListenPool = ears
 	}
 	startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, second))
+	t.Cleanup(hear) // before it is stopped
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE wanted_by IS NOT NULL")
 	begin := time.Now()
 	close(first.hold)
@@ -155,7 +159,7 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 80")
 		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE in_batch AND NOT running")
 	}
-	close(hears)
+	hear()
 	settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 80")
 	require.Less(t, time.Since(begin), promptly)
 	require.NotEmpty(t, second.names())

@@ -28,6 +28,7 @@ type prefetch struct {
 	scannedTo int64
 	events    []*entry
 	err       error
+	patience  time.Duration // with what is not there when it is wanted
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the rest is there
 }
@@ -53,7 +54,7 @@ func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {
 		}
 	}
 	ctx, cancel := s.l.limited(s.run.talk)
-	p := &prefetch{after: t.reach(), cancel: cancel, done: make(chan struct{})}
+	p := &prefetch{after: t.reach(), patience: s.l.turnLimit, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.err = s.readOn(ctx, t.leaseNo, p)
@@ -63,7 +64,7 @@ func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {
 
 // wait waits for p, but not for long.
 func (p *prefetch) wait() (complete bool) {
-	timer := time.NewTimer(turnTime)
+	timer := time.NewTimer(p.patience)
 	defer timer.Stop()
 	select {
 	case <-p.done:

@@ -181,6 +181,8 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 
 // ask asks for the shard if its holder has at least two more than this process.
 func (s *shardLoop) ask(ctx context.Context) {
+	s.run.asking.Lock()
+	defer s.run.asking.Unlock()
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
 	_, err := s.l.db.on(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{

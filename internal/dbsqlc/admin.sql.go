@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -612,7 +613,7 @@ type ListenerStandingRow struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
+	Headers       json.RawMessage
 	CreatedAt     pgtype.Timestamptz
 }
 
@@ -824,7 +825,7 @@ type ParkedFindRow struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
+	Headers       json.RawMessage
 	CreatedAt     pgtype.Timestamptz
 }
 

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -216,8 +217,8 @@ type EventClaimRow struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	Attempts      int32
 	MaxAttempts   int32
 	ClaimNo       int64
@@ -344,8 +345,8 @@ type EventClaimFreshRow struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	Attempts      int32
 	MaxAttempts   int32
 	ClaimNo       int64
@@ -590,8 +591,8 @@ type EventInsertParams struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Ring          bool
@@ -679,8 +680,8 @@ type EventInsertManyParams struct {
 	EntityTypes    []string
 	EntityIds      []string
 	EntityVersions []int64
-	Headers        [][]byte
-	Payloads       [][]byte
+	Headers        []json.RawMessage
+	Payloads       []json.RawMessage
 	MaxAttempts    []int32
 	NotBefore      []pgtype.Timestamptz
 	Namespace      string
@@ -772,8 +773,8 @@ type EventInsertManyKeylessParams struct {
 	EntityTypes    []string
 	EntityIds      []string
 	EntityVersions []int64
-	Headers        [][]byte
-	Payloads       [][]byte
+	Headers        []json.RawMessage
+	Payloads       []json.RawMessage
 	MaxAttempts    []int32
 	NotBefore      []pgtype.Timestamptz
 	Namespace      string
@@ -977,8 +978,8 @@ type EventQueueParams struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Ring          bool

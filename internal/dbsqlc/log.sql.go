@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -84,8 +85,8 @@ type LogInsertParams struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	Bucket        int16
 	Ring          bool
 	Bell          int64
@@ -181,8 +182,8 @@ type LogInsertManyParams struct {
 	EntityTypes    []string
 	EntityIds      []string
 	EntityVersions []int64
-	Headers        [][]byte
-	Payloads       [][]byte
+	Headers        []json.RawMessage
+	Payloads       []json.RawMessage
 	Buckets        []int16
 	Places         []int32
 	Namespace      string
@@ -273,8 +274,8 @@ type LogInsertManyKeylessParams struct {
 	EntityTypes    []string
 	EntityIds      []string
 	EntityVersions []int64
-	Headers        [][]byte
-	Payloads       [][]byte
+	Headers        []json.RawMessage
+	Payloads       []json.RawMessage
 	Buckets        []int16
 	Places         []int32
 	Namespace      string
@@ -428,8 +429,8 @@ type LogQueueParams struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	Bucket        int16
 	Ring          bool
 	Bell          int64
@@ -575,8 +576,8 @@ type LogReadRow struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	CreatedAt     pgtype.Timestamptz
 	Parked        bool
 }

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -211,8 +212,8 @@ type ParkedTakeRow struct {
 	EntityType    string
 	EntityID      string
 	EntityVersion int64
-	Headers       []byte
-	Payload       []byte
+	Headers       json.RawMessage
+	Payload       json.RawMessage
 	CreatedAt     pgtype.Timestamptz
 	Attempts      int32
 }

@@ -1,0 +1,69 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// What poolers need: statements that are not prepared, with arguments whose types pgx goes by alone.
+func TestEveryExecMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			t.Parallel()
+			cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pgtest.Database(t)))
+			require.NoError(t, err)
+			cfg.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			for _, log := range []bool{false, true} {
+				topic := jobTopic("any")
+				topic.Log = log
+				topic.Keys = func(p job) outbox.Keys {
+					return outbox.Keys{
+						TenantID: outbox.Tenant(p.TenantID), Partition: outbox.NewKey(outbox.IntPart("n", p.N)),
+						Dedupe: outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.IntPart("n", p.N)),
+					}
+				}
+				jobs := numbered(4)
+				headers := outbox.WithHeaders(map[string]string{"a": "b"})
+				inTx(t, pool, func(tx pgx.Tx) {
+					_, err := topic.Enqueue(t.Context(), tx, jobs[0], headers)
+					require.NoError(t, err)
+					again, err := topic.Enqueue(t.Context(), tx, jobs[0])
+					require.NoError(t, err)
+					require.True(t, again.Duplicate)
+					_, err = topic.EnqueueMany(t.Context(), tx, jobs[:3], headers)
+					require.NoError(t, err)
+					b := &pgx.Batch{}
+					queued, err := topic.Queue(b, jobs[3], headers)
+					require.NoError(t, err)
+					require.NoError(t, tx.SendBatch(t.Context(), b).Close())
+					receipt, err := queued.Receipt()
+					require.NoError(t, err)
+					require.False(t, receipt.Duplicate)
+				})
+			}
+			require.Equal(t, 8, count(t, pool, `SELECT (SELECT count(*) FROM outbox.events WHERE headers->>'a' = 'b') + (SELECT count(*) FROM outbox.log WHERE headers->>'a' = 'b')`))
+			stop := start(t, dispatcher(t, pool, quick(), onJob(jobTopic("any"), func(_ context.Context, d outbox.Delivery[job]) error {
+				if d.Attempt == 1 && d.Payload.N == 2 {
+					return fmt.Errorf("again")
+				}
+				return nil
+			})))
+			settles(t, pool, 4, delivered)
+			require.NoError(t, stop())
+		})
+	}
+}
