@@ -205,9 +205,10 @@ func TestUnreachable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPublisher(t, c.url(t), func(config *webhook.Config) {
-				config.Timeout = 300 * time.Millisecond
+				if strings.Contains(c.says, "within") { // the others need not be fast
+					config.Timeout = 300 * time.Millisecond
+				}
 				if c.change != nil {
-					config.Timeout = 0
 					c.change(config)
 				}
 			})
