@@ -92,6 +92,7 @@ type targetResult struct {
 func runWorkload(ctx context.Context, server *server, w workload, rounds int, log func(format string, args ...any)) (result, error) {
 	if w.once {
 		rounds = 1
+		w.about += " Run once."
 	}
 	runs := make([][]float64, len(w.contenders))
 	for round := range rounds {
