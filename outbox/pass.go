@@ -90,7 +90,7 @@ func (l *loop) land(p *pass) {
 		l.finished = append(l.finished, p.finished...)
 		l.d.log.Error("talk to the database", "error", p.err)
 		if p.want > 0 {
-			l.backlog = false
+			l.backlog, l.front = false, place{}
 			l.feed() // a claim beside it may have found nothing because this one had the rows locked
 		}
 		if p.tries == l.trouble.tries { // else this trouble has been waited out
@@ -103,6 +103,21 @@ func (l *loop) land(p *pass) {
 	l.d.account(p.x)
 	if p.want > 0 {
 		l.took(p)
+	}
+}
+
+// advance notes how far p has claimed. A look from the head that gets all it asked for has found all there is up to its
+// last, be it behind the front of before: there may be more that came late. A pass that set out from that front says nothing
+// about what is behind it.
+func (l *loop) advance(p *pass) {
+	claimed := p.x.claimed
+	if l.backlog = len(claimed) == p.want; !l.backlog {
+		l.front = place{}
+		return
+	}
+	last := placeOf(claimed[len(claimed)-1])
+	if !p.onward() || p.x.claim.after.compare(l.front) <= 0 && last.compare(l.front) > 0 {
+		l.front = last
 	}
 }
 
@@ -126,11 +141,7 @@ func (l *loop) took(p *pass) {
 	if p.suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
 	}
-	if l.backlog = len(claimed) == p.want; !l.backlog {
-		l.front = place{}
-	} else if last := placeOf(claimed[len(claimed)-1]); last.compare(l.front) > 0 {
-		l.front = last
-	}
+	l.advance(p)
 	switch {
 	case p.onward(): // it has not looked at what may have come late
 		l.hungry = true
