@@ -204,17 +204,20 @@ func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Q
 	return outcomes
 }
 
-// markAcked notes which of events were changed: usually all.
+// markAcked notes which of events were changed: usually all, and each fence comes back once.
 func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
-	all := len(changed) == len(events) // a fence comes back once
-	set := make(map[fence]struct{})
-	if !all {
-		for _, f := range changed {
-			set[f] = struct{}{}
+	if len(changed) == len(events) {
+		for i := range outcomes {
+			outcomes[i] = Acked
 		}
+		return
+	}
+	set := make(map[fence]struct{}, len(changed))
+	for _, f := range changed {
+		set[f] = struct{}{}
 	}
 	for i, e := range events {
-		if _, ok := set[fence{e.ID, e.ClaimNo}]; ok || all {
+		if _, ok := set[fence{e.ID, e.ClaimNo}]; ok {
 			outcomes[i] = Acked
 		}
 	}
