@@ -61,6 +61,7 @@ const (
 	DedupeSensitive       Rule = "dedupe-sensitive-field"
 	DedupeNotInjective    Rule = "dedupe-not-injective"
 	DedupeTenantPrefix    Rule = "dedupe-tenant-prefix"
+	DedupeTenantOnly      Rule = "dedupe-tenant-only"
 	PartitionUnknownField Rule = "partition-unknown-field"
 	PartitionOptional     Rule = "partition-optional-field"
 	PartitionFieldType    Rule = "partition-field-type"
@@ -150,6 +151,7 @@ var rules = []RuleInfo{
 	{DedupeSensitive, "A dedupe_key holds no sensitive field: keys appear in logs and in the CLI."},
 	{DedupeNotInjective, "A dedupe_key never renders two tuples of fields alike: '/' between placeholders, at least one of them."},
 	{DedupeTenantPrefix, "With a tenant, the dedupe_key starts with {<tenant field>}/."},
+	{DedupeTenantOnly, "Warning: a dedupe key has a field other than the tenant, or a tenant has one event."},
 	{PartitionUnknownField, "A partition_key names fields of the payload."},
 	{PartitionOptional, "A partition_key is made of required fields."},
 	{PartitionFieldType, "A partition_key is made of uuid, string, int32, int64, date and enum fields."},
