@@ -30,10 +30,19 @@ func (r *Reporter) Pos(line, column int) Pos {
 
 // Errorf adds a finding of severity Error. Text of the user goes into format by %q.
 func (r *Reporter) Errorf(pos Pos, rule Rule, format string, args ...any) {
+	r.add(pos, rule, Error, fmt.Sprintf(format, args...))
+}
+
+// Warnf adds a finding of severity Warning, as Errorf adds an error.
+func (r *Reporter) Warnf(pos Pos, rule Rule, format string, args ...any) {
+	r.add(pos, rule, Warning, fmt.Sprintf(format, args...))
+}
+
+func (r *Reporter) add(pos Pos, rule Rule, severity Severity, message string) {
 	if !pos.IsValid() {
 		pos = r.Pos(1, 1)
 	}
-	r.list = append(r.list, Diagnostic{Pos: pos, Rule: rule, Message: fmt.Sprintf(format, args...), Severity: Error})
+	r.list = append(r.list, Diagnostic{Pos: pos, Rule: rule, Message: message, Severity: severity})
 }
 
 // Findings returns what was reported so far, sorted by position; nil when there is nothing.
