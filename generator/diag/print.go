@@ -17,7 +17,7 @@ type Format string
 
 // The printers.
 const (
-	Text          Format = "text"           // file:line:column: message [rule], a line each
+	Text          Format = "text"           // file:line:column: message [rule], a line each; "warning: " before the message of a warning
 	JSON          Format = "json"           // one object a line: file line column rule message severity
 	GitHubActions Format = "github-actions" // ::error workflow commands, which become annotations
 )

@@ -89,6 +89,7 @@ const (
 // Rules about policies, versions and listeners.
 const (
 	RetryBounds            Rule = "retry-bounds"
+	RetryShort             Rule = "retry-short"
 	LeaseBounds            Rule = "lease-bounds"
 	RetentionBounds        Rule = "retention-bounds"
 	VersionBounds          Rule = "version-bounds"
@@ -165,6 +166,7 @@ var rules = []RuleInfo{
 	{EntityVersionType, "An entity version is a field of type int32 or int64."},
 
 	{RetryBounds, "max_attempts is 1 to 1000, base_delay at least 1ms and at most max_delay, max_delay at most 720h."},
+	{RetryShort, "Warning: the retries of a topic or listener last ten minutes at least, so that a restart of what it calls kills no event."},
 	{LeaseBounds, "A lease is 1s to 24h."},
 	{RetentionBounds, "retention.delivered, the dedupe window, exceeds the longest retry horizon, or is 0s in a queue topic without a dedupe_key; retention.dead is at least as long."},
 	{VersionBounds, "A payload version is 1 to 2147483647."},

@@ -50,6 +50,7 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")
+	b.short(b.defaults.retry, &s.Defaults.Retry, "defaults")
 	b.sharedTypes(s.Types.Items)
 	for _, n := range s.Namespaces.Items {
 		b.namespace(n)
@@ -188,6 +189,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	b.dedupeKey(s, t)
 	if t.Delivery == Queue {
 		b.horizon(p, &s.Policy, where)
+		b.short(p.retry, &s.Policy.Retry, where)
 		b.dedupeWindow(s, t)
 	}
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)

@@ -38,6 +38,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 			}
 		}
 		l.Retry = b.retry(b.defaults.retry, &s.Retry, where)
+		b.short(l.Retry, &s.Retry, where)
 		b.listenerTopics(s, l, where)
 		b.publishing(s, l, where)
 		if !b.checkName(s.Name, "a listener") {

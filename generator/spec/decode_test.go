@@ -24,8 +24,8 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	}
 	require.Equal(t, "dir/full.yaml", s.File)
 	require.Equal(t, spec.Value[string]{V: "events", Pos: pos(3, 10)}, s.Package)
-	require.Equal(t, spec.Value[time.Duration]{V: 5 * time.Minute, Pos: pos(6, 55)}, s.Defaults.Retry.MaxDelay)
-	require.Equal(t, spec.Value[int64]{V: 5, Pos: pos(6, 25)}, s.Defaults.Retry.MaxAttempts)
+	require.Equal(t, spec.Value[time.Duration]{V: 30 * time.Minute, Pos: pos(6, 56)}, s.Defaults.Retry.MaxDelay)
+	require.Equal(t, spec.Value[int64]{V: 25, Pos: pos(6, 25)}, s.Defaults.Retry.MaxAttempts)
 
 	require.Len(t, s.Types.Items, 2)
 	usage, outcome := s.Types.Items[0], s.Types.Items[1]

@@ -66,7 +66,7 @@ var consumer = &record[Consumer]{
 func policyKeys[T any](of func(*T) *Policy) []key[T] {
 	return []key[T]{
 		optional("retry", retry, func(t *T) *Retry { return &of(t).Retry },
-			"How often and how fast a failed event is tried again."),
+			"How often and how fast a failed event is tried again. A horizon under ten minutes is a warning."),
 		optional("lease", span, func(t *T) *Value[time.Duration] { return &of(t).Lease },
 			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. Default: 30s."),
 		optional("retention", retention, func(t *T) *Retention { return &of(t).Retention },
@@ -87,11 +87,11 @@ var retry = &record[Retry]{
 	doc:  "Retries with equal jitter: the delay doubles from base_delay up to max_delay.",
 	keys: []key[Retry]{
 		optional("max_attempts", whole(1, 1000), func(r *Retry) *Value[int64] { return &r.MaxAttempts },
-			"Attempts before an event becomes a dead letter, the first one included. Default: 5."),
+			"Attempts before an event becomes a dead letter, the first one included. Default: 25."),
 		optional("base_delay", span, func(r *Retry) *Value[time.Duration] { return &r.BaseDelay },
 			"Delay after the first failure. Default: 1s."),
 		optional("max_delay", span, func(r *Retry) *Value[time.Duration] { return &r.MaxDelay },
-			"Longest delay between two attempts. Default: 5m."),
+			"Longest delay between two attempts. Default: 30m."),
 	},
 }
 

@@ -127,9 +127,13 @@ func (a *app) report(err error) int {
 }
 
 // findings prints l in the given format and returns errReported if it holds an error. Text is for
-// people and goes to stderr, the others are data.
+// people and goes to stderr, the others are data. With --json the warnings of a command that succeeds go to stderr as
+// text, so that stdout holds its result alone.
 func (a *app) findings(l diag.List, format diag.Format) error {
 	w := a.Stdout
+	if a.json && !l.HasErrors() {
+		format = diag.Text
+	}
 	if format == diag.Text {
 		w = a.Stderr
 	}

@@ -43,9 +43,10 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := generator.Generate(text, generator.Options{Source: g.path, Stubs: mode})
 	var findings diag.List
-	if errors.As(err, &findings) {
+	warn := func(l diag.List) { findings = l }
+	files, err := generator.Generate(text, generator.Options{Source: g.path, Stubs: mode, Warn: warn})
+	if errors.As(err, &findings) || findings != nil {
 		if err := a.findings(findings, format); err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Namespace: "orders",
 	Name:      "order_created",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 10, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 40, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      OrderCreated.outboxKeys,

@@ -22,7 +22,7 @@ var ReplyRequestedTopic = outbox.Topic[ReplyRequested]{
 	Namespace: "replies",
 	Name:      "reply_requested",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 8, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 30, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      ReplyRequested.outboxKeys,
