@@ -90,7 +90,7 @@ func (r *Reporter) Nearest(name string, candidates []string) string {
 		if sameWord(name, candidate) {
 			same.add(candidate, 0)
 		}
-		limit := allowance(min(len(name), len(candidate)))
+		limit := allowance(len(name), len(candidate))
 		if d := distance(name, candidate, limit+1); d <= limit {
 			near.add(candidate, d)
 		}
@@ -104,12 +104,12 @@ func (r *Reporter) Nearest(name string, candidates []string) string {
 	return cmp.Or(same.only(), near.only(), stem.only())
 }
 
-// allowance is how many typing errors a word of n bytes may have.
-func allowance(n int) int {
+// allowance is how many typing errors may lie between words of a and b bytes.
+func allowance(a, b int) int {
 	switch {
-	case n < 3:
+	case max(a, b) < 3:
 		return 0
-	case n < 7:
+	case min(a, b) < 7:
 		return 1
 	}
 	return 2

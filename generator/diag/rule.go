@@ -103,6 +103,12 @@ const (
 	ListenerMaxLag         Rule = "listener-max-lag"
 )
 
+// Rules about the folder that Go is generated into.
+const (
+	OutputShared  Rule = "output-shared"
+	OutputPackage Rule = "output-package"
+)
+
 // RuleInfo describes a rule in a line of documentation.
 type RuleInfo struct {
 	ID      Rule
@@ -186,6 +192,9 @@ var rules = []RuleInfo{
 	{PublishUnread, "A log topic that says publish is read by a listener that says publish: true."},
 	{ListenerPublish, "A listener that says publish is leased, and its topics all say publish, to one broker."},
 	{ConsumerEmpty, "A file that has a consumer publishes at least one topic."},
+
+	{OutputShared, "No other YAML file generates the same Go file."},
+	{OutputPackage, "The output folder holds Go files of the package only."},
 }
 
 // Rules returns every rule with its description, in the order of the documentation.
