@@ -48,7 +48,7 @@ func (e *FolderError) Findings(at diag.Pos) diag.List {
 		r.Errorf(at, diag.OutputShared, "%s generates %s, too: choose another output folder for one of them, or remove the file if %s is gone", n.Name, n.list(), n.Name)
 	}
 	for _, n := range e.Others {
-		r.Errorf(at, diag.OutputPackage, "package: %q cannot be generated where %s has package %q: choose another package or output folder", e.Package, n.list(), n.Name)
+		r.Errorf(at, diag.OutputPackage, "package: %q: the output folder holds package %q already, in %s: choose another package or output folder", e.Package, n.Name, n.list())
 	}
 	return r.Findings()
 }

@@ -42,6 +42,8 @@ type Change struct {
 type Changes struct {
 	Dir   string
 	Files []Change
+
+	writeTo func(f *os.File, content []byte) (int, error) // nil but in tests, which make a disk full
 }
 
 // ConflictError says that files stand where generated ones belong and that outboxgen did not write them.

@@ -31,7 +31,10 @@ func (c *Changes) Write() error {
 	if len(pending) == 0 {
 		return nil
 	}
-	w := &writer{root: root, dir: c.Dir, id: rand.Text(), start: time.Now()}
+	w := &writer{root: root, dir: c.Dir, id: rand.Text(), start: time.Now(), writeTo: c.writeTo}
+	if w.writeTo == nil {
+		w.writeTo = (*os.File).Write
+	}
 	defer w.removeTemporaries()
 	if err := w.verify(pending); err != nil {
 		return err
@@ -61,11 +64,15 @@ func (c *Changes) Write() error {
 
 // WriteNew writes files that must not be there to the folder dir: all of them, or after an error none.
 func WriteNew(dir string, files []File) error {
+	return creations(dir, files).Write()
+}
+
+func creations(dir string, files []File) *Changes {
 	c := &Changes{Dir: dir}
 	for _, f := range files {
 		c.Files = append(c.Files, Change{Name: f.Name, Kind: Create, New: f.Content, mode: 0o644})
 	}
-	return c.Write()
+	return c
 }
 
 // temporaryName is what the temporary files of all runs are named like: with the Unix time of their making, since the
@@ -101,6 +108,7 @@ type writer struct {
 	dir         string
 	id          string
 	start       time.Time
+	writeTo     func(f *os.File, content []byte) (int, error)
 	temporaries []string
 	folders     []string // that it made
 }
@@ -135,12 +143,9 @@ func (w *writer) stage(content []byte, mode fs.FileMode) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = writeTo(f, content)
+	_, err = w.writeTo(f, content)
 	return name, errors.Join(err, f.Close())
 }
-
-// writeTo is where tests make a disk full.
-var writeTo = func(f *os.File, content []byte) (int, error) { return f.Write(content) }
 
 // temporary returns a new name, which removeTemporaries knows.
 func (w *writer) temporary() string {
