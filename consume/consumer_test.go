@@ -322,3 +322,15 @@ func ExampleParse() {
 	// users user_created 2 user <nil>
 	// consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message true
 }
+
+func TestNilArgumentsAreErrors(t *testing.T) {
+	t.Parallel()
+	ib, err := inbox.New(inbox.Config{Group: "cards"})
+	require.NoError(t, err)
+	c, err := consume.New(ib)
+	require.NoError(t, err)
+	require.NotPanics(t, func() { _, err = c.Consume(t.Context(), (*pgxpool.Pool)(nil), consume.Message{}) })
+	require.EqualError(t, err, "consume: no pool or connection given (nil)")
+	require.NotPanics(t, func() { _, err = c.ConsumeTx(t.Context(), nil, consume.Message{}) })
+	require.EqualError(t, err, "consume: no transaction given (nil)")
+}
