@@ -74,6 +74,8 @@ func (b *batch) sent(entries []*entry, errs []error) {
 			e.started, k.stopped = false, true
 			e.held = &hold{until: time.Now().Add(pause), text: errorText(err)}
 			b.halted = true
+		case errors.Is(err, ErrNotSent):
+			e.started, k.stopped = false, true
 		case errors.Is(err, ErrBehind):
 			e.started = false
 			if k.parked && e.no == 0 {

@@ -189,7 +189,7 @@ func allFail(n int, err error) []error {
 
 // handedBack reports whether err leaves its event as it was, the attempt uncounted.
 func handedBack(err error) bool {
-	return err != nil && (IsUnavailable(err) || errors.Is(err, ErrBehind))
+	return err != nil && (IsUnavailable(err) || errors.Is(err, ErrBehind) || errors.Is(err, ErrNotSent))
 }
 
 // publish sends the events of tasks, all of one target, and notes the results.
