@@ -37,6 +37,7 @@ func TestDispatcherDefaults(t *testing.T) {
 	require.Equal(t, outbox.DispatcherConfig{
 		BatchSize: 100, Concurrency: 10, LeaseDuration: time.Minute, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
 		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, Wake: outbox.WakeDoorbell,
+		Breaker: outbox.Breaker{Failures: 10, FirstPause: 100 * time.Millisecond, MaxPause: 1500 * time.Millisecond},
 	}, cfg)
 
 	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(jobTopic("plain"), succeed)))

@@ -280,11 +280,19 @@ func TestMarkedErrors(t *testing.T) {
 	require.ErrorIs(t, Permanent(cause), cause)
 	require.ErrorIs(t, RetryAfter(time.Second, cause), cause)
 	require.EqualError(t, Permanent(RetryAfter(1, cause)), "cause")
-	require.True(t, isPermanent(fmt.Errorf("x: %w", Permanent(cause))))
-	require.False(t, isPermanent(cause))
-	require.False(t, isPermanent(nil))
-	require.Equal(t, time.Minute, retryDelay(errors.Join(cause, RetryAfter(time.Minute, cause)), Retry{}.withDefaults(), 1))
-	require.Zero(t, retryDelay(RetryAfter(-time.Minute, cause), Retry{}.withDefaults(), 1))
+	retry := Retry{}.withDefaults()
+	require.True(t, IsPermanent(fmt.Errorf("x: %w", Permanent(cause))))
+	require.False(t, IsPermanent(cause))
+	require.False(t, IsPermanent(nil))
+	require.Equal(t, time.Minute, resultOf(errors.Join(cause, RetryAfter(time.Minute, cause))).delay(retry, 1))
+	require.Zero(t, resultOf(RetryAfter(-time.Minute, cause)).delay(retry, 1))
+	for err, want := range map[error]class{
+		cause: classFailed, Permanent(Unavailable(cause)): classRefused, Unavailable(cause): classUnavailable,
+		BrokerUnavailable(cause): classUnavailable, Unimplemented("a/b"): classUnavailable, ErrBehind: classNotSent,
+		fmt.Errorf("x: %w", ErrNotSent): classNotSent,
+	} {
+		require.Equal(t, want, resultOf(err).class, "%v", err)
+	}
 }
 
 func FuzzErrorText(f *testing.F) {
@@ -301,7 +309,7 @@ func FuzzErrorText(f *testing.F) {
 		for range times {
 			long = append(long, text...)
 		}
-		kept := errorText(errors.New(string(long)))
+		kept := cleanText(string(long))
 		require.LessOrEqual(t, len(kept), maxErrorBytes)
 		require.True(t, isText(kept))
 		if isText(string(long)) {
