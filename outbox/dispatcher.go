@@ -31,7 +31,8 @@ type DispatcherConfig struct {
 	// Concurrency are held.
 	BatchSize int
 	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
-	// its connections with claims and renewals: give it three more than this.
+	// its connections with the dispatcher, which uses up to four: give the pool Concurrency + 4. Run logs a warning
+	// when it has fewer.
 	Concurrency int
 	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
 	// third while a handler runs. 0 means the longest lease of the topics.
@@ -246,7 +247,24 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("run dispatcher: %w", err)
 	}
+	d.warnSmallPool()
 	return newLoop(ctx, d).run()
+}
+
+// ownConns is how many connections a dispatcher uses at the same time, without its handlers: its passes, the renewal of
+// leases, and sweep or prune. The one that listens is not the pool's.
+const ownConns = maxPasses + 2
+
+// warnSmallPool warns when handlers that use the pool, as most do, could hold up the renewal of their own leases.
+func (d *Dispatcher) warnSmallPool() {
+	need, what := ownConns, "the dispatcher"
+	for _, h := range d.handlers {
+		if h.run != nil {
+			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)", ownConns, d.cfg.Concurrency)
+			break
+		}
+	}
+	warnSmallPool(d.log, d.pool, need, what)
 }
 
 // probe fails when the tables are not there.
