@@ -272,6 +272,16 @@ func TestRawSQLCannotBreakTheTable(t *testing.T) {
 		"status,  locked_until":                "'processing', NULL",
 		"attempts":                             "-1",
 		"max_attempts":                         "0",
+		"claim_no":                             "-1",
+		"next_attempt_at":                      "'-infinity'",
+		"next_attempt_at, version":             "'infinity', 1",
+		"created_at":                           "'infinity'",
+		"created_at, version":                  "'-infinity', 1",
+		"created_at, attempts":                 "'10000-01-01 00:00:00+00', 1",
+		"next_attempt_at, attempts":            "'0001-12-31 23:59:59+00 BC', 1",
+		"updated_at":                           "'infinity'",
+		"status, locked_until, updated_at":     "'processing', 'infinity', now()",
+		"status, finalized_at, updated_at":     "'dead', '-infinity', now()",
 		"version":                              "0",
 		"status, locked_until, locked_by":      "'dead', now(), NULL",
 		"tenant_id, dedupe_key, partition_key": id + ", '', NULL",
@@ -302,6 +312,8 @@ func TestEnqueueNotMigrated(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 	_, err = s.SweepDead(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
+	s, err = outbox.NewStore(empty, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})
+	require.NoError(t, err)
 	_, err = s.Prune(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }
