@@ -31,11 +31,7 @@ CREATE TABLE outbox_schema.events (
     CONSTRAINT events_pkey PRIMARY KEY (id),
     CONSTRAINT events_version_check CHECK (version >= 1),
     CONSTRAINT events_status_check CHECK (status IN ('pending', 'processing', 'delivered', 'dead')),
-    CONSTRAINT events_attempts_check CHECK (attempts >= 0 AND max_attempts >= 1 AND claim_no >= 0),
-    -- Years 1 to 9999, UTC: what every reader can show. least and greatest skip nulls.
-    CONSTRAINT events_time_check CHECK (
-        least(created_at, next_attempt_at, updated_at, locked_until, finalized_at) >= to_timestamp(-62135596800)
-        AND greatest(created_at, next_attempt_at, updated_at, locked_until, finalized_at) < to_timestamp(253402300800)),
+    CONSTRAINT events_attempts_check CHECK (attempts >= 0 AND max_attempts >= 1),
     -- A key that is the tenant's cannot collide with another tenant's, whoever wrote the row.
     CONSTRAINT events_dedupe_tenant_check CHECK (starts_with(dedupe_key, tenant_id::text || '/')),
     CONSTRAINT events_dedupe_length_check CHECK (octet_length(dedupe_key) <= 512),

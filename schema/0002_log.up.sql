@@ -25,7 +25,6 @@ CREATE TABLE outbox_schema.log (
     CONSTRAINT log_pkey PRIMARY KEY (seq),
     CONSTRAINT log_version_check CHECK (version >= 1),
     CONSTRAINT log_bucket_check CHECK (bucket >= 0),
-    CONSTRAINT log_time_check CHECK (created_at >= to_timestamp(-62135596800) AND created_at < to_timestamp(253402300800)),
     CONSTRAINT log_dedupe_tenant_check CHECK (starts_with(dedupe_key, tenant_id::text || '/')),
     CONSTRAINT log_dedupe_length_check CHECK (octet_length(dedupe_key) <= 512)
 ) WITH (
@@ -143,11 +142,7 @@ CREATE TABLE outbox_schema.parked (
     last_error     text,
     parked_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
     CONSTRAINT parked_pkey PRIMARY KEY (no),
-    CONSTRAINT parked_event_key UNIQUE (seq, listener),
-    CONSTRAINT parked_attempts_check CHECK (version >= 1 AND attempts >= 0),
-    CONSTRAINT parked_time_check CHECK (
-        least(created_at, retry_after, parked_at) >= to_timestamp(-62135596800)
-        AND greatest(created_at, retry_after, parked_at) < to_timestamp(253402300800))
+    CONSTRAINT parked_event_key UNIQUE (seq, listener)
 );
 
 CREATE INDEX parked_key ON outbox_schema.parked (listener, key, no);
@@ -182,10 +177,7 @@ CREATE TABLE outbox_schema.dead_letters (
     attempts       integer     NOT NULL,
     error          text        NOT NULL,
     died_at        timestamptz NOT NULL DEFAULT statement_timestamp(),
-    CONSTRAINT dead_letters_pkey PRIMARY KEY (no),
-    CONSTRAINT dead_letters_attempts_check CHECK (version >= 1 AND attempts >= 0),
-    CONSTRAINT dead_letters_time_check CHECK (
-        least(created_at, died_at) >= to_timestamp(-62135596800) AND greatest(created_at, died_at) < to_timestamp(253402300800))
+    CONSTRAINT dead_letters_pkey PRIMARY KEY (no)
 );
 
 CREATE INDEX dead_letters_listener ON outbox_schema.dead_letters (listener, died_at);
