@@ -45,6 +45,10 @@ func TestDispatcherDefaults(t *testing.T) {
 
 	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(short, succeed)))
 	require.Equal(t, time.Second/3, cfg.PollInterval, "a third of a short lease")
+	require.Equal(t, time.Second/3, cfg.MaxPollInterval, "likewise")
+
+	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{LeaseDuration: time.Hour, PollInterval: time.Minute}, onJob(short, succeed)))
+	require.Equal(t, time.Minute, cfg.MaxPollInterval, "at least PollInterval")
 }
 
 func TestDispatcherCopiesItsConfig(t *testing.T) {
@@ -75,6 +79,14 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 		"poll above a third of the lease": {
 			outbox.DispatcherConfig{LeaseDuration: 3 * time.Second, PollInterval: time.Second + 1},
 			nil, "PollInterval 1.000000001s is not between 1ms and a third of LeaseDuration 3s",
+		},
+		"longest poll above a third of the lease": {
+			outbox.DispatcherConfig{LeaseDuration: 3 * time.Second, MaxPollInterval: time.Hour},
+			nil, "MaxPollInterval 1h0m0s is not between PollInterval 1s and a third of LeaseDuration 3s",
+		},
+		"longest poll below the poll": {
+			outbox.DispatcherConfig{PollInterval: time.Second, MaxPollInterval: time.Millisecond},
+			nil, "MaxPollInterval 1ms is not between PollInterval 1s and a third of LeaseDuration 30s",
 		},
 		"poll too often":   {outbox.DispatcherConfig{PollInterval: time.Microsecond}, nil, "PollInterval 1µs is not between 1ms and a third of LeaseDuration 30s"},
 		"shutdown timeout": {outbox.DispatcherConfig{ShutdownTimeout: -time.Second}, nil, "ShutdownTimeout -1s is negative"},
