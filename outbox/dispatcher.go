@@ -21,7 +21,8 @@ type Wake string
 const (
 	// WakeDoorbell listens for the NOTIFY of an enqueue, which is sent only while somebody sleeps.
 	WakeDoorbell Wake = "doorbell"
-	// WakePoll does without LISTEN, for pools behind a transaction pooler: PollInterval is the latency.
+	// WakePoll does without LISTEN, for pools behind a transaction pooler: an event waits for up to PollInterval while
+	// there are others, and for up to MaxPollInterval after a time without any.
 	WakePoll Wake = "poll"
 )
 
@@ -33,7 +34,8 @@ type DispatcherConfig struct {
 	// Concurrency are held.
 	BatchSize int
 	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
-	// its connections with claims and renewals: give it three more than this.
+	// its connections with the dispatcher, which uses up to four: give the pool Concurrency + 4. Run logs a warning
+	// when it has fewer.
 	Concurrency int
 	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
 	// third while a handler runs. 0 means the longest lease of the topics.
@@ -43,8 +45,9 @@ type DispatcherConfig struct {
 	// in a backlog for those that a longer transaction has committed late. At most a third of the lease; 0 means
 	// 1 s, or that third if it is shorter.
 	PollInterval time.Duration
-	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing; 0 means
-	// 10 s, or PollInterval if that is longer.
+	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing: the longest
+	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because events whose lease
+	// ran out are found in the same way; 0 means 10 s, or that third if it is shorter.
 	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
@@ -93,7 +96,7 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
 	}
 	if cfg.MaxPollInterval == 0 {
-		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
+		cfg.MaxPollInterval = defaultMaxPoll(cfg.PollInterval, cfg.LeaseDuration)
 	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
@@ -122,8 +125,9 @@ func (cfg DispatcherConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.MaxPollInterval < cfg.PollInterval:
-		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
+	case cfg.MaxPollInterval < cfg.PollInterval || cfg.MaxPollInterval > cfg.LeaseDuration/3:
+		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s",
+			cfg.MaxPollInterval, cfg.PollInterval, cfg.LeaseDuration)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.Topics != nil && len(cfg.Topics) == 0:
@@ -295,7 +299,24 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("run dispatcher: %w", err)
 	}
+	d.warnSmallPool()
 	return newLoop(ctx, d).run()
+}
+
+// ownConns is how many connections a dispatcher uses at the same time, without its handlers: its passes, the renewal of
+// leases, and sweep or prune. The one that listens is not the pool's.
+const ownConns = maxPasses + 2
+
+// warnSmallPool warns when handlers that use the pool, as most do, could hold up the renewal of their own leases.
+func (d *Dispatcher) warnSmallPool() {
+	need, what := ownConns, "the dispatcher"
+	for _, h := range d.handlers {
+		if h.run != nil {
+			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)", ownConns, d.cfg.Concurrency)
+			break
+		}
+	}
+	warnSmallPool(d.log, d.pool, need, what)
 }
 
 // probe fails when the tables are not there.
@@ -303,6 +324,15 @@ func (d *Dispatcher) probe(ctx context.Context) error {
 	_, err := d.store.db.on(d.pool).EventFinalTopics(ctx, d.store.namespace)
 	return wrap("probe schema "+d.store.db.schema, err)
 }
+
+// defaultMaxPoll returns the MaxPollInterval of a poller, within the bounds that validate has.
+func defaultMaxPoll(poll, lease time.Duration) time.Duration {
+	return max(min(10*time.Second, lease/3), poll)
+}
+
+// sooner spreads d over 0.8 to 1 of itself, so that replicas do not act at the same time: for what must not take longer
+// than d.
+func sooner(d time.Duration) time.Duration { return d - randomUpTo(d/5) }
 
 // jitter spreads d over 0.8 to 1.2 of itself, so that replicas do not act at once.
 func jitter(d time.Duration) time.Duration { return d - d/5 + randomUpTo(2*(d/5)) }

@@ -89,8 +89,9 @@ type ListenerConfig struct {
 	// PollInterval is how often an idle listener looks for itself, whatever wakes it otherwise. At most a third
 	// of the lease; 0 means 1 s, or that third if it is shorter.
 	PollInterval time.Duration
-	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing; 0 means
-	// 10 s, or PollInterval if that is longer.
+	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing: the longest
+	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because shards whose holder
+	// died are found in the same way; 0 means 10 s, or that third if it is shorter.
 	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
@@ -129,7 +130,7 @@ func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
 	}
 	if cfg.MaxPollInterval == 0 {
-		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
+		cfg.MaxPollInterval = defaultMaxPoll(cfg.PollInterval, cfg.LeaseDuration)
 	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
@@ -160,8 +161,9 @@ func (cfg ListenerConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.MaxPollInterval < cfg.PollInterval:
-		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
+	case cfg.MaxPollInterval < cfg.PollInterval || cfg.MaxPollInterval > cfg.LeaseDuration/3:
+		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s",
+			cfg.MaxPollInterval, cfg.PollInterval, cfg.LeaseDuration)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.MaxAttempts < 1 || cfg.MaxAttempts > 1<<31-1:

@@ -174,7 +174,7 @@ func (l *loop) start(t *task) {
 // deliver claims and settles until ctx ends, and what is under way has come back.
 func (l *loop) deliver() {
 	l.patience = l.d.cfg.PollInterval
-	l.poll = time.NewTimer(jitter(l.patience))
+	l.poll = time.NewTimer(sooner(l.patience))
 	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
@@ -267,7 +267,7 @@ func (l *loop) wait() {
 		if l.bell == nil {
 			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
 		}
-		l.poll.Reset(jitter(l.patience))
+		l.poll.Reset(sooner(l.patience))
 	}
 }
 

@@ -174,7 +174,7 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {
 			l.patience = l.d.cfg.PollInterval
-			l.poll.Reset(jitter(l.patience))
+			l.poll.Reset(sooner(l.patience))
 		}
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false

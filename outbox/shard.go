@@ -168,7 +168,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	case !w.due.IsZero() && (wait < limit || state == shardIdle):
 		due = time.After(wait)
 	case state == shardDeaf:
-		due = time.After(jitter(limit))
+		due = time.After(sooner(limit))
 	}
 	s.worked = false
 	s.run.report(s.shard, state)

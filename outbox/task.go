@@ -141,9 +141,12 @@ func (l *leases) extend(ctx context.Context, due []*task, until time.Time) {
 		if _, held := l.of[t]; !held {
 			continue // finished meanwhile
 		}
-		if x.extended[i] == Lost {
+		switch x.extended[i] {
+		case Lost:
 			l.lose(t)
-		} else {
+		case Locked: // tried again with the next tick
+			l.d.log.Warn("renew lease: another transaction has the event locked", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
+		default:
 			t.deadline = sent.Add(lease)
 		}
 	}

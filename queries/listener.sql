@@ -52,7 +52,7 @@ FROM (
     WHERE o.listener = @listener
       AND o.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard;
@@ -301,7 +301,7 @@ FROM (
     WHERE o.listener = @listener
       AND (o.lease_by = @worker_id AND NOT o.running OR o.wanted_by = @worker_id)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -359,7 +359,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -381,7 +381,7 @@ FROM (
       AND o.reshard_to IS NOT NULL
       AND o.barrier IS NULL
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -401,7 +401,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS l;
 
 -- name: ListenerDropShards :exec

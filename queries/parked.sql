@@ -72,7 +72,7 @@ WITH held AS MATERIALIZED (
       AND l.lease_by = @worker_id
       AND l.lease_no = @lease_no
       AND l.running
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p

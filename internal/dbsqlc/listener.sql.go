@@ -194,7 +194,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $1
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS l
 `
 
@@ -269,7 +269,7 @@ FROM (
       AND o.reshard_to IS NOT NULL
       AND o.barrier IS NULL
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $1
   AND l.shard = s.shard
@@ -393,7 +393,7 @@ FROM (
     WHERE o.listener = $2
       AND o.max_lag IS DISTINCT FROM $1::interval
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
@@ -467,7 +467,7 @@ FROM (
     WHERE o.listener = $2
       AND (o.lease_by = $1 AND NOT o.running OR o.wanted_by = $1)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
@@ -529,7 +529,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $2
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard

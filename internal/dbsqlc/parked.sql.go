@@ -49,7 +49,7 @@ WITH held AS MATERIALIZED (
       AND l.lease_by = $7
       AND l.lease_no = $8
       AND l.running
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
