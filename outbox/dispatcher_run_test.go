@@ -264,7 +264,7 @@ func TestMaintenance(t *testing.T) {
 	execute(t, pool, "UPDATE outbox.events SET status = 'processing', attempts = 5, claim_no = 5, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", ids[0], uuid.New())
 	execute(t, pool, "UPDATE outbox.events SET status = 'delivered', finalized_at = now() - interval '2 h' WHERE id = $1", ids[1])
 	log := newSpy()
-	cfg := outbox.DispatcherConfig{LeaseDuration: 300 * time.Millisecond, PruneInterval: 100 * time.Millisecond, Logger: log.logger()}
+	cfg := outbox.DispatcherConfig{LeaseDuration: 2 * time.Second, PruneInterval: 100 * time.Millisecond, Logger: log.logger()}
 	d := dispatcher(t, pool, cfg, onJob(topic, succeed))
 	stop := start(t, d)
 	log.await(t, `msg="events are dead: their workers died on the last attempt"`)

@@ -26,8 +26,8 @@ install() {
 		sudo=sudo
 	fi
 	echo "installing $* with apt-get" >&2
-	$sudo apt-get -qq update >&2
-	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends install "$@" >&2
+	$sudo apt-get -qq update >/dev/null
+	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends install "$@" >/dev/null
 }
 
 case "$1" in
