@@ -149,6 +149,7 @@ func TestLeaseRunsOutWithoutDatabase(t *testing.T) {
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
 	cfg := shortLease()
+	cfg.LeaseDuration = 2 * crashLease // it is given up two seconds before its end
 	type ending struct {
 		cause error
 		after time.Duration
