@@ -126,7 +126,7 @@ func New(config Config) (*Publisher, error) {
 	return p, nil
 }
 
-var errClosed = outbox.Unavailable(errors.New("post event: the publisher is closed"))
+var errClosed = outbox.BrokerUnavailable(errors.New("post event: the publisher is closed"))
 
 // Publish implements outbox.Publisher. What each answer of an endpoint means is listed in docs/publishers.md.
 func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
@@ -169,7 +169,7 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return notSent(ctx)
 	}
 	defer func() { <-p.slots }()
 	header, err := e.header(o.ID.String(), m, time.Now())
