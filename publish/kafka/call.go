@@ -186,11 +186,12 @@ func (c *call) unlessBehind(i int, err error) error {
 // outcome is what Publish returns for an event, and notes what it means for others.
 func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
 	if err == nil {
-		c.p.topics.Found(topic)
+		c.p.topics.Forget(topic)
 		return nil
 	}
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
+			c.p.topics.Forget(topic)
 			c.halted = outbox.Unavailable(c.silence(topic, producer, began))
 			return c.halted
 		}
@@ -201,7 +202,11 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		return ended(waiting)
 	}
 	described := produceError(topic, err)
-	switch verdictOf(err) {
+	verdict := verdictOf(err)
+	if verdict != unknown {
+		c.p.topics.Forget(topic)
+	}
+	switch verdict {
 	case refused, invalid:
 		return outbox.Permanent(described)
 	case unknown:

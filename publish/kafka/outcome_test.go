@@ -234,3 +234,45 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 		require.ErrorIs(t, err, outbox.ErrNotSent)
 	}
 }
+
+// TestUnknownTopicAroundAnOutage: a topic that is unknown before and after an outage was not unknown all the time.
+func TestUnknownTopicAroundAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, between := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
+		t.Run(between.Message, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = time.Minute, time.Nanosecond })
+			answered := func(code *kerr.Error) error {
+				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
+				defer h.Remove()
+				err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]
+				require.ErrorIs(t, err, code)
+				return err
+			}
+			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
+			require.Error(t, answered(between))
+			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
+			require.True(t, outbox.IsPermanent(answered(kerr.UnknownTopicOrPartition)), "nothing else was said since")
+		})
+	}
+	t.Run("nobody answers", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = 20*time.Second, time.Nanosecond })
+		o := event("a", 0)
+		o.Destination = "late"
+		publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+		require.ErrorIs(t, publish(), kerr.UnknownTopicOrPartition)
+		c.Close()
+		err := publish()
+		require.NotErrorIs(t, err, kerr.UnknownTopicOrPartition)
+		require.True(t, outbox.IsUnavailable(err), "%v", err)
+		c.start()
+		require.Eventually(t, func() bool {
+			err = publish()
+			return errors.Is(err, kerr.UnknownTopicOrPartition)
+		}, time.Minute, time.Millisecond)
+		require.True(t, outbox.IsUnavailable(err), "%v", err)
+	})
+}

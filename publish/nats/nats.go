@@ -182,7 +182,7 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	}
 	select {
 	case <-future.Ok():
-		p.streams.Found(o.Destination)
+		p.streams.Forget(o.Destination)
 		return nil
 	case err := <-future.Err():
 		return p.outcome(ctx, o.Destination, err)

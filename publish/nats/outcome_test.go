@@ -268,3 +268,24 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 		require.Equal(t, i >= 3, errors.Is(err, outbox.ErrNotSent), "event %d: %v", i, err)
 	}
 }
+
+// TestNoStreamAroundAnOutage: a subject without a stream before and after an outage was not without one all the time.
+func TestNoStreamAroundAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	p := b.publisher(t, func(cfg *nats.Config) { cfg.NoStreamTimeout = time.Nanosecond })
+	o := event("a", 0)
+	o.Destination = "sc.late"
+	publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+	require.True(t, outbox.IsUnavailable(publish()))
+	b.kill()
+	require.Eventually(t, func() bool { return strings.Contains(publish().Error(), "not connected") }, patience, time.Millisecond)
+	b.start()
+	var err error
+	require.Eventually(t, func() bool {
+		err = publish()
+		return errors.Is(err, jetstream.ErrNoStreamResponse) && strings.Contains(err.Error(), "no stream has this subject")
+	}, patience, time.Millisecond)
+	require.True(t, outbox.IsUnavailable(err), "%v", err)
+	require.True(t, outbox.IsPermanent(publish()), "nothing else was said since")
+}

@@ -57,6 +57,14 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 		return notSent(ctx)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	}
+	if private, found := errors.AsType[*privateError](err); found && !wrote.Load() {
+		// A name may lead astray for a moment, when it is moved or its name server starts.
+		return p.private.Missing(e.name, &mendError{private.Error()})
+	}
+	p.private.Forget(e.name)
+	switch {
+	case err == nil:
 	case wrote.Load():
 		return p.unanswered(requestCtx, err)
 	default:
