@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // Wake says how an idle dispatcher learns of new events.
@@ -63,6 +65,8 @@ type DispatcherConfig struct {
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
 	// "webhook". They stay the caller's, to be closed when Run has returned.
 	Publishers map[string]Publisher
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	Breaker Breaker
 	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
@@ -100,6 +104,7 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 	if cfg.PruneInterval == 0 {
 		cfg.PruneInterval = 10 * time.Minute
 	}
+	cfg.Breaker = cfg.Breaker.withDefaults()
 	if cfg.Wake == "" {
 		cfg.Wake = WakeDoorbell
 	}
@@ -134,7 +139,7 @@ func (cfg DispatcherConfig) validate() error {
 	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
 		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
 	}
-	return nil
+	return cfg.Breaker.validate()
 }
 
 // Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
@@ -145,8 +150,8 @@ type Dispatcher struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	handlers map[string]TopicHandler
-	topics   []string           // what is claimed
-	targets  map[string]*target // by broker
+	topics   []string // what is claimed
+	targets  *targets
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
@@ -178,8 +183,9 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		return nil, err
 	}
 	store.policies = make(map[string]policy, len(handlers))
-	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers)), targets: make(map[string]*target)}
-	d.log = cfg.Logger.With("namespace", store.namespace, "worker_id", store.worker)
+	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
+	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
 		switch {
 		case h.run == nil && h.publication == nil:
@@ -191,10 +197,8 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		if _, twice := d.handlers[h.topic]; twice {
 			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
 		}
-		if h.publication != nil {
-			if err := addTarget(d.targets, cfg.Publishers, h.publication.broker); err != nil {
-				return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
-			}
+		if err := d.targets.add(h.namespace+"/"+h.topic, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
@@ -215,13 +219,21 @@ func (d *Dispatcher) scope() *claim {
 	return &claim{maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs}
 }
 
-// request returns a claim of up to size events, with suspects or without, or nil when every topic publishes and their
-// publishers are paused.
+// target returns where the events of a topic go.
+func (d *Dispatcher) target(topic string) *target { return d.targets.of[d.store.namespace+"/"+topic] }
+
+// request returns a claim of up to size events, with suspects or without, of the topics that are neither resting nor
+// stalled; nil when there is none.
 func (d *Dispatcher) request(size int, suspects bool) *claim {
 	c := d.scope()
 	c.size = size
-	if len(d.targets) > 0 {
-		if c.topics = d.open(time.Now()); len(c.topics) == 0 {
+	if d.targets.publishes || d.targets.away.Load() > 0 {
+		now := time.Now()
+		c.topics = d.only(func(t *target) bool {
+			stalled, _ := t.stalled(now)
+			return !stalled && !t.resting()
+		})
+		if len(c.topics) == 0 {
 			return nil
 		}
 	}
@@ -229,6 +241,43 @@ func (d *Dispatcher) request(size int, suspects bool) *claim {
 		c.suspects = suspectsPerClaim
 	}
 	return c
+}
+
+// tryable returns a target of this dispatcher that rests and of which one event should be tried now; nil when there is
+// none.
+func (d *Dispatcher) tryable() *target {
+	if d.targets.away.Load() == 0 {
+		return nil
+	}
+	for _, topic := range d.topics {
+		if t := d.target(topic); t.tryable() {
+			return t
+		}
+	}
+	return nil
+}
+
+// requestTry returns a claim of one event of t, to find out whether it is back. What came of it must be told to
+// t.found.
+func (d *Dispatcher) requestTry(t *target) *claim {
+	t.ask()
+	c := d.scope()
+	c.size, c.topics = 1, d.only(func(o *target) bool { return o == t })
+	return c
+}
+
+// only returns the topics whose target is wanted; the usual case, all, costs nothing.
+func (d *Dispatcher) only(wanted func(*target) bool) []string {
+	if !slices.ContainsFunc(d.targets.all, func(t *target) bool { return !wanted(t) }) {
+		return d.topics
+	}
+	topics := make([]string, 0, len(d.topics))
+	for _, topic := range d.topics {
+		if wanted(d.target(topic)) {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
 }
 
 var errBusy = errors.New("the dispatcher is running already")

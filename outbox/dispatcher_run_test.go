@@ -267,7 +267,7 @@ func TestMaintenance(t *testing.T) {
 	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
 		SELECT 'jobs', 'archive', '1', s, now() - interval '1 year' FROM unnest('{delivered, dead}'::text[]) AS s`)
 	log := newSpy()
-	cfg := outbox.DispatcherConfig{LeaseDuration: 300 * time.Millisecond, PruneInterval: 100 * time.Millisecond, Logger: log.logger()}
+	cfg := outbox.DispatcherConfig{LeaseDuration: 2 * time.Second, PruneInterval: 100 * time.Millisecond, Logger: log.logger()}
 	d := dispatcher(t, pool, cfg, onJob(topic, succeed))
 	stop := start(t, d)
 	log.await(t, `msg="events are dead: their workers died on the last attempt"`)

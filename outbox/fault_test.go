@@ -138,7 +138,7 @@ func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {
 		require.NoError(t, pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_stat_activity AS a
 			WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid())`).Scan(&others))
 		return others <= int(pool.Stat().TotalConns())-1
-	}, 30*time.Second, 5*time.Millisecond)
+	}, testPatience, 5*time.Millisecond)
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&n))
 	return n
 }

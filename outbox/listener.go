@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
@@ -103,6 +104,8 @@ type ListenerConfig struct {
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
 	// "webhook". They stay the caller's, to be closed when Run has returned.
 	Publishers map[string]Publisher
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	Breaker Breaker
 	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
@@ -138,6 +141,7 @@ func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
 	if cfg.MaxAttempts == 0 {
 		cfg.MaxAttempts = spec.Retry.MaxAttempts
 	}
+	cfg.Breaker = cfg.Breaker.withDefaults()
 	if cfg.Wake == "" {
 		cfg.Wake = WakeDoorbell
 	}
@@ -167,7 +171,7 @@ func (cfg ListenerConfig) validate() error {
 	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
 		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
 	}
-	return nil
+	return cfg.Breaker.validate()
 }
 
 // ListenerHandler ties a log topic to the user's code for it. Listen and ListenTx make one.
@@ -240,7 +244,9 @@ type Listener struct {
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
-	target        *target // of a listener that publishes
+	lanes         []string // of each topic, what keys are prefixed with: destinations do not wait for each other
+	targets       *targets
+	publishes     bool
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // longestPause, but in a test
@@ -269,6 +275,9 @@ func NewListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 	return l, nil
 }
 
+// target returns where e goes; nil for an event of a topic that the listener does not read any more.
+func (l *Listener) target(e *entry) *target { return l.targets.of[e.Namespace+"/"+e.Topic] }
+
 func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, handlers []ListenerHandler) (*Listener, error) {
 	if pool == nil {
 		return nil, errors.New("no pool")
@@ -293,14 +302,16 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 	l := &Listener{
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
-		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
+		publishes: handlers[0].publication != nil,
+		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
+	l.targets = newTargets(cfg.Breaker, cfg.Publishers, l.log)
 	for _, h := range handlers {
 		name := h.namespace + "/" + h.topic
 		switch {
 		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
-		case (h.publication != nil) != (handlers[0].publication != nil):
+		case (h.publication != nil) != l.publishes:
 			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:
 			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
@@ -312,17 +323,14 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		if _, twice := l.handlers[name]; twice {
 			return nil, fmt.Errorf("topic %s: has two handlers", name)
 		}
-		if h.publication != nil {
-			targets := map[string]*target{}
-			if err := addTarget(targets, cfg.Publishers, h.publication.broker); err != nil {
-				return nil, fmt.Errorf("topic %s: %w", name, err)
-			}
-			if l.target == nil {
-				l.target = targets[h.publication.broker]
-			} else if l.target.broker != h.publication.broker {
-				return nil, fmt.Errorf("topic %s: one listener publishes to %s and to %s", name, l.target.broker, h.publication.broker)
-			}
+		if err := l.targets.add(name, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s: %w", name, err)
 		}
+		lane := ""
+		if l.publishes {
+			lane = l.targets.of[name].lane()
+		}
+		l.lanes = append(l.lanes, lane)
 		l.handlers[name] = h
 		l.topics = append(l.topics, name)
 	}

@@ -30,6 +30,7 @@ func TestListenerDefaults(t *testing.T) {
 	require.Equal(t, outbox.ListenerConfig{
 		BatchSize: 100, Concurrency: 1, LeaseDuration: 30 * time.Second, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
 		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, MaxAttempts: 5, Wake: outbox.WakeDoorbell,
+		Breaker: outbox.Breaker{Failures: 10, FirstPause: 100 * time.Millisecond, MaxPause: 1500 * time.Millisecond},
 	}, cfg)
 
 	spec := outbox.ListenerSpec{Concurrency: 7, Lease: 900 * time.Millisecond, Retry: outbox.Retry{MaxAttempts: 3}}

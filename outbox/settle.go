@@ -86,6 +86,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 type exchange struct {
 	acks, releases, extends []*Claimed
 	nacks                   []Failure
+	handedBack              int           // how many of releases came back because their target is away
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
 
@@ -148,7 +149,11 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	s.queueAck(b, x, drop, true)
 	s.queueNack(b, x)
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventRelease(ctx, dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker)})
+		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), DelaysUs: make([]int64, len(ids))}
+		for i, c := range x.releases {
+			p.DelaysUs[i] = c.after.Microseconds()
+		}
+		_, _ = q.EventRelease(ctx, p)
 	})
 	x.extended = s.queueChange(b, x.extends, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		_, _ = q.EventExtend(ctx, dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), Lease: pgInterval(x.lease)})
@@ -267,10 +272,11 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		index[fence{f.ID, f.ClaimNo}] = i
 		p.Ids = append(p.Ids, pgUUID(f.ID))
 		p.ClaimNos = append(p.ClaimNos, f.ClaimNo)
-		p.DelaysUs = append(p.DelaysUs, retryDelay(f.Err, s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
+		why := f.why()
+		p.DelaysUs = append(p.DelaysUs, why.delay(s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
-		p.Permanents = append(p.Permanents, isPermanent(f.Err))
-		p.Errors = append(p.Errors, errorText(f.Err))
+		p.Permanents = append(p.Permanents, why.class == classRefused)
+		p.Errors = append(p.Errors, why.text)
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
@@ -351,7 +357,7 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 			}
 		case nacking: // a release leaves an attempt less, and the sweep its own error
 			if same && int(row.Attempts) == c.Attempt &&
-				(row.Status == "pending" || row.Status == "dead" && row.LastError == errorText(x.nacks[i].Err)) {
+				(row.Status == "pending" || row.Status == "dead" && row.LastError == x.nacks[i].why().text) {
 				*o = Already
 			}
 		case releasing:

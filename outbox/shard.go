@@ -345,7 +345,7 @@ func (s *shardLoop) broke(ctx context.Context, b *batch, cause error) (*advance,
 		s.single = len(started)
 		return s.again(ctx, t, cause)
 	}
-	s.l.judge(started[0], fmt.Errorf("transaction of the handler: %w", cause))
+	s.l.judge(started[0], resultOf(fmt.Errorf("transaction of the handler: %w", cause)))
 	a := s.l.end(t, s.shard, false)
 	s.note(a)
 	return a, nil

@@ -56,8 +56,9 @@ type Claimed struct {
 	// Suspect is set when the lease of an earlier claim ran out, so that its holder may have died of it.
 	Suspect bool
 
-	due      time.Time // by the database's clock
-	deadline time.Time // on this process's monotonic clock, counted from before the claim was sent
+	due      time.Time     // by the database's clock
+	deadline time.Time     // on this process's monotonic clock, counted from before the claim was sent
+	after    time.Duration // how much later than now a release makes it due; 0 leaves the time it was due
 }
 
 // Failure is a failed attempt, for Nack.
@@ -68,6 +69,21 @@ type Failure struct {
 	// RetryAt, if not zero, is when the next attempt is due; else a back-off decides: that of the topic
 	// in a dispatcher, the default of Retry in a Store, which knows no topics.
 	RetryAt time.Time
+
+	result *result // of Err, if it is known
+}
+
+// why returns what Err says, which is asked once.
+func (f *Failure) why() result {
+	switch {
+	case f.result != nil:
+	case f.Err == nil:
+		f.result = &result{class: classFailed, text: "no error given"}
+	default:
+		r := resultOf(f.Err)
+		f.result = &r
+	}
+	return *f.result
 }
 
 // Outcome is what a finalisation did to one event.

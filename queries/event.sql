@@ -358,15 +358,16 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no, o.dies::boolean AS died;
 
 -- name: EventRelease :many
--- Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+-- Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
 -- Guard and lock order as in EventAck.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
-        unnest(@claim_nos::bigint[]) AS claim_no
+        unnest(@claim_nos::bigint[]) AS claim_no,
+        unnest(@delays_us::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT e.id, w.delay_us
     FROM want AS w
     JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
     WHERE e.status = 'processing'
@@ -377,6 +378,10 @@ own AS MATERIALIZED (
 UPDATE outbox_schema.events AS e
 SET status = 'pending',
     attempts = greatest(e.attempts - 1, 0),
+    next_attempt_at = CASE
+        WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
+        ELSE e.next_attempt_at
+    END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o

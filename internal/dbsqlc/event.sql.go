@@ -1028,20 +1028,25 @@ const EventRelease = `-- name: EventRelease :many
 WITH want AS (
     SELECT
         unnest($1::uuid[]) AS id,
-        unnest($2::bigint[]) AS claim_no
+        unnest($2::bigint[]) AS claim_no,
+        unnest($3::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT e.id, w.delay_us
     FROM want AS w
     JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
     WHERE e.status = 'processing'
-      AND e.locked_by = $3
+      AND e.locked_by = $4
     ORDER BY e.id
     FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = 'pending',
     attempts = greatest(e.attempts - 1, 0),
+    next_attempt_at = CASE
+        WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
+        ELSE e.next_attempt_at
+    END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o
@@ -1052,6 +1057,7 @@ RETURNING e.id, e.claim_no
 type EventReleaseParams struct {
 	Ids      []pgtype.UUID
 	ClaimNos []int64
+	DelaysUs []int64
 	WorkerID pgtype.UUID
 }
 
@@ -1060,10 +1066,15 @@ type EventReleaseRow struct {
 	ClaimNo int64
 }
 
-// Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+// Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
 // Guard and lock order as in EventAck.
 func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]EventReleaseRow, error) {
-	rows, err := q.db.Query(ctx, EventRelease, arg.Ids, arg.ClaimNos, arg.WorkerID)
+	rows, err := q.db.Query(ctx, EventRelease,
+		arg.Ids,
+		arg.ClaimNos,
+		arg.DelaysUs,
+		arg.WorkerID,
+	)
 	if err != nil {
 		return nil, err
 	}
