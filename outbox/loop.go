@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -92,7 +91,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	l.work, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.talk, l.hangUp = context.WithCancel(context.WithoutCancel(ctx))
 	if d.cfg.Wake == WakeDoorbell {
-		l.bell = newDoorbell(cmp.Or(d.cfg.ListenPool, d.pool), d.store.db, d.store.db.bell(d.store.namespace), d.log)
+		l.bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, d.store.db.bell(d.store.namespace), d.log)
 	}
 	return l
 }

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"time"
 )
@@ -47,7 +46,7 @@ type watch struct {
 func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]shardState, len(r.looks))}
 	if r.l.cfg.Wake == WakeDoorbell {
-		w.bell = newDoorbell(cmp.Or(r.l.cfg.ListenPool, r.l.pool), r.l.db, r.l.db.logBell(), r.l.log)
+		w.bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, r.l.db.logBell(), r.l.log)
 	}
 	return w
 }
