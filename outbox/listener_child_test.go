@@ -37,6 +37,7 @@ type listenerOrders struct {
 	Shards        int
 	Attempts      int
 	ParkKeys      bool
+	Polls         bool // does without the bell
 	// Hang has the handler wait for a line of input, "ok" or "fail" being what it returns then, instead of working for
 	// some random microseconds. It ends the process at an event of the key "poison", and at the second attempt of one
 	// of the key "bomb"; the first attempts of "bomb" and "weak" fail.
@@ -70,6 +71,9 @@ func TestListenerChild(t *testing.T) {
 	}
 	cfg := outbox.ListenerConfig{
 		BatchSize: o.BatchSize, Concurrency: o.Concurrency, LeaseDuration: o.Lease, PollInterval: o.Poll, Logger: c.say,
+	}
+	if o.Polls {
+		cfg.Wake, cfg.MaxPollInterval = outbox.WakePoll, o.Poll
 	}
 	handler := outbox.Listen(saidTopic, c, (*listenerChild).handle)
 	if o.Transactional {

@@ -197,7 +197,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 		log := newSpy()
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{Logger: log.logger()}, h)
 		makeEffects(t, pool)
-		putAll(t, pool, "a1", "x1", "a2")
+		putAll(t, pool, "x1", "a1", "a2")
 		stop := startListener(t, l)
 		log.await(t, "check constraint")
 		require.Equal(t, int64(0), value[int64](t, pool, "SELECT greatest(last_seq, high_seq) FROM outbox.listeners"))

@@ -18,8 +18,9 @@ type turn struct {
 	leaseNo    int64
 	shards     int
 	lastSeq    int64 // where the cursor stands in the open window
-	retryCount int   // attempts of the first event that is not done
-	careful    bool  // one event at a time, its attempt counted in retryCount already
+	retryCount int   // attempts of the event at lastSeq+1
+	careful    bool  // one event at a time, its attempt counted before it is made
+	apart      bool  // events that were set aside are handled alone, and those of the log wait
 	parkedDue  bool
 	parkedRoom bool // another key may be set aside
 	batch      int  // most events that were asked for
@@ -37,17 +38,18 @@ type turn struct {
 // entry is one event of a turn.
 type entry struct {
 	Event
-	payload json.RawMessage
-	seq     int64
-	no      int64  // of an event set aside earlier
-	key     string // what keeps it in order: the partition key, or the id without one
-	head    bool   // first of its key among those set aside
-	used    int    // attempts before this turn
-	started bool   // its handler was called
-	running bool   // and has not returned
-	fate    fate
-	err     error
-	held    *hold // not to be tried yet
+	payload  json.RawMessage
+	seq      int64
+	no       int64  // of an event set aside earlier
+	key      string // what keeps it in order: the partition key, or the id without one
+	head     bool   // first of its key among those set aside
+	suspects int32  // how many of its key, from this one on, may have killed the process
+	used     int    // attempts before this turn
+	started  bool   // its handler was called
+	running  bool   // and has not returned
+	fate     fate
+	err      error
+	held     *hold // not to be tried yet
 }
 
 // fate is what becomes of an entry in its turn.
@@ -83,18 +85,15 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 	for i, seq := range aheadSeqs {
 		t.ahead[seq] = aheadAttempts[i]
 	}
-	head := t.retryCount
-	if t.careful {
-		head-- // this attempt is counted already
-	}
 	for _, e := range t.events {
 		n, ahead := t.ahead[e.seq]
 		if ahead && n == 0 {
 			e.fate = done
 			continue
 		}
-		e.used = max(int(n), head)
-		head = 0
+		if e.used = int(n); e.seq == t.lastSeq+1 {
+			e.used = max(e.used, t.retryCount)
+		}
 		l.number(e)
 		if h, held := holds[e.seq]; held && time.Now().Before(h.until) {
 			e.held = &h
@@ -126,6 +125,7 @@ type advance struct {
 	params  dbsqlc.ListenerAdvanceParams
 	settle  *dbsqlc.ParkedSettleParams // nil when nothing was set aside
 	promote []string                   // keys whose first event becomes their head
+	suspect int32                      // how many events of such a key, from its new head on, may have killed the process
 }
 
 // entries returns all events that t has had.
@@ -145,7 +145,7 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p := &a.params
 	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
 	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
-	p.Release, p.ParkedDue = release, t.parkedDue
+	p.Release = release
 	l.endParked(a, shard)
 	l.endLog(a)
 	return a
@@ -154,6 +154,9 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 // endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
 func (l *Listener) endLog(a *advance) {
 	t, p := a.turn, &a.params
+	if t.apart {
+		p.LastSeq, p.RetryCount = t.lastSeq, int32(t.retryCount)
+	}
 	p.Handled += int32(len(t.passed))
 	var stop *entry
 	for _, e := range t.events {
@@ -189,6 +192,7 @@ func (l *Listener) endLog(a *advance) {
 		}
 	}
 	switch {
+	case t.apart:
 	case stop != nil:
 		p.LastSeq = stop.seq - 1
 	default:
@@ -256,8 +260,8 @@ func (l *Listener) endParked(a *advance, shard int) {
 	a.settle = s
 	for _, e := range a.turn.parked {
 		a.promote = append(a.promote, e.key)
-		if e.fate != waiting {
-			a.params.Handled++
+		if a.turn.careful && (e.fate == done || e.fate == dead) {
+			a.suspect = e.suspects - 1
 		}
 		switch e.fate {
 		case done:
