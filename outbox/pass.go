@@ -45,6 +45,7 @@ type pass struct {
 	want     int
 	suspects bool
 	era      int // when it set out
+	began    time.Time
 	tries    int // of trouble, when it set out
 	err      error
 }
@@ -57,7 +58,7 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
+	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
 	l.finished = nil
 	if want > 0 {
 		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
@@ -102,6 +103,9 @@ func (l *loop) land(p *pass) {
 	l.held -= len(p.finished)
 	l.d.account(p.x)
 	if p.want > 0 {
+		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
+			l.pace.took(time.Since(p.began))
+		}
 		l.took(p)
 	}
 }

@@ -23,7 +23,7 @@ type shardReport struct {
 	pause time.Duration // that the look before it calls for
 }
 
-// pace measures the looks of a shard that find nothing. What one costs may grow with what others have not committed, so
+// pace measures the looks of a shard, or of a dispatcher, that find nothing. What one costs may grow with what others have not committed, so
 // that a pause of four times as long keeps idle listeners from more than a fifth of a backend's time.
 type pace struct {
 	began        time.Time
@@ -37,7 +37,9 @@ const restful = 4
 func (p *pace) start() { p.began = time.Now() }
 
 // stop ends a look that has found nothing.
-func (p *pace) stop() { p.latest, p.then = time.Since(p.began), p.latest }
+func (p *pace) stop() { p.took(time.Since(p.began)) }
+
+func (p *pace) took(d time.Duration) { p.latest, p.then = d, p.latest }
 
 // pause is how long to wait before the next look, unless somebody rings. Of two looks the shorter one counts: one that had
 // to wait for the database once says nothing about the next.
