@@ -172,6 +172,9 @@ func firstOf(errs []error) error {
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
 	for _, e := range a.turn.entries() {
+		if e.away {
+			report.HandedBack++
+		}
 		if !e.started && e.fate != dead {
 			continue
 		}
@@ -183,8 +186,8 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		if e.TenantID.Valid {
 			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
 		}
-		if e.err != nil {
-			attrs = append(attrs, "error", errorText(e.err))
+		if e.result.text != "" {
+			attrs = append(attrs, "error", e.result.text)
 		}
 		switch {
 		case !moved:
@@ -211,7 +214,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 // one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2
-	if l.target != nil {
+	if l.publishes {
 		warnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
 		return
 	}

@@ -189,7 +189,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	case !w.due.IsZero() && (wait < limit || state == shardIdle):
 		due = time.After(wait)
 	case state == shardDeaf:
-		due = time.After(max(jitter(limit), pause))
+		due = time.After(max(sooner(limit), pause))
 	}
 	s.worked = false
 	s.run.report(s.shard, state, pause)
@@ -392,7 +392,7 @@ func (s *shardLoop) broke(ctx context.Context, b *batch, cause error, running bo
 		s.doubt.broke(started, running)
 		return s.undone(ctx, t, cause), nil
 	}
-	s.l.judge(started[0], fmt.Errorf("transaction of the handler: %w", cause))
+	s.l.judge(started[0], resultOf(fmt.Errorf("transaction of the handler: %w", cause)))
 	s.doubt.found(started[0])
 	a := s.l.end(t, s.shard, false)
 	s.note(a)

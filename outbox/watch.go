@@ -91,7 +91,7 @@ func (w *watch) run(ctx context.Context) {
 		defer func() { <-over }()
 	}
 	w.patience = w.of.l.cfg.PollInterval
-	poll := time.NewTimer(jitter(w.patience))
+	poll := time.NewTimer(sooner(w.patience))
 	defer poll.Stop()
 	var again <-chan time.Time
 	for {
@@ -102,7 +102,7 @@ func (w *watch) run(ctx context.Context) {
 			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
 			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
 				w.patience = w.of.l.cfg.PollInterval
-				poll.Reset(jitter(w.patience))
+				poll.Reset(sooner(w.patience))
 			}
 			w.settle()
 		case a := <-answers:
@@ -119,7 +119,7 @@ func (w *watch) run(ctx context.Context) {
 			if w.bell == nil {
 				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
 			}
-			poll.Reset(max(jitter(w.patience), w.pause()))
+			poll.Reset(max(sooner(w.patience), w.pause()))
 		}
 	}
 }
