@@ -251,6 +251,7 @@ type Listener struct {
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // longestPause, but in a test
 	turnLimit     time.Duration // turnTime, but in a test
+	handicap      time.Duration // heirPause, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -300,7 +301,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime, handicap: heirPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),

@@ -35,6 +35,7 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 		for i := 0; i < shards; i++ {
 			before := r.turns
 			s := &shardLoop{cursor: l.cursor(i), run: r, shards: shards}
+			s.eager = true
 			err := s.loop(ctx)
 			if err == nil && ctx.Err() == nil {
 				err = s.settled(talk)

@@ -42,6 +42,7 @@ type loop struct {
 	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
 	trouble  retrier
+	pace     pace // of claims that find nothing
 
 	hungry      bool  // there may be something to claim
 	era         int   // how often something has made it hungry
@@ -286,7 +287,7 @@ func (l *loop) heed(a bellAnswer) {
 	// because it may stay open for hours.
 	l.refused++
 	l.d.signals.refused.emit()
-	l.pause(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused))
+	l.pause(max(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused), l.pace.pause()))
 }
 
 // pause waits d, taking in reports and passes, less if ctx ends.

@@ -59,7 +59,8 @@ type pass struct {
 	suspects bool
 	try      *target // the claim is of one event, to find out whether this target is back
 	era      int     // when it set out
-	tries    int     // of trouble, when it set out
+	began    time.Time
+	tries    int // of trouble, when it set out
 	err      error
 }
 
@@ -71,7 +72,7 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
 	l.finished = nil
 	if p.try = l.d.tryable(); p.try != nil {
 		p.x.claim, p.want = l.d.requestTry(p.try), 1
@@ -121,6 +122,9 @@ func (l *loop) land(p *pass) {
 	l.held -= len(p.finished)
 	l.d.account(p.x)
 	if p.want > 0 {
+		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
+			l.pace.took(time.Since(p.began))
+		}
 		l.took(p)
 	}
 }
