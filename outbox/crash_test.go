@@ -218,7 +218,7 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 	b.committed(t, enqueueJobs(t, pool, topic, jobs...)...)
 	o := orders{
 		History: b.path, Worker: "child", Handler: "poison",
-		Lease: longLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100,
+		Lease: crashLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100, // it is swept once a lease
 	}
 	settled := make(chan struct{})
 	go func() {
