@@ -3,8 +3,11 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -275,4 +278,37 @@ func TestUnknownTopicAroundAnOutage(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 		require.True(t, outbox.IsUnavailable(err), "%v", err)
 	})
+}
+
+// TestTopicsDoNotWaitForEachOther: calls for a topic that does not answer take no turn, no producer and no time from
+// those for another topic.
+func TestTopicsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "stuck"))
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.Concurrency = time.Hour, 1 })
+	hung := make(chan struct{}, 10)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			if strings.Contains(string(b.Records), "stuck/") {
+				hung <- struct{}{}
+				return nil, nil, true // no reply
+			}
+		}
+		return nil, nil, false
+	})
+	stuck := make([]outbox.Outgoing, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for n := range stuck {
+		o := event(fmt.Sprintf("stuck/%d", n), n)
+		o.Destination = "stuck"
+		calls.Go(func() { p.Publish(ctx, []outbox.Outgoing{o}) })
+	}
+	<-hung
+	for n := range 100 {
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", n)}))
+	}
+	cancel()
+	calls.Wait()
 }
