@@ -31,34 +31,38 @@ func (d *Dispatcher) Drain(ctx context.Context) (DrainReport, error) {
 	l := newLeases(d)
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var renewer sync.WaitGroup
-	renewer.Go(func() { l.renew(helpers) })
+	renewer.Go(func() { l.renew(helpers, context.WithoutCancel(ctx)) })
 	defer renewer.Wait()
 	defer stop()
 
-	n, err := d.store.sweep(ctx, d.scope())
+	n, _, err := d.store.sweep(ctx, d.scope(), 0)
 	if err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
 	r.Dead += n
 	x := &exchange{}
+	var finished []*task
 	for {
 		if x.claim = nil; ctx.Err() == nil {
 			x.claim = d.request(d.cfg.BatchSize, true)
 		}
-		if err := d.exchange(context.WithoutCancel(ctx), x); err != nil {
-			return r, fmt.Errorf("drain: %w", err)
-		}
+		err := d.exchange(context.WithoutCancel(ctx), x)
+		settled, open := x.divide(finished)
+		l.settled(settled)
 		r.add(d.account(x))
-		if len(x.claimed) == 0 {
+		switch {
+		case len(x.claimed) == 0 && err != nil:
+			return r, fmt.Errorf("drain: %w", err)
+		case len(x.claimed) == 0:
 			return r, ctx.Err()
 		}
+		finished = open // what was claimed all the same is handled first
 		tasks := make([]*task, len(x.claimed))
 		for i := range tasks {
 			tasks[i] = &task{Claimed: x.claimed[i]}
 			l.add(tasks[i])
 		}
 		started := d.drainBatch(ctx, l, tasks)
-		var finished []*task
 		for _, t := range tasks[:started] {
 			if l.finish(t) {
 				finished = append(finished, t)
@@ -66,11 +70,12 @@ func (d *Dispatcher) Drain(ctx context.Context) (DrainReport, error) {
 				r.Lost++
 			}
 		}
-		x = settlement(finished)
 		for _, t := range tasks[started:] {
-			l.drop(t)
-			x.releases = append(x.releases, t.Claimed)
+			t.unstarted = true
+			l.finish(t)
+			finished = append(finished, t)
 		}
+		x = settlement(finished)
 	}
 }
 

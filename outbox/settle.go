@@ -57,6 +57,8 @@ type exchange struct {
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
 
+	committed bool // the outcomes that are not 0, and what was claimed, are known
+
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
 	claimed                           []*Claimed
@@ -88,7 +90,42 @@ func (s *Store) exchange(ctx context.Context, x *exchange) error {
 	if err != nil {
 		return wrap(x.what(), err)
 	}
+	x.committed = true
 	return s.judge(ctx, x)
+}
+
+// divide tells which of finished, whose settlement x is, are settled, and which have to be settled again because x failed
+// or because it is not known what became of them.
+func (x *exchange) divide(finished []*task) (settled, open []*task) {
+	if !x.committed {
+		return nil, finished
+	}
+	unknown := make(map[fence]struct{})
+	note := func(c *Claimed, o Outcome) {
+		if o == 0 {
+			unknown[fence{c.ID, c.ClaimNo}] = struct{}{}
+		}
+	}
+	for i, c := range x.acks {
+		note(c, x.acked[i])
+	}
+	for i := range x.nacks {
+		note(&x.nacks[i].Claimed, x.nacked[i])
+	}
+	for i, c := range x.releases {
+		note(c, x.released[i])
+	}
+	if len(unknown) == 0 {
+		return finished, nil
+	}
+	for _, t := range finished {
+		if _, ok := unknown[fence{t.ID, t.ClaimNo}]; ok {
+			open = append(open, t)
+		} else {
+			settled = append(settled, t)
+		}
+	}
+	return settled, open
 }
 
 func (x *exchange) what() string {

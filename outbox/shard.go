@@ -261,7 +261,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 		return s.again(ctx, t, err)
 	}
 	undo := func() {
-		end, cancel := s.l.limited(context.WithoutCancel(talk))
+		end, cancel := s.l.limited(talk)
 		defer cancel()
 		_ = tx.Rollback(end)
 	}
