@@ -3,9 +3,13 @@ package outbox
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // maxErrorBytes is how much of an error an event keeps.
@@ -100,4 +104,31 @@ func errorText(err error) string {
 	}
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
 	return text
+}
+
+// encodingOf returns the encoding of the database of conn.
+func encodingOf(conn *pgx.Conn) string { return conn.PgConn().ParameterStatus("server_encoding") }
+
+// storable returns text, of maxErrorBytes at most, as a database with that encoding can keep it: a character that it does
+// not have, or may not have, is written as Go escapes it, \u65e5 for example.
+func storable(text, encoding string) string {
+	limit := rune(unicode.MaxASCII) // which every encoding has
+	switch encoding {
+	case "UTF8", "SQL_ASCII", "":
+		return text
+	case "LATIN1":
+		limit = unicode.MaxLatin1
+	}
+	var b strings.Builder
+	for _, r := range text {
+		piece := string(r)
+		if r > limit {
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if b.Len()+len(piece) > maxErrorBytes {
+			break
+		}
+		b.WriteString(piece)
+	}
+	return b.String()
 }

@@ -43,7 +43,7 @@ type loop struct {
 	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
 	trouble  retrier
-	because  error     // the latest trouble
+	because  error     // why finished could not be settled
 	reunited time.Time // after trouble: when the other processes have settled what they hold
 
 	hungry      bool  // there may be something to claim

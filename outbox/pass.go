@@ -112,7 +112,9 @@ func (l *loop) land(p *pass) {
 		l.trouble.reset()
 		return
 	}
-	l.because = p.err
+	if len(open) > 0 {
+		l.because = p.err
+	}
 	l.d.log.Error("talk to the database", "error", p.err)
 	if p.want > 0 {
 		l.backlog, l.front = false, place{}

@@ -62,6 +62,7 @@ type exchange struct {
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
 	claimed                           []*Claimed
+	refusals                          map[fence]error // why, where the outcome is refused
 }
 
 func pointers(events []Claimed) []*Claimed {
@@ -144,6 +145,11 @@ func (x *exchange) what() string {
 
 // try sends x as one batch.
 func (s *Store) try(ctx context.Context, x *exchange) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
@@ -151,7 +157,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
 	s.queueAck(b, x, drop, true)
-	s.queueNack(b, x)
+	s.queueNack(b, x, encodingOf(conn.Conn()))
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		_, _ = q.EventRelease(ctx, dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker)})
 	})
@@ -166,7 +172,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 		})
 	}
 	b.Queue("COMMIT")
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		x.claimed = nil // rolled back, or unknown: their leases run out
 		return err
 	}
@@ -260,7 +266,7 @@ func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
 	}
 }
 
-func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
+func (s *Store) queueNack(b *pgx.Batch, x *exchange, encoding string) {
 	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
 	if len(x.nacks) == 0 {
 		return
@@ -275,7 +281,7 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		p.DelaysUs = append(p.DelaysUs, retryDelay(f.Err, s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
 		p.Permanents = append(p.Permanents, isPermanent(f.Err))
-		p.Errors = append(p.Errors, errorText(f.Err))
+		p.Errors = append(p.Errors, storable(errorText(f.Err), encoding))
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID

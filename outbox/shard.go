@@ -315,6 +315,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
+	a.encode(encodingOf(tx.Conn()))
 	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) }) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {

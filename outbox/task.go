@@ -179,7 +179,7 @@ func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 	ctx, cancel := context.WithDeadline(talk, until)
 	defer cancel()
 	sent := time.Now()
-	if err := l.d.store.exchange(ctx, &x); err != nil {
+	if err := l.d.store.exchangeApart(ctx, &x); err != nil {
 		l.d.log.Warn("renew leases", "count", len(due), "error", err)
 		return
 	}
@@ -189,9 +189,12 @@ func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 		if t.finished {
 			continue
 		}
-		if x.extended[i] == Lost {
+		switch x.extended[i] {
+		case Lost:
 			l.lose(t)
-		} else {
+		case refused:
+			l.d.logRefusal(&x, t.Claimed)
+		default:
 			t.deadline = sent.Add(lease)
 		}
 	}
@@ -260,7 +263,7 @@ func settlement(finished []*task) *exchange {
 func (d *Dispatcher) exchange(ctx context.Context, x *exchange) error {
 	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
 	defer cancel()
-	return d.store.exchange(ctx, x)
+	return d.store.exchangeApart(ctx, x)
 }
 
 // account logs the outcomes of x that are known and adds them up.
@@ -271,6 +274,9 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 	for i, o := range x.acked {
 		switch o {
 		case 0: // not known yet
+		case refused:
+			r.Lost++
+			d.logRefusal(x, x.acks[i])
 		case Lost:
 			r.Lost++
 			d.log.Error("event was handled but lost to another claim", "topic", x.acks[i].Topic, "event_id", x.acks[i].ID, "attempt", x.acks[i].Attempt)
@@ -279,7 +285,10 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 		}
 	}
 	for i, o := range x.released {
-		if o == Lost {
+		switch o {
+		case refused:
+			d.logRefusal(x, x.releases[i])
+		case Lost:
 			d.log.Warn("event lost", "topic", x.releases[i].Topic, "event_id", x.releases[i].ID, "attempt", x.releases[i].Attempt,
 				"error", errorText(ErrLeaseLost))
 		}
@@ -289,6 +298,9 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", errorText(f.Err)}
 		switch {
 		case o == 0: // not known yet
+		case o == refused:
+			r.Lost++
+			d.logRefusal(x, &f.Claimed)
 		case o == Lost:
 			r.Lost++
 			d.log.Error("event failed and was lost to another claim", attrs...)
@@ -301,4 +313,10 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 		}
 	}
 	return r
+}
+
+// logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
+func (d *Dispatcher) logRefusal(x *exchange, c *Claimed) {
+	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
+		"topic", c.Topic, "event_id", c.ID, "attempt", c.Attempt, "error", errorText(x.refusals[fence{c.ID, c.ClaimNo}]))
 }
