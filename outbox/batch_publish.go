@@ -53,6 +53,7 @@ func (b *batch) sendable() (entries []*entry, events []Outgoing) {
 			b.failed(e, err)
 			continue
 		}
+		e.running = true
 		entries, events = append(entries, e), append(events, o)
 	}
 	return entries, events
@@ -67,6 +68,7 @@ func (b *batch) sent(entries []*entry, errs []error) {
 	}
 	pause := b.l.target.pause()
 	for i, e := range entries {
+		e.running = false
 		k := b.lane(e.key)
 		switch err := errs[i]; {
 		case b.lost && err != nil:
