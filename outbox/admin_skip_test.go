@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -180,7 +181,7 @@ func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 		}
 		log := newSpy()
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: outbox.Retry{BaseDelay: time.Millisecond}},
-			outbox.ListenerConfig{LeaseDuration: 2 * time.Second, Logger: log.logger()}, h)
+			outbox.ListenerConfig{LeaseDuration: crashLease, Logger: log.logger()}, h)
 		stop := startListener(t, l)
 		putAll(t, pool, "a1", "a2")
 		require.Equal(t, 1, receive(t, h.started, "the first try").Attempt)
@@ -293,7 +294,7 @@ func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 			}
 			return nil
 		}
-		spec := outbox.ListenerSpec{Shards: 2, ParkKeys: !transactional, Retry: outbox.Retry{MaxAttempts: 1000, BaseDelay: time.Microsecond, MaxDelay: time.Microsecond}}
+		spec := outbox.ListenerSpec{Shards: 2, ParkKeys: !transactional, Retry: outbox.Retry{MaxAttempts: math.MaxInt32, BaseDelay: time.Microsecond, MaxDelay: time.Microsecond}}
 		l := listenAs(t, pool, transactional, spec, outbox.ListenerConfig{BatchSize: 5}, h)
 		c := newCrowd("a", "b", "c", "d")
 		const events = 200

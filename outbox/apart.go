@@ -54,22 +54,15 @@ func (s *Store) exchangeApart(ctx context.Context, x *exchange) error {
 
 // final is one finalisation of an exchange: the list that it is in, and its index there.
 type final struct {
-	of int
+	of finalisation
 	i  int
 }
 
-const (
-	inAcks = iota
-	inNacks
-	inReleases
-	inExtends
-)
-
 func (x *exchange) finals() []final {
 	var all []final
-	for of, n := range [...]int{inAcks: len(x.acks), inNacks: len(x.nacks), inReleases: len(x.releases), inExtends: len(x.extends)} {
+	for of, n := range [...]int{acking: len(x.acks), nacking: len(x.nacks), releasing: len(x.releases), extending: len(x.extends)} {
 		for i := range n {
-			all = append(all, final{of, i})
+			all = append(all, final{finalisation(of), i})
 		}
 	}
 	return all
@@ -87,13 +80,13 @@ func (x *exchange) part(some []final) *exchange {
 	p := &exchange{lease: x.lease}
 	for _, f := range some {
 		switch f.of {
-		case inAcks:
+		case acking:
 			p.acks = append(p.acks, x.acks[f.i])
-		case inNacks:
+		case nacking:
 			p.nacks = append(p.nacks, x.nacks[f.i])
-		case inReleases:
+		case releasing:
 			p.releases = append(p.releases, x.releases[f.i])
-		case inExtends:
+		case extending:
 			p.extends = append(p.extends, x.extends[f.i])
 		}
 	}
@@ -102,18 +95,18 @@ func (x *exchange) part(some []final) *exchange {
 
 // merge takes over the outcomes of p, which is the part of some.
 func (x *exchange) merge(some []final, p *exchange) {
-	var next [inExtends + 1]int
+	var next [extending + 1]int
 	for _, f := range some {
 		i := next[f.of]
 		next[f.of]++
 		switch f.of {
-		case inAcks:
+		case acking:
 			x.acked[f.i] = p.acked[i]
-		case inNacks:
+		case nacking:
 			x.nacked[f.i], x.died[f.i] = p.nacked[i], p.died[i]
-		case inReleases:
+		case releasing:
 			x.released[f.i] = p.released[i]
-		case inExtends:
+		case extending:
 			x.extended[f.i] = p.extended[i]
 		}
 	}
@@ -123,13 +116,13 @@ func (x *exchange) merge(some []final, p *exchange) {
 func (x *exchange) refuse(f final, because error) {
 	var c *Claimed
 	switch f.of {
-	case inAcks:
+	case acking:
 		c, x.acked[f.i] = x.acks[f.i], refused
-	case inNacks:
+	case nacking:
 		c, x.nacked[f.i] = &x.nacks[f.i].Claimed, refused
-	case inReleases:
+	case releasing:
 		c, x.released[f.i] = x.releases[f.i], refused
-	case inExtends:
+	case extending:
 		c, x.extended[f.i] = x.extends[f.i], refused
 	}
 	x.refusals[fence{c.ID, c.ClaimNo}] = because

@@ -42,6 +42,14 @@ func (h *hold) left() time.Duration {
 	return max(time.Until(h.until), 0)
 }
 
+// why is what h failed with.
+func (h *hold) why() string {
+	if h == nil {
+		return ""
+	}
+	return h.text
+}
+
 // limited bounds what is asked of the database, which may be in a black hole.
 func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
@@ -56,6 +64,18 @@ const maxScan = 1000
 // maxParkedKeys is how many keys of a listener may be set aside: when that many fail it is not they who fail, and
 // the listener waits instead.
 const maxParkedKeys = 1000
+
+// awayKeys is how many times as many keys may be parked because their target is away: nobody has to look into those, and
+// what goes elsewhere need not wait for them.
+const awayKeys = 10
+
+// parkedCount is how far parked keys are counted.
+func (l *Listener) parkedCount() int32 {
+	if l.targets.away.Load() > 0 {
+		return l.parkedLimit * awayKeys
+	}
+	return l.parkedLimit
+}
 
 // parkedKeyBatch and parkedBatch are how many keys set aside a turn takes, and events of each.
 const (
@@ -100,6 +120,11 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	err = conn.SendBatch(ctx, b).Close()
 	conn.Release()
 	if err != nil {
+		if a != nil {
+			for _, to := range a.returned {
+				to.notTold() // the next end of a turn says so
+			}
+		}
 		return false, nil, wrap("listener "+c.l.spec.Name, err)
 	}
 	if a != nil && !moved {
@@ -131,6 +156,11 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	c.queue(b, func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})
+	if len(a.returned) > 0 {
+		c.queue(b, func(q *dbsqlc.Queries) {
+			_ = q.ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: c.l.spec.Name, Topics: topicsOf(a.returned)})
+		})
+	}
 	if len(a.promote) > 0 {
 		c.queue(b, func(q *dbsqlc.Queries) {
 			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: c.l.spec.Name})
@@ -158,7 +188,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
 			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id), Previous: pgUUID(c.previous),
 			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard),
-			ParkedLimit: l.parkedLimit,
+			ParkedLimit: l.parkedCount(),
 		})
 	}).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
@@ -169,12 +199,13 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
 		t.careful = row.Careful > 0
 		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
+		t.awayRoom = row.ParkedKeys < l.parkedLimit*awayKeys
 		return err
 	})
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(l.cfg.WorkerID),
-			ScanSize: int32(t.scan), Topics: l.topics, BatchSize: int32(t.batch),
+			ScanSize: int32(t.scan), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(t.batch),
 		})
 	}).Query(func(rows pgx.Rows) error {
 		if err := t.scanEvents(rows); err != nil {
@@ -237,6 +268,7 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts),
 		}
 		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
+		e.key = r.Key
 		known[r.Key] = true
 		c.l.number(e)
 		t.parked = append(t.parked, e)

@@ -10,9 +10,10 @@ import (
 // decoder returns what makes of an event what a handler of t gets.
 func decoder[P any](t Topic[P]) func(Event, json.RawMessage) (Delivery[P], error) {
 	plain := plainOf(reflect.TypeFor[P]())
+	known := t.version()
 	return func(e Event, payload json.RawMessage) (Delivery[P], error) {
-		if e.Version > t.Version {
-			return Delivery[P]{}, fmt.Errorf("payload has version %d, this process knows %d", e.Version, t.Version)
+		if e.Version > known {
+			return Delivery[P]{}, fmt.Errorf("payload has version %d, this process knows %d", e.Version, known)
 		}
 		p := new(P) // not the whole Delivery, which is larger
 		if !plain.decode(payload, reflect.ValueOf(p).Elem()) {

@@ -19,9 +19,9 @@ import (
 
 const (
 	// rarely is a poll interval that a test does not live to see.
-	rarely = 20 * time.Second
-	// promptly is how soon an event must be handled that nobody may have polled for.
-	promptly = 6 * time.Second
+	rarely = 10 * patience
+	// promptly is how soon an event must be handled that nobody may have polled for, on a machine that is busy.
+	promptly = patience
 )
 
 // sleeper is a configuration that wakes up by the bell or not at all.
@@ -117,7 +117,7 @@ func holder(t testing.TB, pool *pgxpool.Pool) int {
 // takenOver waits until a session other than before holds the doorbell.
 func takenOver(t testing.TB, pool *pgxpool.Pool, before int) {
 	t.Helper()
-	require.Eventually(t, func() bool { now := holder(t, pool); return now != 0 && now != before }, promptly, 5*time.Millisecond)
+	eventually(t, func() bool { now := holder(t, pool); return now != 0 && now != before })
 }
 
 func TestBellWakesSleeper(t *testing.T) {

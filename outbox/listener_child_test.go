@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -143,11 +141,6 @@ func (c *listenerChild) hang(ctx context.Context, busy func()) string {
 
 func newListenerChild(t testing.TB, pool *pgxpool.Pool, o listenerOrders) *child {
 	t.Helper()
-	u, err := url.Parse(pgtest.URL(t, pool))
-	require.NoError(t, err)
-	query := u.Query()
-	query.Set("application_name", "child")
-	u.RawQuery = query.Encode()
-	o.URL = u.String()
+	o.URL = childURL(t, pool)
 	return spawn(t, "TestListenerChild", listenerVariable, o)
 }

@@ -16,7 +16,9 @@ func (l *Listener) Drain(ctx context.Context) (DrainReport, error) {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, errListenerBusy)
 	}
 	defer l.busy.Store(false)
-	if err := l.drain(ctx, &report); err != nil {
+	err := l.drain(ctx, &report)
+	report.Resting = l.targets.resting()
+	if err != nil {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)
 	}
 	return report, nil

@@ -138,6 +138,9 @@ func firstOf(errs []error) error {
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
 	for _, e := range a.turn.entries() {
+		if e.away {
+			report.HandedBack++
+		}
 		if !e.started && e.fate != dead {
 			continue
 		}
@@ -149,8 +152,8 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		if e.TenantID.Valid {
 			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
 		}
-		if e.err != nil {
-			attrs = append(attrs, "error", errorText(e.err))
+		if e.result.text != "" {
+			attrs = append(attrs, "error", e.result.text)
 		}
 		switch {
 		case !moved:

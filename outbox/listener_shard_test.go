@@ -173,10 +173,11 @@ func TestListenerHoldersOfShardsWorkAtOnce(t *testing.T) {
 	h := newNotes()
 	var busy gauge
 	full := make(chan struct{})
+	all := sync.OnceFunc(func() { close(full) })
 	h.fail = func(outbox.Delivery[said]) error {
 		defer busy.leave()
-		if busy.enter() == 4 {
-			close(full)
+		if busy.enter() == 4 { // for the first time, or again
+			all()
 		}
 		<-full
 		return nil

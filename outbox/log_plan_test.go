@@ -134,7 +134,7 @@ func (p *logPlans) advance(l *Listener, t *turn, name string) {
 	p.t.Helper()
 	for i, e := range t.events {
 		e.fate = done
-		switch e.err = os.ErrDeadlineExceeded; i % 10 {
+		switch e.result = resultOf(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
 			e.fate = dead
 		case 6:
@@ -223,7 +223,7 @@ func (p *logPlans) parked(l *Listener) {
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
 	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
 	for i, e := range t.parked {
-		e.fate, e.err = [...]fate{done, failed, dead}[i%3], os.ErrDeadlineExceeded
+		e.fate, e.result = [...]fate{done, failed, dead}[i%3], resultOf(os.ErrDeadlineExceeded)
 	}
 	a := l.end(t, 0, false)
 	n := float64(len(t.parked))

@@ -23,11 +23,13 @@ type loop struct {
 	bell    *doorbell // nil when polling
 	workers sync.WaitGroup
 
-	queue    chan *task            // claimed, not started; has room for everything held
-	publish  map[string]chan *task // likewise, by broker
-	reports  chan *task            // finished; likewise
-	passes   chan *pass            // that have come back; has room for all that may be under way
-	held     int                   // claimed and not known to be settled
+	queue    chan *task             // claimed, not started; has room for everything held
+	publish  map[*target]chan *task // likewise, by destination
+	heldBy   map[*target]int        // claimed and not reported, by destination
+	reports  chan *task             // finished; likewise
+	passes   chan *pass             // that have come back; has room for all that may be under way
+	most     int                    // how many are held, besides those of stalled publishers and one to try of each resting target
+	held     int                    // claimed and not known to be settled
 	finished []*task
 	stopping bool            // nothing is started any more
 	hurry    <-chan struct{} // ends pauses
@@ -81,13 +83,16 @@ func (s signal) emit() {
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		ending: newEnding(ctx), d: d, ctx: ctx, leases: newLeases(d), hungry: true, hurry: ctx.Done(),
-		queue: make(chan *task, room), reports: make(chan *task, room), passes: make(chan *pass, maxPasses),
-		publish: make(map[string]chan *task, len(d.targets)),
+		ending: newEnding(ctx), d: d, ctx: ctx, leases: newLeases(d), hungry: true, hurry: ctx.Done(), most: room,
+		queue: make(chan *task, room+len(d.targets.all)), passes: make(chan *pass, maxPasses),
+		publish: make(map[*target]chan *task), heldBy: make(map[*target]int),
 	}
-	for broker := range d.targets {
-		l.publish[broker] = make(chan *task, room)
+	for _, t := range d.targets.all {
+		if t.publisher != nil { // it may hold as much as there is room for when it stalls, and what is being claimed then
+			l.publish[t] = make(chan *task, 2*room)
+		}
 	}
+	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
 	if d.cfg.Wake == WakeDoorbell {
 		l.bell = newDoorbell(cmp.Or(d.cfg.ListenPool, d.pool), d.store.db, d.store.db.bell(d.store.namespace), d.log)
 	}
@@ -106,8 +111,8 @@ func (l *loop) run() error {
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
-	for broker, queue := range l.publish {
-		l.workers.Go(func() { l.publisher(l.d.targets[broker], queue) })
+	for t, queue := range l.publish {
+		l.workers.Go(func() { l.publisher(t, queue) })
 	}
 	l.deliver()
 	err := l.stop()
@@ -158,8 +163,8 @@ func (l *loop) publisher(t *target, queue <-chan *task) {
 
 // start queues t for whoever handles its topic.
 func (l *loop) start(t *task) {
-	if p := l.d.handlers[t.Topic].publication; p != nil {
-		l.publish[p.broker] <- t
+	if to := l.d.target(t.Topic); to.publisher != nil {
+		l.publish[to] <- t
 	} else {
 		l.queue <- t
 	}
@@ -168,13 +173,13 @@ func (l *loop) start(t *task) {
 // deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
 	l.patience = l.d.cfg.PollInterval
-	l.poll = time.NewTimer(jitter(l.patience))
+	l.poll = time.NewTimer(sooner(l.patience))
 	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
 		want := l.room()
-		if !l.worthwhile(want) {
+		if !l.worthwhile(want) && (l.under == maxPasses || l.tryable() == nil) {
 			l.wait()
 			continue
 		}
@@ -232,6 +237,9 @@ func (l *loop) collect() {
 
 // take takes in what a worker reports, or what is handed back.
 func (l *loop) take(t *task) {
+	if to := l.d.target(t.Topic); to.publisher != nil {
+		l.heldBy[to]--
+	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)
 	} else {
@@ -249,8 +257,17 @@ func (l *loop) wait() {
 	if l.bell != nil {
 		rang, answers = l.bell.rang, l.bell.answers
 	}
+	var try <-chan time.Time
+	if now := time.Now(); l.under < maxPasses {
+		if at := l.d.targets.next(now); !at.IsZero() {
+			timer := time.NewTimer(at.Sub(now))
+			defer timer.Stop()
+			try = timer.C
+		}
+	}
 	select {
 	case <-l.ctx.Done():
+	case <-try:
 	case t := <-l.reports:
 		l.take(t)
 	case p := <-l.passes:
@@ -271,7 +288,7 @@ func (l *loop) wait() {
 		if l.bell == nil {
 			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
 		}
-		l.poll.Reset(jitter(l.patience))
+		l.poll.Reset(sooner(l.patience))
 	}
 }
 

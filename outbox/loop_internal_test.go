@@ -79,3 +79,21 @@ func TestEmptyClaimLetsNobodyGo(t *testing.T) {
 	require.Equal(t, 5, l.wish)
 	require.True(t, l.hungry)
 }
+
+// TestPollsComeNoLaterThanAskedFor: they are spread downwards only, because PollInterval and MaxPollInterval are bounds of
+// the latency.
+func TestPollsComeNoLaterThanAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{0, 1, 4, time.Millisecond, 10 * time.Second, 1 << 62} {
+		least := d
+		for range 1000 {
+			got := sooner(d)
+			require.LessOrEqual(t, got, d)
+			require.GreaterOrEqual(t, got, d-d/5)
+			least = min(least, got)
+		}
+		if d > time.Microsecond {
+			require.Less(t, least, d-d/10, "they are spread")
+		}
+	}
+}

@@ -18,18 +18,19 @@ func (l *loop) worthwhile(want int) bool {
 	}
 }
 
-func (l *loop) half() int { return (cap(l.queue) + 1) / 2 }
+func (l *loop) half() int { return (l.most + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
 // without appetite, none while a solo wants quiet, and not a few at a time while enough wait for the workers.
 // Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
-	busy := l.held - len(l.finished) - l.settling
-	free := cap(l.queue) - (l.held - len(l.finished)) - l.reserved
+	held := l.held - l.stalled()
+	busy := held - len(l.finished) - l.settling
+	free := l.most - (held - len(l.finished)) - l.reserved
 	if !l.hungry || l.hushed() || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
-	if busy+l.claiming > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
+	if busy+l.claiming > l.d.cfg.Concurrency && free < l.most/4 {
 		return 0
 	}
 	if l.backlog {
@@ -38,14 +39,27 @@ func (l *loop) room() int {
 	return min(free, l.d.cfg.BatchSize)
 }
 
+// stalled counts the events held by publishers whose calls take long: they take no room from the others, and no more of
+// theirs are claimed.
+func (l *loop) stalled() (n int) {
+	now := time.Now()
+	for t, held := range l.heldBy {
+		if is, _ := t.stalled(now); is {
+			n += held
+		}
+	}
+	return n
+}
+
 // pass is one round trip: settle what is finished, claim up to want.
 type pass struct {
 	x        *exchange
 	finished []*task
 	want     int
 	suspects bool
-	era      int // when it set out
-	tries    int // of trouble, when it set out
+	try      *target // the claim is of one event, to find out whether this target is back
+	era      int     // when it set out
+	tries    int     // of trouble, when it set out
 	err      error
 }
 
@@ -57,9 +71,11 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
 	l.finished = nil
-	if want > 0 {
+	if p.try = l.tryable(); p.try != nil {
+		p.x.claim, p.want = l.d.requestTry(p.try), 1
+	} else if want > 0 {
 		p.suspects = l.looksForSuspects(time.Now())
 		p.x.claim = l.d.request(want, p.suspects)
 		switch {
@@ -72,13 +88,22 @@ func (l *loop) send(want int) {
 	}
 	l.under++
 	l.settling += len(p.finished)
-	l.claiming += want
+	l.claiming += p.want
 	l.reserved += p.reserved()
 	l.probing = l.probing || p.suspects
 	go func() {
 		p.err = l.d.exchange(l.talk, p.x)
 		l.passes <- p
 	}()
+}
+
+// tryable returns a target that rests and of which one event should be tried now. None is tried in the hush for a solo, and
+// none when the loop stops.
+func (l *loop) tryable() *target {
+	if l.stopping || l.hushed() {
+		return nil
+	}
+	return l.d.tryable()
 }
 
 // looksForSuspects tells whether a claim takes events whose lease has run out. Not while a solo is there, which one of
@@ -96,6 +121,9 @@ func (l *loop) land(p *pass) {
 	l.reserved -= p.reserved()
 	if p.suspects {
 		l.probing = false
+	}
+	if p.try != nil {
+		p.try.found(len(p.x.claimed) > 0)
 	}
 	settled, open := p.x.divide(p.finished)
 	l.finished = append(l.finished, open...)
@@ -153,6 +181,9 @@ func (l *loop) took(p *pass) {
 		t.Claimed = claimed[i]
 		l.leases.add(t)
 		l.held++
+		if to := l.d.target(t.Topic); to.publisher != nil {
+			l.heldBy[to]++
+		}
 		found = found || t.Suspect
 		switch {
 		case l.stopping:
@@ -163,6 +194,9 @@ func (l *loop) took(p *pass) {
 		default:
 			l.start(t)
 		}
+	}
+	if p.try != nil { // it says nothing of what the others have
+		return
 	}
 	if p.suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
@@ -175,7 +209,7 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {
 			l.patience = l.d.cfg.PollInterval
-			l.poll.Reset(jitter(l.patience))
+			l.poll.Reset(sooner(l.patience))
 		}
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false

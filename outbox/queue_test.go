@@ -78,9 +78,9 @@ func TestQueueDuplicateWhoseRivalCommitsMeanwhile(t *testing.T) {
 // awaitBlocked waits until n sessions of the database wait for a lock.
 func awaitBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	}, patience, interval)
+	})
 }
 
 func TestEnqueueWaitsForAnOpenRival(t *testing.T) {

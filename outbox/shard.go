@@ -168,7 +168,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	case !w.due.IsZero() && (wait < limit || state == shardIdle):
 		due = time.After(wait)
 	case state == shardDeaf:
-		due = time.After(jitter(limit))
+		due = time.After(sooner(limit))
 	}
 	s.worked = false
 	s.run.report(s.shard, state)
@@ -346,7 +346,7 @@ func (s *shardLoop) broke(ctx context.Context, b *batch, cause error) (*advance,
 		s.single = len(started)
 		return s.again(ctx, t, cause)
 	}
-	s.l.judge(started[0], fmt.Errorf("transaction of the handler: %w", cause))
+	s.l.judge(started[0], resultOf(fmt.Errorf("transaction of the handler: %w", cause)))
 	a := s.l.end(t, s.shard, false)
 	s.note(a)
 	return a, nil

@@ -1,22 +1,22 @@
 package outbox
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
 // the loop again once it is reported; held and its lease belong to leases.
 type task struct {
 	*Claimed
-	err       error                   // what the handler made of it
-	unstarted bool                    // handed back: the handler was not called
+	result    result                  // what the handler made of it
+	tried     bool                    // the handler was called, or the publisher
+	unstarted bool                    // handed back by the loop, or because its lease was over
 	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
 	lost      bool                    // nobody keeps its lease any more
 	finished  bool                    // nothing runs any more; it is to be settled
@@ -45,7 +45,7 @@ func (l *leases) add(t *task) {
 // when the lease was lost, because then the event is somebody else's; of a success, and of what is handed back with its
 // attempt uncounted, the fence decides.
 func (l *leases) finish(t *task) bool {
-	settle := t.unstarted || t.err == nil || handedBack(t.err)
+	settle := t.unstarted || !t.result.class.charged()
 	l.mu.Lock()
 	t.finished = true
 	if settle = settle || !t.lost; !settle {
@@ -53,7 +53,7 @@ func (l *leases) finish(t *task) bool {
 	}
 	l.mu.Unlock()
 	if !settle {
-		l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", errorText(t.err))
+		l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", t.result.text)
 	}
 	return settle
 }
@@ -194,6 +194,8 @@ func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 			l.lose(t)
 		case refused:
 			l.d.logRefusal(&x, t.Claimed)
+		case Locked: // tried again with the next tick
+			l.d.log.Warn("renew lease: another transaction has the event locked", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
 		default:
 			t.deadline = sent.Add(lease)
 		}
@@ -201,58 +203,62 @@ func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 	l.d.signals.renewed.emit()
 }
 
-// do runs the handler of t and notes its result. It survives panics and reports runtime.Goexit, which
-// still ends the goroutine.
+// do runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
+// still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
 func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	ended := "called runtime.Goexit" // unless something else is found
-	defer func() {
-		r := recover()
-		if r != nil {
-			ended = fmt.Sprintf("panicked: %.1000v", r) // leaves room for the stack
+	to := d.target(t.Topic)
+	began := time.Now()
+	guard.Run("handler", func() error {
+		switch {
+		case !l.begin(t, cancel):
+			t.result = failure(classNotSent, "its lease ran out before it was handled")
+			return nil
+		case to.admit(1) == 0:
+			t.result = to.why()
+			return nil
 		}
-		if ended != "" {
-			stack := debug.Stack()
-			t.err = fmt.Errorf("handler %s\n%s", ended, handlerStack(stack))
-			d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", string(stack))
+		t.tried = true
+		return d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+	}, func(err error) {
+		if t.tried {
+			results := []result{resultOf(err)}
+			to.heed(began, []uuid.UUID{t.ID}, results)
+			t.result = results[0]
+			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+				d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", crashed.Error())
+			}
 		}
 		cancel(nil)
 		report(t)
-	}()
-	if l.begin(t, cancel) {
-		t.err = d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
-	} else {
-		t.err = ErrLeaseLost
-	}
-	ended = ""
-}
-
-// handlerStack drops the frames of the recovery from a stack, because last_error has no room for them.
-func handlerStack(stack []byte) []byte {
-	for _, first := range []string{"\npanic(", "\nruntime.Goexit("} {
-		if _, frames, ok := bytes.Cut(stack, []byte(first)); ok {
-			if _, frames, ok = bytes.Cut(frames, []byte("\n\t")); ok { // its file and line
-				_, frames, _ = bytes.Cut(frames, []byte("\n"))
-				return frames
-			}
-		}
-	}
-	return stack
+	})
 }
 
 // settlement turns finished tasks into the acks and nacks of an exchange.
-func settlement(finished []*task) *exchange {
+func (d *Dispatcher) settlement(finished []*task) *exchange {
 	x := &exchange{acks: make([]*Claimed, 0, len(finished))}
 	for _, t := range finished {
-		switch {
-		case t.unstarted:
+		if t.unstarted {
 			x.releases = append(x.releases, t.Claimed)
-		case t.err == nil:
+			continue
+		}
+		switch t.result.class {
+		case classDone:
 			x.acks = append(x.acks, t.Claimed)
-		case handedBack(t.err):
+		case classFailed, classRefused:
+			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
+		case classUnavailable:
+			x.handedBack++
+			if t.tried { // behind those that were not, so that not always the same event is tried
+				t.after = max(d.target(t.Topic).left(), time.Millisecond)
+			}
 			x.releases = append(x.releases, t.Claimed)
-		default:
-			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, Err: t.err})
+		case classNotSent:
+			x.handedBack++
+			if t.tried && !t.result.behind {
+				t.after = d.cfg.Breaker.FirstPause // else it would come back immediately, for nothing
+			}
+			x.releases = append(x.releases, t.Claimed)
 		}
 	}
 	return x
@@ -290,12 +296,12 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 			d.logRefusal(x, x.releases[i])
 		case Lost:
 			d.log.Warn("event lost", "topic", x.releases[i].Topic, "event_id", x.releases[i].ID, "attempt", x.releases[i].Attempt,
-				"error", errorText(ErrLeaseLost))
+				"error", ErrLeaseLost.Error())
 		}
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", errorText(f.Err)}
+		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", f.why().text}
 		switch {
 		case o == 0: // not known yet
 		case o == refused:
@@ -312,11 +318,12 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 			d.log.Warn("event failed", attrs...)
 		}
 	}
+	r.HandedBack += x.handedBack
 	return r
 }
 
 // logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
 func (d *Dispatcher) logRefusal(x *exchange, c *Claimed) {
 	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
-		"topic", c.Topic, "event_id", c.ID, "attempt", c.Attempt, "error", errorText(x.refusals[fence{c.ID, c.ClaimNo}]))
+		"topic", c.Topic, "event_id", c.ID, "attempt", c.Attempt, "error", x.refusals[fence{c.ID, c.ClaimNo}])
 }

@@ -66,7 +66,7 @@ func (w *watch) run(ctx context.Context) {
 		defer func() { <-over }()
 	}
 	w.patience = w.of.l.cfg.PollInterval
-	poll := time.NewTimer(jitter(w.patience))
+	poll := time.NewTimer(sooner(w.patience))
 	defer poll.Stop()
 	var again <-chan time.Time
 	for {
@@ -77,7 +77,7 @@ func (w *watch) run(ctx context.Context) {
 			w.states[r.shard] = r.state
 			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
 				w.patience = w.of.l.cfg.PollInterval
-				poll.Reset(jitter(w.patience))
+				poll.Reset(sooner(w.patience))
 			}
 			w.settle()
 		case a := <-answers:
@@ -94,7 +94,7 @@ func (w *watch) run(ctx context.Context) {
 			if w.bell == nil {
 				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
 			}
-			poll.Reset(jitter(w.patience))
+			poll.Reset(sooner(w.patience))
 		}
 	}
 }

@@ -229,7 +229,7 @@ FROM (
     WHERE o.listener = @listener
       AND (sqlc.narg('bucket')::integer IS NULL OR sqlc.narg('bucket')::integer % o.shards = o.shard)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard

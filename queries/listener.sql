@@ -52,7 +52,7 @@ FROM (
     WHERE o.listener = @listener
       AND o.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard;
@@ -246,7 +246,7 @@ aside AS (
         listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
         entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
     SELECT
-        m.listener, coalesce(g.partition_key, g.id::text), g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+        m.listener, w.key, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
         g.dedupe_key, g.partition_key, g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket,
         g.created_at, w.attempts,
         CASE WHEN w.delay_us >= 0 THEN clock_timestamp() + w.delay_us * interval '1 microsecond' END,
@@ -254,6 +254,7 @@ aside AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
+            unnest(@parked_keys::text[]) AS key,
             unnest(@parked_seqs::bigint[]) AS seq,
             unnest(@parked_attempts::integer[]) AS attempts,
             unnest(@parked_delays_us::bigint[]) AS delay_us,
@@ -300,7 +301,7 @@ FROM (
     WHERE o.listener = @listener
       AND (o.lease_by = @worker_id AND NOT o.running OR o.wanted_by = @worker_id)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -358,7 +359,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -380,7 +381,7 @@ FROM (
       AND o.reshard_to IS NOT NULL
       AND o.barrier IS NULL
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -400,7 +401,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS l;
 
 -- name: ListenerDropShards :exec

@@ -72,7 +72,7 @@ WITH held AS MATERIALIZED (
       AND l.lease_by = @worker_id
       AND l.lease_no = @lease_no
       AND l.running
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
@@ -130,3 +130,20 @@ CROSS JOIN LATERAL (
 ) AS first
 WHERE p.no = first.no
   AND p.retry_after IS NULL;
+
+-- name: ParkedWake :exec
+-- Makes the heads due that wait for a target that is back: those without an attempt. Locked in the order of no, and what
+-- somebody settles just now is skipped, so that no two such statements wait for each other.
+UPDATE outbox_schema.parked AS p
+SET retry_after = statement_timestamp()
+FROM (
+    SELECT o.no
+    FROM outbox_schema.parked AS o
+    WHERE o.listener = @listener
+      AND o.retry_after > statement_timestamp()
+      AND o.attempts = 0
+      AND o.namespace || '/' || o.topic = ANY (@topics::text[])
+    ORDER BY o.no
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS w
+WHERE p.no = w.no;

@@ -411,7 +411,7 @@ FROM (
     WHERE o.listener = $4
       AND ($5::integer IS NULL OR $5::integer % o.shards = o.shard)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $4
   AND l.shard = s.shard

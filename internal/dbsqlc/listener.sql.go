@@ -93,7 +93,7 @@ aside AS (
         listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
         entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
     SELECT
-        m.listener, coalesce(g.partition_key, g.id::text), g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+        m.listener, w.key, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
         g.dedupe_key, g.partition_key, g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket,
         g.created_at, w.attempts,
         CASE WHEN w.delay_us >= 0 THEN clock_timestamp() + w.delay_us * interval '1 microsecond' END,
@@ -101,10 +101,11 @@ aside AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($19::bigint[]) AS seq,
-            unnest($20::integer[]) AS attempts,
-            unnest($21::bigint[]) AS delay_us,
-            unnest($22::text[]) AS error
+            unnest($19::text[]) AS key,
+            unnest($20::bigint[]) AS seq,
+            unnest($21::integer[]) AS attempts,
+            unnest($22::bigint[]) AS delay_us,
+            unnest($23::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -138,6 +139,7 @@ type ListenerAdvanceParams struct {
 	DeadSeqs       []int64
 	DeadAttempts   []int32
 	DeadErrors     []string
+	ParkedKeys     []string
 	ParkedSeqs     []int64
 	ParkedAttempts []int32
 	ParkedDelaysUs []int64
@@ -169,6 +171,7 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.DeadSeqs,
 		arg.DeadAttempts,
 		arg.DeadErrors,
+		arg.ParkedKeys,
 		arg.ParkedSeqs,
 		arg.ParkedAttempts,
 		arg.ParkedDelaysUs,
@@ -191,7 +194,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $1
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS l
 `
 
@@ -266,7 +269,7 @@ FROM (
       AND o.reshard_to IS NOT NULL
       AND o.barrier IS NULL
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $1
   AND l.shard = s.shard
@@ -390,7 +393,7 @@ FROM (
     WHERE o.listener = $2
       AND o.max_lag IS DISTINCT FROM $1::interval
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
@@ -464,7 +467,7 @@ FROM (
     WHERE o.listener = $2
       AND (o.lease_by = $1 AND NOT o.running OR o.wanted_by = $1)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
@@ -526,7 +529,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $2
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard

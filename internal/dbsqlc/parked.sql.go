@@ -49,7 +49,7 @@ WITH held AS MATERIALIZED (
       AND l.lease_by = $7
       AND l.lease_no = $8
       AND l.running
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
@@ -267,4 +267,32 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		return nil, err
 	}
 	return items, nil
+}
+
+const ParkedWake = `-- name: ParkedWake :exec
+UPDATE outbox_schema.parked AS p
+SET retry_after = statement_timestamp()
+FROM (
+    SELECT o.no
+    FROM outbox_schema.parked AS o
+    WHERE o.listener = $1
+      AND o.retry_after > statement_timestamp()
+      AND o.attempts = 0
+      AND o.namespace || '/' || o.topic = ANY ($2::text[])
+    ORDER BY o.no
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS w
+WHERE p.no = w.no
+`
+
+type ParkedWakeParams struct {
+	Listener string
+	Topics   []string
+}
+
+// Makes the heads due that wait for a target that is back: those without an attempt. Locked in the order of no, and what
+// somebody settles just now is skipped, so that no two such statements wait for each other.
+func (q *Queries) ParkedWake(ctx context.Context, arg ParkedWakeParams) error {
+	_, err := q.db.Exec(ctx, ParkedWake, arg.Listener, arg.Topics)
+	return err
 }

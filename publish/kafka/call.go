@@ -47,9 +47,6 @@ func (c *call) run(ctx context.Context, producer *client) {
 		c.records[i] = record
 	}
 	for c.open > 0 {
-		if c.halted == nil && ctx.Err() != nil {
-			c.halted = ended(ctx)
-		}
 		round := c.next(refused)
 		c.deliver(ctx, producer, round)
 	}
@@ -95,6 +92,9 @@ func (c *call) next(refused map[int]error) []int {
 // deliver sends events, in order, and settles each of them. What is refused in company is sent again in halves, until
 // the refused ones stand alone.
 func (c *call) deliver(ctx context.Context, producer *client, round []int) {
+	if c.halted == nil && ctx.Err() != nil {
+		c.halted = notSent(ctx)
+	}
 	round = c.sendable(round)
 	if len(round) == 0 {
 		return
@@ -107,7 +107,7 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
 	began := time.Now()
-	errs := producer.produce(waiting, records)
+	errs, unsent := producer.produce(waiting, records)
 
 	type home struct {
 		topic     string
@@ -125,14 +125,14 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 			companies[h] = append(companies[h], at)
 			continue
 		}
-		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at])))
+		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at], unsent[at])))
 	}
 	var firsts, seconds []int
 	for _, h := range homes {
 		company := companies[h]
 		if len(company) == 1 {
 			at := company[0]
-			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at])))
+			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at], unsent[at])))
 			continue
 		}
 		for n, at := range company {
@@ -184,19 +184,29 @@ func (c *call) unlessBehind(i int, err error) error {
 }
 
 // outcome is what Publish returns for an event, and notes what it means for others.
-func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error) error {
+func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
 	if err == nil {
-		c.p.topics.Found(topic)
+		c.p.topics.Forget(topic)
 		return nil
 	}
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
-		if c.halted = ended(waiting); errors.Is(c.halted, errNoAnswer) {
+		if errors.Is(context.Cause(waiting), errNoAnswer) {
+			c.p.topics.Forget(topic)
 			c.halted = outbox.Unavailable(c.silence(topic, producer, began))
+			return c.halted
 		}
-		return c.halted
+		c.halted = notSent(waiting)
+		if unsent {
+			return c.halted
+		}
+		return ended(waiting)
 	}
 	described := produceError(topic, err)
-	switch verdictOf(err) {
+	verdict := verdictOf(err)
+	if verdict != unknown {
+		c.p.topics.Forget(topic)
+	}
+	switch verdict {
 	case refused, invalid:
 		return outbox.Permanent(described)
 	case unknown:

@@ -33,8 +33,9 @@ type client struct {
 	broken bool // not to be used again
 	closed bool
 
-	round   atomic.Pointer[round]
-	trouble atomic.Pointer[error] // the last one with a connection
+	round     atomic.Pointer[round]
+	connected atomic.Bool           // to a broker, now or earlier
+	trouble   atomic.Pointer[error] // the last one with a connection
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -87,8 +88,9 @@ func (c *client) close() {
 }
 
 // produce sends records and returns an error for each, once nothing of them is left in the client: what has failed will
-// not be sent any more.
-func (c *client) produce(ctx context.Context, records []*kgo.Record) []error {
+// not be sent any more. A record is unsent if nothing of it has gone to a broker: it had no partition to go to, or the
+// client no connection.
+func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []error, unsent []bool) {
 	r := newRound(records)
 	c.round.Store(r)
 	defer c.round.Store(nil)
@@ -110,7 +112,11 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) []error {
 	flush.Go(func() { c.prod(r) })
 	c.await(ctx, r.finished)
 	flush.Wait()
-	return r.errs
+	unsent = make([]bool, len(records))
+	for i := range unsent {
+		unsent[i] = !r.has[i] || !c.connected.Load()
+	}
+	return r.errs, unsent
 }
 
 // prod has the client look for records to send until it has no more. It tells that a record is placed a moment before
@@ -156,7 +162,9 @@ func (c *client) OnProduceRecordPartitioned(record *kgo.Record, _ int32) {
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
 func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err == nil {
+		c.connected.Store(true)
+	} else if !errors.Is(err, context.Canceled) {
 		c.trouble.Store(&err)
 	}
 }

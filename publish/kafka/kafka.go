@@ -39,7 +39,7 @@
 //	U  no acknowledgement within Config.Timeout                   it may have been written
 //	U  OUT_OF_ORDER_SEQUENCE_NUMBER and other fencing             the producer is replaced
 //	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
-//	A  the context of Publish has ended                           it may have been written
+//	A  the context of Publish has ended                           it may have been written; what was not sent is ErrNotSent
 //	A  any other code, such as UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_TIMESTAMP
 package kafka
 
@@ -202,7 +202,7 @@ func (p *Publisher) acquire(ctx context.Context) (*client, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, outbox.Unavailable(ErrClosed)
+		return nil, outbox.BrokerUnavailable(ErrClosed)
 	}
 	p.calls.Add(1)
 	p.mu.Unlock()
@@ -210,7 +210,7 @@ func (p *Publisher) acquire(ctx context.Context) (*client, error) {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		p.calls.Done()
-		return nil, ended(ctx)
+		return nil, notSent(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
