@@ -93,7 +93,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 			}
 		}
 		for _, t := range unstarted {
-			t.unstarted = true
+			t.unstarted, t.result = true, notStarted
 			l.finish(t)
 			finished = append(finished, t)
 		}

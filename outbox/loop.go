@@ -357,7 +357,7 @@ func (l *loop) withdraw(everything bool) {
 
 // handBack has t, which was not started, released with the next pass.
 func (l *loop) handBack(t *task) {
-	t.unstarted = true
+	t.unstarted, t.result = true, notStarted
 	l.take(t)
 }
 

@@ -22,6 +22,9 @@ type task struct {
 	finished  bool                    // nothing runs any more; it is to be settled
 }
 
+// notStarted is the result of what is handed back.
+var notStarted = failure(classNotSent, "it was handed back before it was handled")
+
 // leases knows every event that this process holds until it is settled, renews their leases, and cancels the handlers of
 // those it could not keep.
 type leases struct {
