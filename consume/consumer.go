@@ -80,9 +80,6 @@ type DB interface {
 // same message is a Duplicate, or applied, the next time. The error is an *Error; IsPermanent says whether to try again.
 // What is wrong with the message itself is found before the transaction begins.
 func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Verdict, error) {
-	if absent.Is(db) {
-		return "", errors.New("consume: no pool or connection given (nil)")
-	}
 	r, run, err := c.decode(m)
 	if err != nil {
 		return "", err
@@ -97,9 +94,6 @@ func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Verdict
 // ConsumeTx is Consume in the caller's transaction. Beside an error that transaction must be rolled back: to commit it
 // could leave an event recorded without its effect. Only what is wrong with the message itself leaves it as it was.
 func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Verdict, error) {
-	if absent.Is(tx) {
-		return "", errors.New("consume: no transaction given (nil)")
-	}
 	r, run, err := c.decode(m)
 	if err != nil {
 		return "", err
@@ -129,6 +123,9 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 }
 
 func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (inbox.Verdict, error) {
+	if absent.Is(db) {
+		return "", errors.New("begin transaction: no pool or connection given (nil)")
+	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return "", fmt.Errorf("begin transaction: %w", err)

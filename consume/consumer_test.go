@@ -351,12 +351,11 @@ func ExampleParse() {
 
 func TestNilArgumentsAreErrors(t *testing.T) {
 	t.Parallel()
-	ib, err := inbox.New(inbox.Config{Group: "cards"})
-	require.NoError(t, err)
-	c, err := consume.New(ib)
-	require.NoError(t, err)
-	require.NotPanics(t, func() { _, err = c.Consume(t.Context(), (*pgxpool.Pool)(nil), consume.Message{}) })
-	require.EqualError(t, err, "consume: no pool or connection given (nil)")
-	require.NotPanics(t, func() { _, err = c.ConsumeTx(t.Context(), nil, consume.Message{}) })
-	require.EqualError(t, err, "consume: no transaction given (nil)")
+	c := newConsumer(t, &projection{}, "")
+	m := message(t, eventID, 1)
+	var err error
+	require.NotPanics(t, func() { _, err = c.Consume(t.Context(), (*pgxpool.Pool)(nil), m) })
+	require.ErrorContains(t, err, "no pool or connection given (nil)")
+	require.NotPanics(t, func() { _, err = c.ConsumeTx(t.Context(), nil, m) })
+	require.ErrorContains(t, err, "no transaction given (nil)")
 }
