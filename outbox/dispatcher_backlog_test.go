@@ -64,7 +64,7 @@ func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	started, release := make(chan int64, 3), make(chan struct{})
 	// It polls, once in the whole test.
 	cfg := outbox.DispatcherConfig{
-		Wake: outbox.WakePoll, LeaseDuration: time.Hour, PollInterval: 20 * time.Minute, MaxPollInterval: time.Hour,
+		Wake: outbox.WakePoll, LeaseDuration: time.Hour, PollInterval: 20 * time.Minute,
 		BatchSize: 2, Concurrency: 2, Logger: quiet(),
 	}
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -91,17 +92,17 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 				var err error
 				switch session {
 				case 0:
-					_, err = s.Ack(t.Context(), mine[:len(mine)/2]...)
+					err = trouble(s.Ack(t.Context(), mine[:len(mine)/2]...))
 				case 1:
 					fs := make([]Failure, len(mine))
 					for i, c := range mine {
 						fs[i] = Failure{Claimed: c, Err: errors.New("x")}
 					}
-					_, err = s.Nack(t.Context(), fs...)
+					err = trouble(s.Nack(t.Context(), fs...))
 				case 2:
-					_, err = s.Extend(t.Context(), time.Minute, mine...)
+					err = trouble(s.Extend(t.Context(), time.Minute, mine...))
 					if err == nil {
-						_, err = s.Release(t.Context(), mine[len(mine)/2:]...)
+						err = trouble(s.Release(t.Context(), mine[len(mine)/2:]...))
 					}
 				case 3:
 					if _, err = s.SweepDead(t.Context()); err == nil {
@@ -120,6 +121,14 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 	}
 	pool.Close() // what a session counted is flushed when it ends
 	require.Zero(t, deadlocks(t, admin))
+}
+
+// trouble drops the error of a finalisation that has an outcome for each event.
+func trouble(outcomes []Outcome, err error) error {
+	if len(outcomes) > 0 && !slices.Contains(outcomes, 0) {
+		return nil
+	}
+	return err
 }
 
 func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {

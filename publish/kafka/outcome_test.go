@@ -2,7 +2,12 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -183,4 +188,127 @@ func (c *cluster) admin(t testing.TB) *kadm.Client {
 	require.NoError(t, err)
 	t.Cleanup(admin.Close)
 	return admin
+}
+
+// TestStopChargesOnlyWhatWasSent: when a process stops, the rounds behind the one that is on its way are handed back, and
+// so are events of which nothing was ever sent.
+func TestStopChargesOnlyWhatWasSent(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.BatchBytes, cfg.Timeout = 2<<10, time.Hour })
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	events := make([]outbox.Outgoing, 100)
+	for n := range events {
+		events[n] = event("", n)
+	}
+	sent := make(chan int, 1)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		n := 0
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			n += int(b.NumRecords)
+		}
+		sent <- n
+		return nil, nil, true // no reply
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(ctx, events) }()
+	first := <-sent
+	cancel()
+	charged := 0
+	for _, err := range <-result {
+		require.ErrorIs(t, err, context.Canceled)
+		if !errors.Is(err, outbox.ErrNotSent) {
+			charged++
+		}
+	}
+	require.Equal(t, first, charged)
+	require.Less(t, charged, len(events))
+
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	away, err := kafka.New(kafka.Config{Brokers: []string{gone.Addr().String()}, Timeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer away.Close()
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for _, err := range away.Publish(ctx, []outbox.Outgoing{event("", 0), event("b", 1)}) {
+		require.ErrorIs(t, err, outbox.ErrNotSent)
+	}
+}
+
+// TestUnknownTopicAroundAnOutage: a topic that is unknown before and after an outage was not unknown all the time.
+func TestUnknownTopicAroundAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, between := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
+		t.Run(between.Message, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = time.Minute, time.Nanosecond })
+			answered := func(code *kerr.Error) error {
+				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
+				defer h.Remove()
+				err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]
+				require.ErrorIs(t, err, code)
+				return err
+			}
+			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
+			require.Error(t, answered(between))
+			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
+			require.True(t, outbox.IsPermanent(answered(kerr.UnknownTopicOrPartition)), "nothing else was said since")
+		})
+	}
+	t.Run("nobody answers", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = 20*time.Second, time.Nanosecond })
+		o := event("a", 0)
+		o.Destination = "late"
+		publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+		require.ErrorIs(t, publish(), kerr.UnknownTopicOrPartition)
+		c.Close()
+		err := publish()
+		require.NotErrorIs(t, err, kerr.UnknownTopicOrPartition)
+		require.True(t, outbox.IsUnavailable(err), "%v", err)
+		c.start()
+		require.Eventually(t, func() bool {
+			err = publish()
+			return errors.Is(err, kerr.UnknownTopicOrPartition)
+		}, time.Minute, time.Millisecond)
+		require.True(t, outbox.IsUnavailable(err), "%v", err)
+	})
+}
+
+// TestTopicsDoNotWaitForEachOther: calls for a topic that does not answer take no turn, no producer and no time from
+// those for another topic.
+func TestTopicsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "stuck"))
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.Concurrency = time.Hour, 1 })
+	hung := make(chan struct{}, 10)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			if strings.Contains(string(b.Records), "stuck/") {
+				hung <- struct{}{}
+				return nil, nil, true // no reply
+			}
+		}
+		return nil, nil, false
+	})
+	stuck := make([]outbox.Outgoing, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for n := range stuck {
+		o := event(fmt.Sprintf("stuck/%d", n), n)
+		o.Destination = "stuck"
+		calls.Go(func() { p.Publish(ctx, []outbox.Outgoing{o}) })
+	}
+	<-hung
+	for n := range 100 {
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", n)}))
+	}
+	cancel()
+	calls.Wait()
 }
