@@ -34,3 +34,6 @@ func Backoff(base, limit time.Duration, attempt int) time.Duration {
 
 // RetryWithDefaults returns r as it is used.
 func RetryWithDefaults(r Retry) Retry { return r.withDefaults() }
+
+// Filled returns what an enqueue encodes.
+func Filled(p any) any { return filled(p) }
