@@ -103,7 +103,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		}
 		b.typeNames = append(b.typeNames, t.Name)
 		t.GoName = b.goName(s.Name, s.Go)
-		self := &decl{"type " + t.Name, nameOrGo(s.Name, s.Go)}
+		self := &decl{what: "type " + t.Name, pos: nameOrGo(s.Name, s.Go)}
 		b.declareShared(self, t.GoName)
 		if s.Enum.Set() {
 			b.declareShared(self, t.GoName+"Values")
@@ -135,7 +135,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 	if !named {
 		return
 	}
-	self := &decl{"namespace " + n.Name, nameOrGo(s.Name, s.Go)}
+	self := &decl{what: "namespace " + n.Name, pos: nameOrGo(s.Name, s.Go)}
 	if len(n.Handled()) > 0 {
 		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")
 	}
@@ -176,7 +176,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)
-	self := &decl{where, nameOrGo(s.Name, s.Go)}
+	self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
 	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName)
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")

@@ -21,7 +21,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 		fields = append(fields, f)
 		if b.checkName(s.Name, "a field") {
 			f.GoName = b.goName(s.Name, s.Go)
-			members.declare(&decl{where, nameOrGo(s.Name, s.Go)}, f.GoName)
+			members.declare(&decl{what: where, pos: nameOrGo(s.Name, s.Go)}, f.GoName)
 		}
 		if !s.Type.Set() {
 			continue

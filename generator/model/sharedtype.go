@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,9 +34,14 @@ func (b *builder) enumValues(values []spec.EnumValue, t *Type, where string) {
 		}
 		value := EnumValue{Value: v.V, GoName: t.GoName + name}
 		t.Values = append(t.Values, value)
-		if t.GoName != "" {
-			b.declareShared(&decl{"value " + spec.Show(v.V) + " of " + where, nameOrGo(v, given.Go)}, value.GoName)
+		if t.GoName == "" {
+			continue
 		}
+		self := &decl{what: "value " + spec.Show(v.V) + " of " + where, pos: nameOrGo(v, given.Go)}
+		if !given.Go.Set() {
+			self.fix = fmt.Sprintf("name its constant, as in {value: %q, go: %s2}", v.V, name)
+		}
+		b.declareShared(self, value.GoName)
 	}
 }
 

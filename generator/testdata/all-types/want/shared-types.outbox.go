@@ -106,6 +106,7 @@ func (v Maker) Validate() error {
 	return outbox.Check("maker",
 		outbox.Text("name", v.Name),
 		outbox.Optional("since", v.Since, outbox.Valid),
+		outbox.RequiredUUID("id", v.ID),
 	)
 }
 

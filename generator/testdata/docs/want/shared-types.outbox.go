@@ -30,6 +30,7 @@ type Usage struct {
 func (v Usage) Validate() error {
 	return outbox.Check("usage",
 		outbox.Text("ebay_id", v.EbayID),
+		outbox.RequiredUUID("tenant", v.Tenant),
 	)
 }
 
