@@ -32,7 +32,7 @@ var TurnFinalizedTopic = outbox.Topic[TurnFinalized]{
 // TurnFinalized is emitted once per chat turn, when it reaches a terminal state.
 type TurnFinalized struct {
 	TenantID    uuid.UUID `json:"tenant_id"`
-	TurnID      uuid.UUID `json:"turn_id"`
+	TurnID      TurnID    `json:"turn_id"`
 	RequestID   uuid.UUID `json:"request_id"`
 	ChatID      uuid.UUID `json:"chat_id"`
 	TurnVersion int64     `json:"turn_version"`
