@@ -61,6 +61,7 @@ const (
 	DedupeSensitive       Rule = "dedupe-sensitive-field"
 	DedupeNotInjective    Rule = "dedupe-not-injective"
 	DedupeTenantPrefix    Rule = "dedupe-tenant-prefix"
+	DedupeTenantOnly      Rule = "dedupe-tenant-only"
 	PartitionUnknownField Rule = "partition-unknown-field"
 	PartitionOptional     Rule = "partition-optional-field"
 	PartitionFieldType    Rule = "partition-field-type"
@@ -100,6 +101,12 @@ const (
 	ListenerConcurrency    Rule = "listener-concurrency"
 	ListenerShards         Rule = "listener-shards"
 	ListenerMaxLag         Rule = "listener-max-lag"
+)
+
+// Rules about the folder that Go is generated into.
+const (
+	OutputShared  Rule = "output-shared"
+	OutputPackage Rule = "output-package"
 )
 
 // RuleInfo describes a rule in a line of documentation.
@@ -151,6 +158,7 @@ var rules = []RuleInfo{
 	{DedupeSensitive, "A dedupe_key holds no sensitive field: keys appear in logs and in the CLI."},
 	{DedupeNotInjective, "A dedupe_key never renders two tuples of fields alike: '/' between placeholders, at least one of them."},
 	{DedupeTenantPrefix, "With a tenant, the dedupe_key starts with {<tenant field>}/."},
+	{DedupeTenantOnly, "Warning: a dedupe key has a field other than the tenant, or a tenant has one event."},
 	{PartitionUnknownField, "A partition_key names fields of the payload."},
 	{PartitionOptional, "A partition_key is made of required fields."},
 	{PartitionFieldType, "A partition_key is made of uuid, string, int32, int64, date and enum fields."},
@@ -184,6 +192,9 @@ var rules = []RuleInfo{
 	{PublishUnread, "A log topic that says publish is read by a listener that says publish: true."},
 	{ListenerPublish, "A listener that says publish is leased, and its topics all say publish, to one broker."},
 	{ConsumerEmpty, "A file that has a consumer publishes at least one topic."},
+
+	{OutputShared, "No other YAML file generates the same Go file."},
+	{OutputPackage, "The output folder holds Go files of the package only."},
 }
 
 // Rules returns every rule with its description, in the order of the documentation.

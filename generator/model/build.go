@@ -34,7 +34,10 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
 		meant:    make(map[string]bool),
+
+		unreadable: make(map[*Topic]bool),
 	}
+	b.UseHints(s.Hints)
 	b.goNames = b.newSymbols()
 	b.consumerNames = b.newSymbols()
 	b.consumerNames.told = b.goNames.told
@@ -71,8 +74,10 @@ type builder struct {
 	typeNames     []string         // built in and shared, for suggestions
 	enums         map[*Type]bool   // the types that have an enum, be it empty or refused
 	topics        map[string]*Topic
-	topicNames    []string
+	logNames      []string        // the log topics, for suggestions
 	meant         map[string]bool // topics whose name a listener has misspelt, by full name
+	unsure        bool            // a listener has topics that could not be read
+	unreadable    map[*Topic]bool // topics whose payload could not be read
 	goNames       *symbols        // of the package
 	consumerNames *symbols        // of the consumer package
 	structs       []structure
@@ -152,12 +157,15 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	n.Topics = append(n.Topics, t)
 	where := "topic " + showTopic(t)
 	b.topics[t.FullName()] = t
-	b.topicNames = append(b.topicNames, t.FullName())
+	b.unreadable[t] = !s.Payload.Set()
 	if s.Version.Set() {
 		t.Version = b.version(s.Version, where)
 	}
 	if s.Delivery.Set() {
 		t.Delivery = Delivery(s.Delivery.V)
+	}
+	if t.Delivery == Log {
+		b.logNames = append(b.logNames, t.FullName())
 	}
 	p := b.override(b.defaults, &s.Policy, where)
 	t.Retry, t.Lease, t.Retention, t.Bell = p.retry, p.lease, p.retention, p.bell

@@ -168,7 +168,7 @@ func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *F
 	fault := ""
 	switch {
 	case f == nil:
-		b.Errorf(pos, diag.PublishHeader, "publish.headers: unknown field %q in %s%s", name, where, b.suggestField(name, t))
+		b.unknownField(pos, diag.PublishHeader, "publish.headers", name, where, t)
 		return nil
 	case f.Optional:
 		fault = "is optional: a header needs a value"

@@ -40,6 +40,9 @@ type Spec struct {
 	Types      Section[*Type]
 	Namespaces Section[*Namespace]
 	Listeners  Section[*Listener]
+
+	// Hints say what a value is likely a slip of, by its place: for findings of the model about it.
+	Hints map[diag.Pos]string
 }
 
 // Consumer says where code for consumers goes. Its zero value stands for an absent one.

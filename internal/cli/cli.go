@@ -3,11 +3,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,10 +44,12 @@ func Run(ctx context.Context, env Env, args []string) int {
 // app is one run of the program.
 type app struct {
 	Env
-	json bool // --json
+	json  bool      // --json
+	found diag.List // findings that the document of --json is to hold
 }
 
 func (a *app) root() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "outboxgen",
 		Short: "Type-safe transactional outbox for Go and PostgreSQL",
@@ -57,7 +61,15 @@ does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other 
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON on stdout")
+	root.RunE = func(c *cobra.Command, _ []string) error {
+		if !version {
+			return c.Help()
+		}
+		return run(func(context.Context, []string) error { return a.printVersion() })(c, nil)
+	}
+	root.Flags().BoolVar(&version, "version", false, "print the version, as outboxgen version does")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document on stdout")
+	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
 		a.initCommand(),
 		a.generateCommand(),
@@ -71,6 +83,38 @@ does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other 
 		a.versionCommand(),
 	)
 	return root
+}
+
+// helpCommand shows the help of a command. That of cobra exits with 0 when there is no such command.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return fmt.Errorf("unknown command %q for %q", rest[0], c.CommandPath())
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			c, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []cobra.Completion
+			for _, sub := range c.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
 }
 
 // group returns a command that only holds others.
@@ -118,6 +162,9 @@ func (a *app) report(err error) int {
 	case errors.Is(err, errReported):
 		return exitFindings
 	}
+	if a.json { // no document will hold them
+		_ = diag.Print(a.Stderr, diag.Text, a.found)
+	}
 	a.notef("outboxgen: %s", oneLine(err.Error()))
 	var f *failure
 	if errors.As(err, &f) {
@@ -127,13 +174,20 @@ func (a *app) report(err error) int {
 }
 
 // findings prints l in the given format and returns errReported if it holds an error. Text is for
-// people and goes to stderr, the others are data. With --json the warnings of a command that succeeds go to stderr as
-// text, so that stdout holds its result alone.
+// people and goes to stderr, the others are data. With --json they are part of the one document: that of the result, or
+// one of their own when errors leave no result.
 func (a *app) findings(l diag.List, format diag.Format) error {
-	w := a.Stdout
-	if a.json && !l.HasErrors() {
-		format = diag.Text
+	if a.json {
+		a.found = append(a.found, l...)
+		if !l.HasErrors() {
+			return nil
+		}
+		if err := a.printJSON(struct{}{}); err != nil {
+			return err
+		}
+		return errReported
 	}
+	w := a.Stdout
 	if format == diag.Text {
 		w = a.Stderr
 	}
@@ -157,12 +211,31 @@ func (a *app) printf(format string, args ...any) error {
 	return err
 }
 
-// printJSON writes v as data, indented.
+// printJSON writes the document of --json, indented: an object with the findings, then the members of v, which is a
+// struct.
 func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.Stdout)
+	findings, err := diag.Marshal(a.found)
+	if err != nil {
+		return err
+	}
+	var result bytes.Buffer
+	e := json.NewEncoder(&result)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	members := bytes.TrimPrefix(bytes.TrimSpace(result.Bytes()), []byte("{"))
+	document := slices.Concat([]byte(`{"findings":`), findings)
+	if !bytes.Equal(members, []byte("}")) {
+		document = append(document, ',')
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, append(document, members...), "", "  "); err != nil {
+		return err
+	}
+	indented.WriteByte('\n')
+	_, err = a.Stdout.Write(indented.Bytes())
+	return err
 }
 
 // oneLine joins the lines of an error, each once.

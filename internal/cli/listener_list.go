@@ -100,7 +100,9 @@ With --check the command exits with 1 when a listener lags more than its max_lag
 		}
 		switch {
 		case a.json:
-			err = a.printJSON(rows)
+			err = a.printJSON(struct {
+				Shards []shardRow `json:"shards"`
+			}{rows})
 		case len(rows) == 0:
 			a.notef("no listener is attached")
 		default:
