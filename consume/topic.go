@@ -14,7 +14,7 @@ import (
 // topic.
 type Topic[P any] struct {
 	Namespace, Name string
-	// Version is the payload's schema number.
+	// Version is the payload's schema number; 0 means 1, as in outbox.Topic.
 	Version int
 	// Validate checks the rules of the YAML, for those who ask for it: DecodeStrict and Consumer.Strict. nil means that any
 	// payload will do.
@@ -23,6 +23,8 @@ type Topic[P any] struct {
 
 // String returns "namespace/name".
 func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
+
+func (t Topic[P]) version() int { return max(t.Version, 1) }
 
 // Decode reads the payload of r and checks its structure: every required field is there, and every field has its type.
 // Fields that t does not know are passed over. The bounds of the YAML are not checked, and an enum may have a value that
@@ -46,8 +48,8 @@ func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error)
 	switch {
 	case r.Namespace != t.Namespace || r.Topic != t.Name:
 		return d, about(&r.Event, "", ErrUnknownTopic)
-	case r.Version > t.Version:
-		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.Version, ErrUnknownVersion))
+	case r.Version > t.version():
+		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.version(), ErrUnknownVersion))
 	case !json.Valid(r.Payload):
 		return d, invalid(&r.Event, "", "is no JSON")
 	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
@@ -60,7 +62,7 @@ func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error)
 		}
 		return d, invalid(&r.Event, field, "does not fit "+kind.String())
 	}
-	if r.Version < t.Version {
+	if r.Version < t.version() {
 		return d, nil
 	}
 	if field := s.missing(r.Payload); field != "" {

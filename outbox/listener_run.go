@@ -43,6 +43,7 @@ func (l *Listener) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
+	l.warnSmallPool(shards)
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	talk, hangUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -171,6 +172,9 @@ func firstOf(errs []error) error {
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
 	for _, e := range a.turn.entries() {
+		if e.away {
+			report.HandedBack++
+		}
 		if !e.started && e.fate != dead {
 			continue
 		}
@@ -182,8 +186,8 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		if e.TenantID.Valid {
 			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
 		}
-		if e.err != nil {
-			attrs = append(attrs, "error", errorText(e.err))
+		if e.result.text != "" {
+			attrs = append(attrs, "error", e.result.text)
 		}
 		switch {
 		case !moved:
@@ -204,6 +208,18 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		r.drained.add(report)
 	}
 	r.l.signals.ended.emit()
+}
+
+// warnSmallPool warns when the handlers of all shards, if they use the pool, could hold up one another for good: a shard has
+// one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
+func (l *Listener) warnSmallPool(shards int) {
+	const own = 2
+	if l.publishes {
+		warnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
+		return
+	}
+	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
+	warnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 
 // release gives up what leases are held without a turn.

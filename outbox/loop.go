@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -26,11 +25,13 @@ type loop struct {
 	bell    *doorbell // nil when polling
 	workers sync.WaitGroup
 
-	queue    chan *task            // claimed, not started; has room for everything held
-	publish  map[string]chan *task // likewise, by broker
-	reports  chan *task            // finished; likewise
-	passes   chan *pass            // that have come back; has room for all that may be under way
-	held     int                   // claimed and not known to be settled
+	queue    chan *task             // claimed, not started; has room for everything held
+	publish  map[*target]chan *task // likewise, by destination
+	heldBy   map[*target]int        // claimed and not reported, by destination
+	reports  chan *task             // finished; likewise
+	passes   chan *pass             // that have come back; has room for all that may be under way
+	most     int                    // how many are held, besides those of stalled publishers and one to try of each resting target
+	held     int                    // claimed and not known to be settled
 	finished []*task
 	solo     *task // an event on its last attempt, run when nothing else does
 	soloing  bool  // solo is queued or running
@@ -41,6 +42,7 @@ type loop struct {
 	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
 	trouble  retrier
+	pace     pace // of claims that find nothing
 
 	hungry      bool  // there may be something to claim
 	era         int   // how often something has made it hungry
@@ -77,17 +79,20 @@ func (s signal) emit() {
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		d: d, ctx: ctx, leases: newLeases(d), hungry: true,
-		queue: make(chan *task, room), reports: make(chan *task, room), passes: make(chan *pass, maxPasses),
-		publish: make(map[string]chan *task, len(d.targets)),
+		d: d, ctx: ctx, leases: newLeases(d), hungry: true, most: room,
+		queue: make(chan *task, room+len(d.targets.all)), passes: make(chan *pass, maxPasses),
+		publish: make(map[*target]chan *task), heldBy: make(map[*target]int),
 	}
-	for broker := range d.targets {
-		l.publish[broker] = make(chan *task, room)
+	for _, t := range d.targets.all {
+		if t.publisher != nil { // it may hold as much as there is room for when it stalls, and what is being claimed then
+			l.publish[t] = make(chan *task, 2*room)
+		}
 	}
+	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
 	l.work, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.talk, l.hangUp = context.WithCancel(context.WithoutCancel(ctx))
 	if d.cfg.Wake == WakeDoorbell {
-		l.bell = newDoorbell(cmp.Or(d.cfg.ListenPool, d.pool), d.store.db, d.store.db.bell(d.store.namespace), d.log)
+		l.bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, d.store.db.bell(d.store.namespace), d.log)
 	}
 	return l
 }
@@ -107,8 +112,8 @@ func (l *loop) run() error {
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
-	for broker, queue := range l.publish {
-		l.workers.Go(func() { l.publisher(l.d.targets[broker], queue) })
+	for t, queue := range l.publish {
+		l.workers.Go(func() { l.publisher(t, queue) })
 	}
 	l.deliver()
 	err := l.stop()
@@ -159,8 +164,8 @@ func (l *loop) publisher(t *target, queue <-chan *task) {
 
 // start queues t for whoever handles its topic.
 func (l *loop) start(t *task) {
-	if p := l.d.handlers[t.Topic].publication; p != nil {
-		l.publish[p.broker] <- t
+	if to := l.d.target(t.Topic); to.publisher != nil {
+		l.publish[to] <- t
 	} else {
 		l.queue <- t
 	}
@@ -169,13 +174,13 @@ func (l *loop) start(t *task) {
 // deliver claims and settles until ctx ends, and what is under way has come back.
 func (l *loop) deliver() {
 	l.patience = l.d.cfg.PollInterval
-	l.poll = time.NewTimer(jitter(l.patience))
+	l.poll = time.NewTimer(sooner(l.patience))
 	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
 		want := l.room()
-		if !l.worthwhile(want) {
+		if !l.worthwhile(want) && (l.under == maxPasses || l.d.tryable() == nil) {
 			l.wait()
 			continue
 		}
@@ -215,6 +220,9 @@ func (l *loop) collect() {
 }
 
 func (l *loop) take(t *task) {
+	if to := l.d.target(t.Topic); to.publisher != nil {
+		l.heldBy[to]--
+	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)
 	} else {
@@ -232,8 +240,17 @@ func (l *loop) wait() {
 	if l.bell != nil {
 		rang, answers = l.bell.rang, l.bell.answers
 	}
+	var try <-chan time.Time
+	if now := time.Now(); l.under < maxPasses {
+		if at := l.d.targets.next(now); !at.IsZero() {
+			timer := time.NewTimer(at.Sub(now))
+			defer timer.Stop()
+			try = timer.C
+		}
+	}
 	select {
 	case <-l.ctx.Done():
+	case <-try:
 	case t := <-l.reports:
 		l.take(t)
 	case p := <-l.passes:
@@ -250,7 +267,7 @@ func (l *loop) wait() {
 		if l.bell == nil {
 			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
 		}
-		l.poll.Reset(jitter(l.patience))
+		l.poll.Reset(sooner(l.patience))
 	}
 }
 
@@ -270,7 +287,7 @@ func (l *loop) heed(a bellAnswer) {
 	// because it may stay open for hours.
 	l.refused++
 	l.d.signals.refused.emit()
-	l.pause(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused))
+	l.pause(max(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused), l.pace.pause()))
 }
 
 // pause waits d, taking in reports and passes, less if ctx ends.
@@ -321,7 +338,7 @@ func (l *loop) stop() error {
 	for phase := running; ; {
 		l.collect()
 		if len(unstarted) > 0 || len(l.finished) > 0 {
-			x := settlement(l.finished)
+			x := l.d.settlement(l.finished)
 			x.releases = append(x.releases, unstarted...)
 			if err := l.d.exchange(l.talk, x); err == nil {
 				l.held -= len(l.finished)

@@ -18,18 +18,19 @@ func (l *loop) worthwhile(want int) bool {
 	}
 }
 
-func (l *loop) half() int { return (cap(l.queue) + 1) / 2 }
+func (l *loop) half() int { return (l.most + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
 // without appetite, none while a solo is pending, and not a few at a time while enough wait for the workers.
 // Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
-	busy := l.held - len(l.finished) - l.settling
-	free := cap(l.queue) - (l.held - len(l.finished)) - l.reserved
+	held := l.held - l.stalled()
+	busy := held - len(l.finished) - l.settling
+	free := l.most - (held - len(l.finished)) - l.reserved
 	if !l.hungry || l.solo != nil || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
-	if busy+l.claiming > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
+	if busy+l.claiming > l.d.cfg.Concurrency && free < l.most/4 {
 		return 0
 	}
 	if l.backlog {
@@ -38,13 +39,27 @@ func (l *loop) room() int {
 	return min(free, l.d.cfg.BatchSize)
 }
 
+// stalled counts the events held by publishers whose calls take long: they take no room from the others, and no more of
+// theirs are claimed.
+func (l *loop) stalled() (n int) {
+	now := time.Now()
+	for t, held := range l.heldBy {
+		if is, _ := t.stalled(now); is {
+			n += held
+		}
+	}
+	return n
+}
+
 // pass is one round trip: settle what is finished, claim up to want.
 type pass struct {
 	x        *exchange
 	finished []*task
 	want     int
 	suspects bool
-	era      int // when it set out
+	try      *target // the claim is of one event, to find out whether this target is back
+	era      int     // when it set out
+	began    time.Time
 	tries    int // of trouble, when it set out
 	err      error
 }
@@ -57,9 +72,11 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
 	l.finished = nil
-	if want > 0 {
+	if p.try = l.d.tryable(); p.try != nil {
+		p.x.claim, p.want = l.d.requestTry(p.try), 1
+	} else if want > 0 {
 		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
 		p.x.claim = l.d.request(want, p.suspects)
 		if p.x.claim != nil && l.backlog && !p.suspects {
@@ -68,7 +85,7 @@ func (l *loop) send(want int) {
 	}
 	l.under++
 	l.settling += len(p.finished)
-	l.claiming += want
+	l.claiming += p.want
 	l.reserved += p.reserved()
 	l.probing = l.probing || p.suspects
 	go func() {
@@ -86,6 +103,9 @@ func (l *loop) land(p *pass) {
 	if p.suspects {
 		l.probing = false
 	}
+	if p.try != nil {
+		p.try.found(len(p.x.claimed) > 0)
+	}
 	if p.err != nil {
 		l.finished = append(l.finished, p.finished...)
 		l.d.log.Error("talk to the database", "error", p.err)
@@ -102,6 +122,9 @@ func (l *loop) land(p *pass) {
 	l.held -= len(p.finished)
 	l.d.account(p.x)
 	if p.want > 0 {
+		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
+			l.pace.took(time.Since(p.began))
+		}
 		l.took(p)
 	}
 }
@@ -131,12 +154,18 @@ func (l *loop) took(p *pass) {
 		t.Claimed = claimed[i]
 		l.leases.add(t)
 		l.held++
+		if to := l.d.target(t.Topic); to.publisher != nil {
+			l.heldBy[to]++
+		}
 		found = found || t.Suspect
 		if t.Suspect && t.Attempt >= t.MaxAttempts {
 			l.solo = t
 			continue
 		}
 		l.start(t)
+	}
+	if p.try != nil { // it says nothing of what the others have
+		return
 	}
 	if p.suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
@@ -149,7 +178,7 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {
 			l.patience = l.d.cfg.PollInterval
-			l.poll.Reset(jitter(l.patience))
+			l.poll.Reset(sooner(l.patience))
 		}
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false

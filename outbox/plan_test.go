@@ -281,7 +281,7 @@ func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 		require.Eventually(t, func() bool {
 			require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.events'::regclass").Scan(&all, &hot))
 			return all >= want
-		}, 30*time.Second, 20*time.Millisecond)
+		}, testPatience, 20*time.Millisecond)
 		require.Equal(t, want, all)
 		return hot
 	}

@@ -1,19 +1,21 @@
 package outbox
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
 // the loop again once it is reported; held and its lease belong to leases.
 type task struct {
 	*Claimed
-	err    error                   // what the handler made of it
+	result result                  // what the handler made of it
+	tried  bool                    // the handler was called, or the publisher
 	cancel context.CancelCauseFunc // of the handler's context, set by leases.begin
 	lost   bool                    // nobody keeps its lease any more
 }
@@ -45,10 +47,10 @@ func (l *leases) drop(t *task) (lost bool) {
 // finish forgets t, whose handler has returned, and tells whether there is anything to settle: not if it
 // failed and its lease was lost, because then the event is somebody else's.
 func (l *leases) finish(t *task) bool {
-	if lost := l.drop(t); !lost || t.err == nil {
+	if lost := l.drop(t); !lost || !t.result.class.charged() {
 		return true // also when the lease was lost: the fence decides
 	}
-	l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", errorText(t.err))
+	l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", t.result.text)
 	return false
 }
 
@@ -139,65 +141,70 @@ func (l *leases) extend(ctx context.Context, due []*task, until time.Time) {
 		if _, held := l.of[t]; !held {
 			continue // finished meanwhile
 		}
-		if x.extended[i] == Lost {
+		switch x.extended[i] {
+		case Lost:
 			l.lose(t)
-		} else {
+		case Locked: // tried again with the next tick
+			l.d.log.Warn("renew lease: another transaction has the event locked", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
+		default:
 			t.deadline = sent.Add(lease)
 		}
 	}
 	l.d.signals.renewed.emit()
 }
 
-// do runs the handler of t and notes its result. It survives panics and reports runtime.Goexit, which
-// still ends the goroutine.
+// do runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
+// still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
 func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	ended := "called runtime.Goexit" // unless something else is found
-	defer func() {
-		r := recover()
-		if r != nil {
-			ended = fmt.Sprintf("panicked: %.1000v", r) // leaves room for the stack
+	to := d.target(t.Topic)
+	began := time.Now()
+	guard.Run("handler", func() error {
+		switch {
+		case !l.begin(t, cancel):
+			t.result = failure(classNotSent, "its lease ran out before it was handled")
+			return nil
+		case to.admit(1) == 0:
+			t.result = to.why()
+			return nil
 		}
-		if ended != "" {
-			stack := debug.Stack()
-			t.err = fmt.Errorf("handler %s\n%s", ended, handlerStack(stack))
-			d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", string(stack))
+		t.tried = true
+		return d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+	}, func(err error) {
+		if t.tried {
+			results := []result{resultOf(err)}
+			to.heed(began, []uuid.UUID{t.ID}, results)
+			t.result = results[0]
+			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+				d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", crashed.Error())
+			}
 		}
 		cancel(nil)
 		report(t)
-	}()
-	if l.begin(t, cancel) {
-		t.err = d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
-	} else {
-		t.err = ErrLeaseLost
-	}
-	ended = ""
-}
-
-// handlerStack drops the frames of the recovery from a stack, because last_error has no room for them.
-func handlerStack(stack []byte) []byte {
-	for _, first := range []string{"\npanic(", "\nruntime.Goexit("} {
-		if _, frames, ok := bytes.Cut(stack, []byte(first)); ok {
-			if _, frames, ok = bytes.Cut(frames, []byte("\n\t")); ok { // its file and line
-				_, frames, _ = bytes.Cut(frames, []byte("\n"))
-				return frames
-			}
-		}
-	}
-	return stack
+	})
 }
 
 // settlement turns finished tasks into the acks and nacks of an exchange.
-func settlement(finished []*task) *exchange {
+func (d *Dispatcher) settlement(finished []*task) *exchange {
 	x := &exchange{acks: make([]*Claimed, 0, len(finished))}
 	for _, t := range finished {
-		switch {
-		case t.err == nil:
+		switch t.result.class {
+		case classDone:
 			x.acks = append(x.acks, t.Claimed)
-		case handedBack(t.err):
+		case classFailed, classRefused:
+			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
+		case classUnavailable:
+			x.handedBack++
+			if t.tried { // behind those that were not, so that not always the same event is tried
+				t.after = max(d.target(t.Topic).left(), time.Millisecond)
+			}
 			x.releases = append(x.releases, t.Claimed)
-		default:
-			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, Err: t.err})
+		case classNotSent:
+			x.handedBack++
+			if t.tried && !t.result.behind {
+				t.after = d.cfg.Breaker.FirstPause // else it would come back immediately, for nothing
+			}
+			x.releases = append(x.releases, t.Claimed)
 		}
 	}
 	return x
@@ -223,7 +230,7 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", errorText(f.Err)}
+		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", f.why().text}
 		switch {
 		case o == Lost:
 			r.Lost++
@@ -236,5 +243,6 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 			d.log.Warn("event failed", attrs...)
 		}
 	}
+	r.HandedBack += x.handedBack
 	return r
 }

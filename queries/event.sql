@@ -155,7 +155,9 @@ CROSS JOIN LATERAL (
 -- a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
 -- it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
 -- one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
--- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
+-- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
+-- and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
+-- of a foreign key that somebody has on the table.
 WITH fresh AS MATERIALIZED (
     SELECT e.id, e.next_attempt_at
     FROM outbox_schema.events AS e
@@ -168,7 +170,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @batch_size::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 edge AS MATERIALIZED (
     (SELECT f.next_attempt_at, f.id
@@ -197,7 +199,7 @@ suspect AS MATERIALIZED (
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @suspects::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
@@ -253,7 +255,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @batch_size::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE outbox_schema.events AS e
@@ -342,7 +344,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = @worker_id
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
@@ -356,25 +358,30 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no, o.dies::boolean AS died;
 
 -- name: EventRelease :many
--- Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+-- Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
 -- Guard and lock order as in EventAck.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
-        unnest(@claim_nos::bigint[]) AS claim_no
+        unnest(@claim_nos::bigint[]) AS claim_no,
+        unnest(@delays_us::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT e.id, w.delay_us
     FROM want AS w
     JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
     WHERE e.status = 'processing'
       AND e.locked_by = @worker_id
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = 'pending',
-    attempts = e.attempts - 1,
+    attempts = greatest(e.attempts - 1, 0),
+    next_attempt_at = CASE
+        WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
+        ELSE e.next_attempt_at
+    END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o
@@ -383,7 +390,8 @@ RETURNING e.id, e.claim_no;
 
 -- name: EventExtend :many
 -- Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
--- Guard and lock order as in EventAck.
+-- Guard as in EventAck. SKIP LOCKED, because a renewal that waits for one row loses all leases of its batch meanwhile;
+-- EventStates tells which were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -396,7 +404,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = @worker_id
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e SKIP LOCKED
 )
 UPDATE outbox_schema.events AS e
 SET locked_until = clock_timestamp() + @lease::interval,
@@ -406,8 +414,8 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no;
 
 -- name: EventStates :many
--- Reads where events stand, to tell a repeated finalisation from a lost lease.
-SELECT e.id, e.status, e.claim_no, e.locked_by
+-- Reads where events stand, to tell a repeated finalisation from a lost lease and from a row that is locked.
+SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
 JOIN outbox_schema.events AS e ON e.id = w.id;
 
@@ -427,7 +435,7 @@ WITH spent AS MATERIALIZED (
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @batch_size::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE outbox_schema.events AS e
 SET status = 'dead',
@@ -443,7 +451,8 @@ FROM spent AS s
 WHERE e.id = s.id;
 
 -- name: EventPrune :execrows
--- Deletes one chunk of final events past their retention, oldest first, by events_final.
+-- Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
+-- deletes: a row that a foreign key has locked is skipped, not waited for.
 WITH old AS MATERIALIZED (
     SELECT e.id
     FROM outbox_schema.events AS e

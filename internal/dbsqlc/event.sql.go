@@ -127,7 +127,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT $5::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 edge AS MATERIALIZED (
     (SELECT f.next_attempt_at, f.id
@@ -156,7 +156,7 @@ suspect AS MATERIALIZED (
       AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT $6::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
@@ -232,7 +232,9 @@ type EventClaimRow struct {
 // a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
 // it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
 // one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
-// A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
+// A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
+// and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
+// of a foreign key that somebody has on the table.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
 	rows, err := q.db.Query(ctx, EventClaim,
 		arg.Namespace,
@@ -294,7 +296,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT $7::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE outbox_schema.events AS e
@@ -419,7 +421,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = $4
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e SKIP LOCKED
 )
 UPDATE outbox_schema.events AS e
 SET locked_until = clock_timestamp() + $1::interval,
@@ -442,7 +444,8 @@ type EventExtendRow struct {
 }
 
 // Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
-// Guard and lock order as in EventAck.
+// Guard as in EventAck. SKIP LOCKED, because a renewal that waits for one row loses all leases of its batch meanwhile;
+// EventStates tells which were skipped.
 func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]EventExtendRow, error) {
 	rows, err := q.db.Query(ctx, EventExtend,
 		arg.Lease,
@@ -836,7 +839,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = $7
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
@@ -922,7 +925,8 @@ type EventPruneParams struct {
 	BatchSize int32
 }
 
-// Deletes one chunk of final events past their retention, oldest first, by events_final.
+// Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
+// deletes: a row that a foreign key has locked is skipped, not waited for.
 func (q *Queries) EventPrune(ctx context.Context, arg EventPruneParams) (int64, error) {
 	result, err := q.db.Exec(ctx, EventPrune,
 		arg.Namespace,
@@ -1024,20 +1028,25 @@ const EventRelease = `-- name: EventRelease :many
 WITH want AS (
     SELECT
         unnest($1::uuid[]) AS id,
-        unnest($2::bigint[]) AS claim_no
+        unnest($2::bigint[]) AS claim_no,
+        unnest($3::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT e.id, w.delay_us
     FROM want AS w
     JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
     WHERE e.status = 'processing'
-      AND e.locked_by = $3
+      AND e.locked_by = $4
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = 'pending',
-    attempts = e.attempts - 1,
+    attempts = greatest(e.attempts - 1, 0),
+    next_attempt_at = CASE
+        WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
+        ELSE e.next_attempt_at
+    END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o
@@ -1048,6 +1057,7 @@ RETURNING e.id, e.claim_no
 type EventReleaseParams struct {
 	Ids      []pgtype.UUID
 	ClaimNos []int64
+	DelaysUs []int64
 	WorkerID pgtype.UUID
 }
 
@@ -1056,10 +1066,15 @@ type EventReleaseRow struct {
 	ClaimNo int64
 }
 
-// Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+// Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
 // Guard and lock order as in EventAck.
 func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]EventReleaseRow, error) {
-	rows, err := q.db.Query(ctx, EventRelease, arg.Ids, arg.ClaimNos, arg.WorkerID)
+	rows, err := q.db.Query(ctx, EventRelease,
+		arg.Ids,
+		arg.ClaimNos,
+		arg.DelaysUs,
+		arg.WorkerID,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -1079,19 +1094,21 @@ func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]E
 }
 
 const EventStates = `-- name: EventStates :many
-SELECT e.id, e.status, e.claim_no, e.locked_by
+SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest($1::uuid[]) AS id) AS w
 JOIN outbox_schema.events AS e ON e.id = w.id
 `
 
 type EventStatesRow struct {
-	ID       pgtype.UUID
-	Status   string
-	ClaimNo  int64
-	LockedBy pgtype.UUID
+	ID        pgtype.UUID
+	Status    string
+	ClaimNo   int64
+	LockedBy  pgtype.UUID
+	Attempts  int32
+	LastError string
 }
 
-// Reads where events stand, to tell a repeated finalisation from a lost lease.
+// Reads where events stand, to tell a repeated finalisation from a lost lease and from a row that is locked.
 func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventStatesRow, error) {
 	rows, err := q.db.Query(ctx, EventStates, ids)
 	if err != nil {
@@ -1106,6 +1123,8 @@ func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventSt
 			&i.Status,
 			&i.ClaimNo,
 			&i.LockedBy,
+			&i.Attempts,
+			&i.LastError,
 		); err != nil {
 			return nil, err
 		}
@@ -1130,7 +1149,7 @@ WITH spent AS MATERIALIZED (
       AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT $5::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE outbox_schema.events AS e
 SET status = 'dead',
