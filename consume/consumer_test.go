@@ -284,8 +284,9 @@ func TestConsumeBadInput(t *testing.T) {
 		m.Attributes[attribute] = value
 		return m
 	}
-	invalid := message(t, eventID, 1)
-	invalid.Body = with(t, map[string]string{"name": `"far too long a name"`})
+	invalid, long := message(t, eventID, 1), message(t, eventID, 1)
+	invalid.Body = with(t, map[string]string{"name": "5"})
+	long.Body = with(t, map[string]string{"name": `"far too long a name"`})
 	for want, m := range map[error]consume.Message{
 		consume.ErrMalformed:      {Body: []byte("{}")},
 		consume.ErrUnknownTopic:   change("type", "users.user_deleted"),
@@ -297,8 +298,11 @@ func TestConsumeBadInput(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.True(t, consume.IsPermanent(err))
 	}
-	_, err := c.Consume(t.Context(), unreachable{}, message(t, eventID, 1))
-	require.ErrorContains(t, err, "begin transaction: nobody answers")
+	_, err := c.Strict().Consume(t.Context(), nil, long)
+	require.ErrorIs(t, err, consume.ErrInvalidPayload, "a strict consumer checks bounds")
+	require.True(t, consume.IsPermanent(err))
+	_, err = c.Consume(t.Context(), unreachable{}, long)
+	require.ErrorContains(t, err, "begin transaction: nobody answers", "and c still does not")
 	require.False(t, consume.IsPermanent(err))
 }
 

@@ -52,3 +52,6 @@ func Sweep(ctx context.Context, d *Dispatcher, held []uuid.UUID) (died, noted in
 
 // Grace is how long a sweep of d gives the holder of what it has noted.
 func Grace(d *Dispatcher) time.Duration { return d.grace() }
+
+// Filled returns what an enqueue encodes.
+func Filled(p any) any { return filled(p) }

@@ -39,6 +39,7 @@ type OrderPaid struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderPaid) Validate() error {
 	return outbox.Check("bench/order_paid",
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("note", p.Note),
 	)
 }

@@ -38,6 +38,7 @@ type OrderDropped struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderDropped) Validate() error {
 	return outbox.Check("bench_drop/order_dropped",
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("note", p.Note),
 	)
 }

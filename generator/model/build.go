@@ -2,7 +2,6 @@ package model
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
@@ -97,6 +96,9 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		b.model.Types = append(b.model.Types, t)
 		b.types[t.Name] = t
 		b.enums[t] = s.Enum.Set()
+		if s.Scalar.Set() {
+			t.Scalar = &Field{Type: TypeRef{Kind: Kind(s.Scalar.V)}}
+		}
 		if !b.checkName(s.Name, "a type") {
 			continue
 		}
@@ -106,40 +108,23 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		}
 		b.typeNames = append(b.typeNames, t.Name)
 		t.GoName = b.goName(s.Name, s.Go)
-		b.declareShared(&decl{"type " + t.Name, nameOrGo(s.Name, s.Go)}, t.GoName)
+		self := &decl{what: "type " + t.Name, pos: nameOrGo(s.Name, s.Go)}
+		b.declareShared(self, t.GoName)
+		if s.Enum.Set() {
+			b.declareShared(self, t.GoName+"Values")
+		}
+		if s.Enum.Set() || s.Scalar.V == string(UUID) {
+			b.declareShared(self, "Parse"+t.GoName)
+		}
 	}
 	for i, s := range specs {
 		t := b.model.Types[i]
 		where := "type " + spec.Show(t.Name)
 		t.Fields = b.fields(s.Fields.Items, where, "Validate")
 		b.enumValues(s.Enum.Items, t, where)
+		b.scalarBounds(s, t, where)
 	}
 	b.checkRecursion(specs)
-}
-
-var enumPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-
-func (b *builder) enumValues(values []spec.Value[string], t *Type, where string) {
-	first := make(map[string]diag.Pos, len(values))
-	for _, v := range values {
-		if !v.Set() {
-			continue
-		}
-		if pos, twice := first[v.V]; twice {
-			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: value %s of %s stands at line %d already", spec.Show(v.V), where, pos.Line)
-			continue
-		}
-		first[v.V] = v.Pos
-		if !enumPattern.MatchString(v.V) {
-			b.Errorf(v.Pos, diag.EnumBadValue, "enum: %q is no value for %s: want a letter or digit, then up to 62 letters, digits, '_', '-' and '.'", v.V, where)
-			continue
-		}
-		value := EnumValue{Value: v.V, GoName: t.GoName + camel(v.V)}
-		t.Values = append(t.Values, value)
-		if t.GoName != "" {
-			b.declareShared(&decl{"value " + v.V + " of " + where, v.Pos}, value.GoName)
-		}
-	}
 }
 
 func (b *builder) namespace(s *spec.Namespace) {
@@ -155,7 +140,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 	if !named {
 		return
 	}
-	self := &decl{"namespace " + n.Name, nameOrGo(s.Name, s.Go)}
+	self := &decl{what: "namespace " + n.Name, pos: nameOrGo(s.Name, s.Go)}
 	if len(n.Handled()) > 0 {
 		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")
 	}
@@ -199,7 +184,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)
-	self := &decl{where, nameOrGo(s.Name, s.Go)}
+	self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
 	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName)
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")

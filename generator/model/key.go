@@ -27,7 +27,7 @@ var (
 		diag.EntityFieldType, diag.EntitySensitive, diag.EntityNotInjective}
 )
 
-// keyKinds are the types that a key may be made of, enums aside. The others have no single text form
+// keyKinds are the types that a key may be made of, enums and shared scalars of these types aside. The others have no single text form
 // (floats, JSON), no order worth a key (lists), or more precision than survives (timestamps).
 var keyKinds = map[Kind]bool{UUID: true, String: true, Int32: true, Int64: true, Date: true}
 
@@ -73,8 +73,12 @@ func (b *builder) keyField(pos diag.Pos, name string, t *Topic, rules *keyRules)
 		return nil
 	}
 	b.keyNeeds(pos, f, where, rules)
-	if f.Type.Kind != "" && !keyKinds[f.Type.Kind] && (f.Type.Kind != Named || !b.isEnum(f.Type.Type)) {
+	enum := f.Type.Kind == Named && b.isEnum(f.Type.Type)
+	switch {
+	case f.Type.Kind != "" && !keyKinds[f.Type.Base()] && !enum:
 		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: a key is made of uuid, string, int32, int64, date and enum fields", rules.key, name, where, f.Type)
+	case enum && f.Type.Type.hasEmptyValue():
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s, one of whose values is empty: a key needs a value", rules.key, name, where, f.Type)
 	}
 	return f
 }
@@ -131,7 +135,7 @@ func (b *builder) entity(s *spec.Topic, t *Topic) {
 		return
 	}
 	b.keyNeeds(version.Pos, f, where, &rules)
-	if kind := f.Type.Kind; kind != "" && kind != Int32 && kind != Int64 {
+	if kind := f.Type.Base(); kind != "" && kind != Int32 && kind != Int64 {
 		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: want int32 or int64", rules.key, f.Name, where, f.Type)
 	}
 	t.Entity.Version = f
@@ -150,7 +154,7 @@ func (b *builder) tenant(s *spec.Topic, t *Topic) {
 		return
 	case f.Type.Kind == "":
 		return
-	case f.Type.Kind != UUID:
+	case f.Type.Base() != UUID:
 		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: want a required uuid", f.Name, where, f.Type)
 		return
 	case f.Optional:

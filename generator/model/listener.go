@@ -45,7 +45,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 			continue
 		}
 		l.GoName = b.goName(s.Name, s.Go)
-		self := &decl{where, nameOrGo(s.Name, s.Go)}
+		self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
 		b.goNames.declare(self, "New"+l.GoName+"Listener")
 		if !l.Publish {
 			b.goNames.declare(self, l.GoName+"Handlers", l.GoName+"Handler", "Unimplemented"+l.GoName+"Handlers")

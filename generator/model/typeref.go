@@ -124,6 +124,14 @@ func (r TypeRef) named() *Type {
 	return r.Type
 }
 
+// Base returns the kind of the values of r: that of a shared scalar is what it is made of.
+func (r TypeRef) Base() Kind {
+	if r.Kind == Named && r.Type.Scalar != nil {
+		return r.Type.Scalar.Type.Kind
+	}
+	return r.Kind
+}
+
 // String returns r as the YAML writes it.
 func (r TypeRef) String() string {
 	switch r.Kind {

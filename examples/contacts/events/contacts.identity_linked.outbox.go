@@ -49,6 +49,9 @@ var identityLinkedEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p IdentityLinked) Validate() error {
 	return outbox.Check("contacts/identity_linked",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("contact_id", p.ContactID),
+		outbox.RequiredUUID("identity_id", p.IdentityID),
 		outbox.Text("external_id", p.ExternalID),
 		outbox.MinLen("external_id", p.ExternalID, 1),
 		outbox.MaxLen("external_id", p.ExternalID, 128),
@@ -60,6 +63,7 @@ func (p IdentityLinked) Validate() error {
 				outbox.Match(field, value, identityLinkedEmailPattern),
 			)
 		}),
+		outbox.RequiredTime("linked_at", p.LinkedAt),
 		outbox.Instant("linked_at", p.LinkedAt),
 	)
 }

@@ -45,6 +45,8 @@ type OrderCreated struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderCreated) Validate() error {
 	return outbox.Check("orders/order_created",
+		outbox.RequiredUUID("shop_id", p.ShopID),
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("client_key", p.ClientKey),
 		outbox.MinLen("client_key", p.ClientKey, 1),
 		outbox.MaxLen("client_key", p.ClientKey, 64),
@@ -55,6 +57,7 @@ func (p OrderCreated) Validate() error {
 		outbox.Text("ship_to", p.ShipTo),
 		outbox.MinLen("ship_to", p.ShipTo, 1),
 		outbox.MaxLen("ship_to", p.ShipTo, 500),
+		outbox.RequiredTime("created_at", p.CreatedAt),
 		outbox.Instant("created_at", p.CreatedAt),
 	)
 }

@@ -36,9 +36,13 @@ type ReplyRequested struct {
 	MessageID uuid.UUID `json:"message_id"`
 }
 
-// Validate returns nil: no field of ReplyRequested has a rule.
-func (ReplyRequested) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p ReplyRequested) Validate() error {
+	return outbox.Check("replies/reply_requested",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("thread_id", p.ThreadID),
+		outbox.RequiredUUID("message_id", p.MessageID),
+	)
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a

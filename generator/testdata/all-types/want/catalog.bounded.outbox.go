@@ -129,6 +129,7 @@ func (p Bounded) Validate() error {
 		outbox.EachValue("opt_entries", p.OptEntries, outbox.Valid),
 		outbox.IfAny(len(p.OptEntries), outbox.MinItems("opt_entries", len(p.OptEntries), 1)),
 		outbox.MaxItems("opt_entries", len(p.OptEntries), 3),
+		outbox.RequiredUUID("id", p.ID),
 		outbox.Valid("day", p.Day),
 		outbox.Valid("color", p.Color),
 	)

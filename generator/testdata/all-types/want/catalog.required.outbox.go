@@ -52,6 +52,8 @@ func (p Required) Validate() error {
 	return outbox.Check("catalog/required",
 		outbox.Text("string_value", p.StringValue),
 		outbox.Finite("float64_value", p.Float64Value),
+		outbox.RequiredUUID("uuid_value", p.UUIDValue),
+		outbox.RequiredTime("timestamp_value", p.TimestampValue),
 		outbox.Instant("timestamp_value", p.TimestampValue),
 		outbox.Valid("date_value", p.DateValue),
 		outbox.JSON("json_value", p.JSONValue),

@@ -40,6 +40,7 @@ type Test struct {
 func (p Test) Validate() error {
 	return outbox.Check("linux/test",
 		outbox.Text("type", p.Type),
+		outbox.RequiredUUID("id", p.ID),
 		outbox.Text("url", p.URL),
 		outbox.Text("from", p.From),
 	)

@@ -42,7 +42,9 @@ type BAmd64Test struct {
 func (p BAmd64Test) Validate() error {
 	return outbox.Check("mini_linux/b_amd64_test",
 		outbox.Text("outbox", p.Outbox),
+		outbox.RequiredTime("time", p.Time),
 		outbox.Instant("time", p.Time),
+		outbox.RequiredUUID("uuid", p.UUID),
 		outbox.Text("string", p.String),
 	)
 }

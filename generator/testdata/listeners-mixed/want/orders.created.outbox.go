@@ -33,9 +33,11 @@ type OrderCreated struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil: no field of OrderCreated has a rule.
-func (OrderCreated) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p OrderCreated) Validate() error {
+	return outbox.Check("orders/created",
+		outbox.RequiredUUID("order_id", p.OrderID),
+	)
 }
 
 // EnqueueOrderCreated writes one orders/created event with tx: it is delivered if and only if tx

@@ -33,9 +33,11 @@ type InvoiceSent struct {
 	InvoiceID uuid.UUID `json:"invoice_id"`
 }
 
-// Validate returns nil: no field of InvoiceSent has a rule.
-func (InvoiceSent) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p InvoiceSent) Validate() error {
+	return outbox.Check("billing/invoice_sent",
+		outbox.RequiredUUID("invoice_id", p.InvoiceID),
+	)
 }
 
 // invoiceSentPublication says where billing/invoice_sent is published: to webhook bookkeeping.

@@ -42,6 +42,7 @@ type LoginFailed struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p LoginFailed) Validate() error {
 	return outbox.Check("users/login_failed",
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Text("realm", p.Realm),
 		outbox.Valid("plan", p.Plan),
 	)

@@ -49,6 +49,8 @@ var userCreatedNamePattern = regexp.MustCompile(`^[^\s]`)
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p UserCreated) Validate() error {
 	return outbox.Check("users/user_created",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Text("name", p.Name),
 		outbox.MinLen("name", p.Name, 1),
 		outbox.MaxLen("name", p.Name, 40),

@@ -37,6 +37,7 @@ type WelcomeDue struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p WelcomeDue) Validate() error {
 	return outbox.Check("users/welcome_due",
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Valid("note", p.Note),
 	)
 }

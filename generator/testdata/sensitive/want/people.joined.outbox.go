@@ -47,6 +47,7 @@ type Joined struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p Joined) Validate() error {
 	return outbox.Check("people/joined",
+		outbox.RequiredUUID("person_id", p.PersonID),
 		outbox.Text("email", p.Email),
 		outbox.MaxLen("email", p.Email, 254),
 		outbox.Optional("phone", p.Phone, outbox.Text),

@@ -37,6 +37,7 @@ type Left struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p Left) Validate() error {
 	return outbox.Check("people/left",
+		outbox.RequiredUUID("person_id", p.PersonID),
 		outbox.Valid("from", p.From),
 	)
 }

@@ -39,6 +39,7 @@ type Paid struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p Paid) Validate() error {
 	return outbox.Check("people/paid",
+		outbox.RequiredUUID("person_id", p.PersonID),
 		outbox.Valid("wallet", p.Wallet),
 	)
 }
