@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -46,9 +47,13 @@ var hung = make(chan struct{})
 // at misbehaves if place is where w does so.
 func (w wild) at(place string) {
 	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
+		begun.Store(w.N, true)
 		misdeeds[what].do()
 	}
 }
+
+// begun are the numbers of the events that have misbehaved.
+var begun sync.Map
 
 func (w *wild) UnmarshalJSON(text []byte) error {
 	type plain wild
@@ -292,13 +297,14 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 					pool := pgtest.Database(t)
 					h := &wildHandlers{seen: make(map[int]bool), want: 5, told: make(chan struct{})}
 					r := runner.make(t, pool, quiet(), h)
+					last := rand.IntN(1<<50) + 5
 					inTx(t, pool, func(tx pgx.Tx) {
 						for n := range 6 { // the last one hangs, because a transaction or a call handles one after the other
-							wrong := ""
+							w := wild{N: n}
 							if n == 5 {
-								wrong = place + " hang"
+								w = wild{N: last, Wrong: place + " hang"}
 							}
-							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, w)
 							require.NoError(t, err)
 						}
 					})
@@ -315,6 +321,10 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 						over <- err
 					}()
 					receive(t, h.told, "the other events")
+					eventually(t, func() bool {
+						_, is := begun.Load(last)
+						return is
+					})
 					cancel()
 					err := receive(t, over, "the end")
 					require.ErrorContains(t, err, "still running")
