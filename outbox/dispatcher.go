@@ -54,8 +54,11 @@ type DispatcherConfig struct {
 	ShutdownTimeout time.Duration
 	// PruneInterval is how often events past their retention are deleted; 0 means 10 min, negative never.
 	PruneInterval time.Duration
-	// MaxAttempts, if positive, stands in for the limit of every event.
+	// MaxAttempts, if positive, replaces the limit of every event, and Retry.MaxAttempts too.
 	MaxAttempts int
+	// Retry overrides what the YAML says of every topic, field by field; a zero field leaves it as it is. An event keeps
+	// the limit that was in force when it was enqueued: Retry.MaxAttempts replaces it when the event is claimed.
+	Retry Retry
 	// Topics are the only ones delivered, by name without the namespace; nil means all that have a handler.
 	// Empty but not nil is refused: nobody means all by it.
 	Topics []string
@@ -104,6 +107,9 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 	if cfg.PruneInterval == 0 {
 		cfg.PruneInterval = 10 * time.Minute
 	}
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = cfg.Retry.MaxAttempts
+	}
 	cfg.Breaker = cfg.Breaker.withDefaults()
 	if cfg.Wake == "" {
 		cfg.Wake = WakeDoorbell
@@ -116,6 +122,9 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 }
 
 func (cfg DispatcherConfig) validate() error {
+	if err := cfg.Retry.validate(); err != nil {
+		return err
+	}
 	switch {
 	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
 		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
@@ -155,7 +164,12 @@ type Dispatcher struct {
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
+
+	soloLimit time.Duration // how long a solo keeps others waiting; min of longestSolo and a tenth of a lease, but in a test
 }
+
+// longestSolo is how long nothing is claimed for the sake of an event that may kill its process.
+const longestSolo = time.Second
 
 // NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
 // caller's. Generated constructors call it.
@@ -184,6 +198,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	}
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d.soloLimit = min(longestSolo, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
 	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
@@ -200,6 +215,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		if err := d.targets.add(h.namespace+"/"+h.topic, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
+		h.policy.retry = h.policy.retry.override(cfg.Retry)
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
 			d.topics = append(d.topics, h.topic)
@@ -287,7 +303,8 @@ var errBusy = errors.New("the dispatcher is running already")
 //
 // When ctx ends Run stops claiming, hands back what was not started with its attempt uncounted, lets
 // handlers finish for ShutdownTimeout, cancels the contexts of the rest, acks what was done, and returns
-// nil, or an error that names the handlers that are still running.
+// nil, or an error that names the handlers that are still running. It returns two seconds after
+// ShutdownTimeout at the latest, whether or not handlers heed their contexts and the database answers.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if !d.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run dispatcher: %w", errBusy)

@@ -249,7 +249,7 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 	const secret = "4111-1111-1111-1111"
 	var ids []uuid.UUID
 	for _, payload := range []string{
-		`{"n": "` + secret + `"}`, `{"tenant_id": "` + secret + `"}`, `{"n": 41111111111111111111}`, `"` + secret + `"`,
+		`{"n": "` + secret + `"}`, `{"tenant_id": "` + secret + `"}`, `{"n": 41111111111111111111}`, `"` + secret + `"`, "null",
 	} {
 		var id uuid.UUID
 		require.NoError(t, pool.QueryRow(t.Context(), "INSERT INTO outbox.events (namespace, topic, payload) VALUES ('jobs', 'one', $1) RETURNING id", payload).Scan(&id))
@@ -267,6 +267,7 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 		`decode payload: a field does not fit its type`,
 		`decode payload: field "n" does not fit int64`,
 		`decode payload: field "" does not fit outbox_test.job`,
+		`decode payload: it is null, which is not a valid outbox_test.job`,
 	}, texts)
 	require.NotContains(t, log.String(), "4111")
 }

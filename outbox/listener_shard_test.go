@@ -70,7 +70,7 @@ func TestListenerShardsAreBalanced(t *testing.T) {
 			t.Helper()
 			settles(t, pool, 1, `SELECT count(*) FROM (
 				SELECT string_agg(held::text, ' ' ORDER BY held) AS held
-				FROM (SELECT count(*) AS held FROM outbox.listeners WHERE lease_until > now() GROUP BY lease_by) AS h
+				FROM (SELECT count(*) AS held FROM outbox.listeners WHERE preferred IS NOT NULL GROUP BY preferred) AS h
 			) AS o WHERE held = $1`, want)
 		}
 		stop := []func(){replica()}

@@ -183,7 +183,7 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 		claim claim
 		want  int
 	}{
-		{claim{}, 0}, // 3 of 5 attempts
+		{claim{}, 0}, // 3 of 25 attempts
 		{claim{maxAttempts: 4}, 0},
 		{claim{maxAttempts: 3, topics: []string{"none"}}, 0},
 		{claim{maxAttempts: 3, tenants: []uuid.UUID{uuid.New()}}, 0},
@@ -192,7 +192,7 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 		{claim{maxAttempts: 1, tenants: []uuid.UUID{other}}, 1},
 		{claim{maxAttempts: 3}, 1},
 	} {
-		n, err := s.sweep(t.Context(), &c.claim)
+		n, _, err := s.sweep(t.Context(), &c.claim, 0)
 		require.NoError(t, err)
 		require.Equal(t, c.want, n, "%+v", c.claim)
 	}

@@ -89,7 +89,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 				"release": {Status: "pending", Attempts: 0},
 				"extend":  {Status: "processing", Attempts: 1, Locked: true},
 			}[name]
-			want.ClaimNo, want.MaxAttempts, want.LockedBy = 1, 5, uuid.NullUUID{UUID: worker, Valid: true}
+			want.ClaimNo, want.MaxAttempts, want.LockedBy = 1, 25, uuid.NullUUID{UUID: worker, Valid: true}
 			got := rowOf(t, pool, claimed[0].ID)
 			require.Equal(t, want, timeless(got))
 			if name == "nack" {
@@ -301,7 +301,7 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 	s := newStore(t, pool)
 	enqueueN(t, pool, 7)
 	claimed := claimN(t, s, 7)
-	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE id = $1", claimed[0].ID) // unknown to the worker
+	execute(t, pool, "UPDATE outbox.events SET attempts = 25 WHERE id = $1", claimed[0].ID) // unknown to the worker
 	execute(t, pool, "UPDATE outbox.events SET max_attempts = 1 WHERE id = $1", claimed[1].ID)
 	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 	fs := failures(errHandler, claimed...)

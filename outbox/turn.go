@@ -17,8 +17,9 @@ type turn struct {
 	leaseNo    int64
 	shards     int
 	lastSeq    int64 // where the cursor stands in the open window
-	retryCount int   // attempts of the first event that is not done
-	careful    bool  // one event at a time, its attempt counted in retryCount already
+	retryCount int   // attempts of the event at lastSeq+1
+	careful    bool  // one event at a time, its attempt counted before it is made
+	apart      bool  // events that were set aside are handled alone, and those of the log wait
 	parkedDue  bool
 	parkedRoom bool // another key may be set aside
 	awayRoom   bool // likewise, while its target is away
@@ -37,18 +38,19 @@ type turn struct {
 // entry is one event of a turn.
 type entry struct {
 	Event
-	payload json.RawMessage
-	seq     int64
-	no      int64  // of an event set aside earlier
-	key     string // what keeps it in order: the partition key, or the id without one
-	head    bool   // first of its key among those set aside
-	used    int    // attempts before this turn
-	started bool   // its handler was called
-	running bool   // and has not returned
-	fate    fate
-	result  result
-	held    *hold // not to be tried yet
-	away    bool  // held because its target is away: its attempt is not counted
+	payload  json.RawMessage
+	seq      int64
+	no       int64  // of an event set aside earlier
+	key      string // what keeps it in order: the partition key, or the id without one
+	head     bool   // first of its key among those set aside
+	suspects int32  // how many of its key, from this one on, may have killed the process
+	used     int    // attempts before this turn
+	started  bool   // its handler was called
+	running  bool   // and has not returned
+	fate     fate
+	result   result
+	held     *hold // not to be tried yet
+	away     bool  // held because its target is away: its attempt is not counted
 }
 
 // fate is what becomes of an entry in its turn.
@@ -84,10 +86,6 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 	for i, seq := range aheadSeqs {
 		t.ahead[seq] = aheadAttempts[i]
 	}
-	head := t.retryCount
-	if t.careful {
-		head-- // this attempt is counted already
-	}
 	for _, e := range t.events {
 		if l.publishes {
 			e.key = l.target(e).lane() + e.key
@@ -97,8 +95,9 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 			e.fate = done
 			continue
 		}
-		e.used = max(int(n), head)
-		head = 0
+		if e.used = int(n); e.seq == t.lastSeq+1 {
+			e.used = max(e.used, t.retryCount)
+		}
 		l.number(e)
 		if h, held := holds[e.seq]; held && time.Now().Before(h.until) {
 			e.held = &h
@@ -131,6 +130,7 @@ type advance struct {
 	settle   *dbsqlc.ParkedSettleParams // nil when nothing was set aside
 	promote  []string                   // keys whose first event becomes their head
 	returned []*target                  // that are back: what waits for them is due
+	suspect  int32                      // how many events of a key of promote, from its new head on, may have killed the process
 }
 
 // entries returns all events that t has had.
@@ -150,7 +150,7 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p := &a.params
 	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
 	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
-	p.Release, p.ParkedDue = release, t.parkedDue
+	p.Release = release
 	l.endParked(a, shard)
 	l.endLog(a)
 	for _, to := range l.targets.all {
@@ -164,6 +164,9 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 // endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
 func (l *Listener) endLog(a *advance) {
 	t, p := a.turn, &a.params
+	if t.apart {
+		p.LastSeq, p.RetryCount = t.lastSeq, int32(t.retryCount)
+	}
 	p.Handled += int32(len(t.passed))
 	var stop *entry
 	for _, e := range t.events {
@@ -199,6 +202,7 @@ func (l *Listener) endLog(a *advance) {
 		}
 	}
 	switch {
+	case t.apart:
 	case stop != nil:
 		p.LastSeq = stop.seq - 1
 	default:
@@ -240,6 +244,23 @@ func (c *cursor) note(a *advance) {
 	}
 }
 
+// encode makes the texts of a such that a database with that encoding can keep them.
+func (a *advance) encode(encoding string) {
+	lists := [][]string{a.params.DeadErrors, a.params.ParkedErrors}
+	if a.settle != nil {
+		lists = append(lists, a.settle.DeadErrors, a.settle.FailedErrors)
+	}
+	for _, texts := range lists {
+		for i, text := range texts {
+			texts[i] = storable(text, encoding)
+		}
+	}
+	if text := a.params.LastError; text != nil {
+		kept := storable(*text, encoding)
+		a.params.LastError = &kept
+	}
+}
+
 // setAside parks e: as the head of its key if it was tried, else behind it.
 func (l *Listener) setAside(a *advance, e *entry) {
 	p := &a.params
@@ -270,8 +291,8 @@ func (l *Listener) endParked(a *advance, shard int) {
 	a.settle = s
 	for _, e := range a.turn.parked {
 		a.promote = append(a.promote, e.key)
-		if e.fate != waiting {
-			a.params.Handled++
+		if a.turn.careful && (e.fate == done || e.fate == dead) {
+			a.suspect = e.suspects - 1
 		}
 		switch e.fate {
 		case done:

@@ -259,11 +259,13 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 func TestHangingServer(t *testing.T) {
 	t.Parallel()
-	r := newReceiver(t, hang)
-	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = 100 * time.Millisecond })
+	r := newReceiver(t, nil)
+	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = time.Second })
+	require.Eventually(t, func() bool { return send(t, p, event("k")) == nil }, patience, time.Millisecond) // there is a connection now
+	r.set(hang)
 	err := send(t, p, event("k"))
 	require.Equal(t, attempt, outcomeOf(err, 0), "an event may be what it hangs on")
-	require.ErrorContains(t, err, "no reply within 100ms")
+	require.ErrorContains(t, err, "no reply within 1s")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
@@ -377,7 +379,7 @@ func TestRestingEndpoint(t *testing.T) {
 	})
 	idle := newReceiver(t, nil)
 	p := newPublisher(t, "", func(c *webhook.Config) {
-		c.MaxRetryAfter = 200 * time.Millisecond
+		c.MaxRetryAfter = time.Hour
 		c.Concurrency = 1
 		c.Endpoints = map[string]webhook.Endpoint{
 			"crm": {URL: busy.url, Secrets: []string{secret}}, "mail": {URL: idle.url, Secrets: []string{secret}},
@@ -397,8 +399,11 @@ func TestRestingEndpoint(t *testing.T) {
 	require.ErrorContains(t, err, "left alone")
 	require.EqualValues(t, 1, visits.Load())
 
+	// It is asked again when that is over.
+	p = newPublisher(t, busy.url, func(c *webhook.Config) { c.MaxRetryAfter = 50 * time.Millisecond })
+	require.Equal(t, unavailable, outcomeOf(send(t, p, events[0]), 0))
 	busy.set(nil)
-	require.Eventually(t, func() bool { return send(t, p, events[0]) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return send(t, p, events[0]) == nil }, patience, 10*time.Millisecond)
 }
 
 func TestUnknownDestination(t *testing.T) {
@@ -442,7 +447,39 @@ func TestEventsThatHTTPCannotSend(t *testing.T) {
 	require.Empty(t, r.requests())
 }
 
-// TestConcurrency: as many requests at once as configured, in all calls together.
+// TestEndpointsDoNotWaitForEachOther: those that hang take nothing from one that works, however many they are.
+func TestEndpointsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	var arrived sync.WaitGroup
+	arrived.Add(2)
+	stuck := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		arrived.Done()
+		hang(w, q)
+	})
+	works := newReceiver(t, nil)
+	p := newPublisher(t, "", func(c *webhook.Config) {
+		c.Timeout, c.Concurrency = time.Hour, 1
+		c.Endpoints = map[string]webhook.Endpoint{
+			"crm": {URL: works.url, Secrets: []string{secret}}, "mail": {URL: stuck.url, Secrets: []string{secret}},
+			"audit": {URL: stuck.url, Secrets: []string{secret}},
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for _, destination := range []string{"mail", "audit"} {
+		o := event("")
+		o.Destination = destination
+		calls.Go(func() { p.Publish(ctx, slices.Repeat([]outbox.Outgoing{o}, 100)) })
+	}
+	arrived.Wait()
+	for _, err := range p.Publish(t.Context(), slices.Repeat([]outbox.Outgoing{event("")}, 50)) {
+		require.NoError(t, err)
+	}
+	cancel()
+	calls.Wait()
+}
+
+// TestConcurrency: as many requests at once as configured, in all calls for an endpoint together.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit = 3
