@@ -192,7 +192,7 @@ const undefinedObject = "42704"
 // parseProblem says what is wrong with a connection string. If it could not even be taken apart, the
 // cause is left out: it may quote any piece of the string, so the password too.
 func parseProblem(err error) string {
-	const hint = "want postgres://user:password@host:port/database or key=value pairs"
+	const hint = "want postgres://host:port/database with user:password@ in front of the host, or key=value pairs"
 	text := err.Error()
 	i := strings.LastIndex(text, "`: ") // "cannot parse `...`: what (cause)"
 	if i < 0 || strings.Contains(text[i:], "failed to parse as") {
