@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/absent"
 )
 
 // rollbackTimeout bounds the end of a transaction whose context has ended.
@@ -132,6 +133,9 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 }
 
 func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (inbox.Verdict, error) {
+	if absent.Is(db) {
+		return "", errors.New("begin transaction: no pool or connection given (nil)")
+	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return "", fmt.Errorf("begin transaction: %w", err)

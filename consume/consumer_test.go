@@ -352,3 +352,14 @@ func ExampleParse() {
 	// users user_created 2 user <nil>
 	// consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message true
 }
+
+func TestNilArgumentsAreErrors(t *testing.T) {
+	t.Parallel()
+	c := newConsumer(t, &projection{}, "")
+	m := message(t, eventID, 1)
+	var err error
+	require.NotPanics(t, func() { _, err = c.Consume(t.Context(), (*pgxpool.Pool)(nil), m) })
+	require.ErrorContains(t, err, "no pool or connection given (nil)")
+	require.NotPanics(t, func() { _, err = c.ConsumeTx(t.Context(), nil, m) })
+	require.ErrorContains(t, err, "no transaction given (nil)")
+}

@@ -115,7 +115,7 @@ func TestKilledEventsAreReclaimed(t *testing.T) {
 	for range held {
 		c.await(t, handling)
 	}
-	cfg := outbox.DispatcherConfig{LeaseDuration: crashLease, PollInterval: o.Poll, MaxPollInterval: rarely, Logger: quiet()}
+	cfg := outbox.DispatcherConfig{LeaseDuration: crashLease, PollInterval: o.Poll, Logger: quiet()}
 	again := make(chan time.Time, held)
 	d := dispatcher(t, pool, cfg, onJob(topic, func(ctx context.Context, d outbox.Delivery[job]) error {
 		var now time.Time

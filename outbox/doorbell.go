@@ -68,6 +68,8 @@ type doorbell struct {
 	rang    chan struct{}   // somebody enqueued, or may have; holds one
 	answers chan bellAnswer // holds one, the latest
 
+	talk context.Context // of what is said when that of run has ended; set by run
+
 	mu        sync.Mutex
 	wish      bellWish
 	interrupt context.CancelFunc // makes serve look at wish
@@ -131,9 +133,10 @@ func (b *doorbell) ring() {
 	}
 }
 
-// run keeps a connection listening until ctx ends. What was sent while there was none is lost: its owner looks when
+// run keeps a connection listening until ctx ends, and then takes its leave for as long as talk lasts. What was sent while there was none is lost: its owner looks when
 // the connection is there, when it is gone, and again when its next wish is answered.
-func (b *doorbell) run(ctx context.Context) {
+func (b *doorbell) run(ctx, talk context.Context) {
+	b.talk = talk
 	var trouble retrier
 	deaf := false
 	for ctx.Err() == nil {
@@ -146,7 +149,7 @@ func (b *doorbell) run(ctx context.Context) {
 			trouble.reset()
 			b.ring()
 			err = b.serve(ctx, conn)
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+			end, cancel := context.WithTimeout(talk, bellTimeout)
 			_ = conn.Close(end)
 			cancel()
 			b.answer(bellAnswer{state: bellGone})
@@ -232,10 +235,10 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 		switch {
 		case held && (ctx.Err() != nil || !w.asleep):
 			held = false
-			err = b.letGo(ctx, q)
+			err = b.letGo(q)
 		case w.pending && ctx.Err() == nil:
 			var state bellState
-			if held, state, err = b.hold(ctx, held, conn); err == nil {
+			if held, state, err = b.hold(held, conn); err == nil {
 				b.answer(bellAnswer{wish: w.no, state: state})
 			}
 		}
@@ -263,9 +266,9 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// letGo gives up the lock and then wakes the sleepers that relied on it, also when ctx has ended.
-func (b *doorbell) letGo(ctx context.Context, q *dbsqlc.Queries) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+// letGo gives up the lock and then wakes the sleepers that relied on it.
+func (b *doorbell) letGo(q *dbsqlc.Queries) error {
+	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
 	defer cancel()
 	if _, err := q.BellLetGo(ctx, b.bell.key); err != nil {
 		return fmt.Errorf("let go of doorbell: %w", err)
@@ -277,9 +280,9 @@ func (b *doorbell) letGo(ctx context.Context, q *dbsqlc.Queries) error {
 }
 
 // hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
-// ctx ends, because what it took would be let go of in silence.
-func (b *doorbell) hold(ctx context.Context, held bool, conn *pgx.Conn) (bool, bellState, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+// the context of run ends, because what it took would be let go of in silence.
+func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
+	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
 	defer cancel()
 	q := b.db.on(conn)
 	if held {

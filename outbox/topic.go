@@ -125,7 +125,10 @@ func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
 	}
 	if len(opts) > 0 {
 		var o enqueueOptions
-		for _, opt := range opts {
+		for i, opt := range opts {
+			if opt == nil {
+				return m, fmt.Errorf("option %d of %d is nil", i+1, len(opts))
+			}
 			opt(&o)
 		}
 		if o.tenant.Valid && o.tenant != m.TenantID {

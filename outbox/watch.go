@@ -85,7 +85,7 @@ func (w *watch) run(ctx context.Context) {
 		rang, answers = w.bell.rang, w.bell.answers
 		go func() {
 			defer close(over)
-			w.bell.run(ctx)
+			w.bell.run(ctx, w.of.talk)
 		}()
 		defer func() { <-over }()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/internal/secret"
 )
 
 // The exit codes.
@@ -33,7 +34,7 @@ type Env struct {
 
 // Run runs the command that args name, without the program's name, and returns its exit code.
 func Run(ctx context.Context, env Env, args []string) int {
-	a := &app{Env: env}
+	a := &app{Env: env, args: args}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(env.Stdout)
@@ -44,6 +45,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 // app is one run of the program.
 type app struct {
 	Env
+	args  []string
 	json  bool      // --json
 	found diag.List // findings that the document of --json is to hold
 }
@@ -200,9 +202,16 @@ func (a *app) findings(l diag.List, format diag.Format) error {
 	return nil
 }
 
-// notef writes a line for people.
+// notef writes a line for people, without the password of a connection string that may stand where a name was wanted.
 func (a *app) notef(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, format+"\n", args...) // a note that cannot be shown is no failure
+	text := fmt.Sprintf(format, args...)
+	for _, arg := range a.args {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		text = secret.MaskIn(text, arg)
+	}
+	_, _ = fmt.Fprintln(a.Stderr, secret.Mask(text)) // a note that cannot be shown is no failure
 }
 
 // printf writes data.
