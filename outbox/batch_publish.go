@@ -114,7 +114,7 @@ func (s *sending) leave() bool {
 	s.to.leaveBehind()
 	why := s.to.why().text
 	for _, e := range slices.Concat(s.calls, s.queue) {
-		if e.fate == waiting && (e.started || s.b.free(e)) {
+		if e.fate == waiting && (e.running || s.b.free(e)) {
 			s.b.wait(e, why, false)
 		}
 	}
@@ -169,7 +169,7 @@ func (s *sending) sendable() (entries []*entry) {
 		}
 		if n := s.to.admit(len(entries)); n > 0 {
 			for _, e := range entries[:n] {
-				e.started = true
+				e.started, e.running = true, true
 			}
 			s.queue = slices.Concat(entries[n:], s.queue)
 			return entries[:n]
@@ -205,7 +205,7 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []result) (
 	for i, e := range entries {
 		switch {
 		case !b.free(e):
-			e.started = false
+			e.started, e.running = false, false
 		case results[i].class != classDone:
 			b.settle(e, results[i], true)
 		default:
@@ -237,6 +237,7 @@ func (s *sending) sent(entries []*entry, results []result) (left bool) {
 	first := true
 	for i, e := range entries {
 		r := results[i]
+		e.running = false
 		if b.lost && r.class != classDone {
 			continue
 		}

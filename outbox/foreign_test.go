@@ -47,13 +47,24 @@ var hung = make(chan struct{})
 // at misbehaves if place is where w does so.
 func (w wild) at(place string) {
 	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
-		begun.Store(w.N, true)
+		if release, there := releases.Load(w.N); there && what == "hang" {
+			release.(*hanging).wait()
+			return
+		}
 		misdeeds[what].do()
 	}
 }
 
-// begun are the numbers of the events that have misbehaved.
-var begun sync.Map
+// hanging is a call that hangs until its test is over.
+type hanging struct{ begun, release chan struct{} }
+
+func (h *hanging) wait() {
+	close(h.begun)
+	<-h.release
+}
+
+// releases has the hanging of an event by its number.
+var releases sync.Map
 
 func (w *wild) UnmarshalJSON(text []byte) error {
 	type plain wild
@@ -298,6 +309,9 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 					h := &wildHandlers{seen: make(map[int]bool), want: 5, told: make(chan struct{})}
 					r := runner.make(t, pool, quiet(), h)
 					last := rand.IntN(1<<50) + 5
+					hang := &hanging{make(chan struct{}), make(chan struct{})}
+					releases.Store(last, hang)
+					t.Cleanup(func() { close(hang.release) })
 					inTx(t, pool, func(tx pgx.Tx) {
 						for n := range 6 { // the last one hangs, because a transaction or a call handles one after the other
 							w := wild{N: n}
@@ -321,10 +335,7 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 						over <- err
 					}()
 					receive(t, h.told, "the other events")
-					eventually(t, func() bool {
-						_, is := begun.Load(last)
-						return is
-					})
+					receive(t, hang.begun, "the one that hangs")
 					cancel()
 					err := receive(t, over, "the end")
 					require.ErrorContains(t, err, "still running")

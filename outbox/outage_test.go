@@ -357,7 +357,13 @@ func TestDestinationsDoNotStarveEachOther(t *testing.T) {
 				defer cancel()
 				over := make(chan error, 1)
 				go func() { over <- r.Run(ctx) }()
-				receive(t, all, "the events of the other destination")
+				select {
+				case <-all:
+				case err := <-over:
+					require.FailNow(t, "it has ended", "%v", err)
+				case <-time.After(patience):
+					require.FailNow(t, "timeout", "%d of %d events of the other destination have arrived", got.Load(), events)
+				}
 				cancel()
 				require.NoError(t, <-over)
 				require.Zero(t, count(t, pool, attemptsCharged))
