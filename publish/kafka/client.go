@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -58,6 +59,9 @@ func newClient(cfg Config) (*client, error) {
 		kgo.ManualFlushing(),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(maxRound),
+		kgo.MaxBufferedBytes(0), // a round is never cut in the middle
+		kgo.RecordDeliveryTimeout(0),
+		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(64<<10, true, true, nil)), // the client's own: one partition for a key
 		kgo.ProducerBatchMaxBytes(clientBatchBytes),
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 		kgo.RecordRetries(10),
@@ -70,9 +74,17 @@ func newClient(cfg Config) (*client, error) {
 	if c.kgo, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
 	}
-	if off, _ := c.kgo.OptValue(kgo.DisableIdempotentWrite).(bool); off {
-		c.kgo.Close()
-		return nil, errors.New("kgo.DisableIdempotentWrite gives up the order of events")
+	for _, refused := range []struct {
+		option any
+		why    string
+	}{
+		{kgo.DisableIdempotentWrite, "kgo.DisableIdempotentWrite gives up the order of events"},
+		{kgo.DefaultProduceTopicAlways, "kgo.DefaultProduceTopicAlways sends all events to one topic"},
+	} {
+		if set, _ := c.kgo.OptValue(refused.option).(bool); set {
+			c.kgo.Close()
+			return nil, fmt.Errorf("field Options: %s: remove it", refused.why)
+		}
 	}
 	return c, nil
 }

@@ -86,7 +86,9 @@ type Config struct {
 	// connections of its own; others wait for their turn. Calls for different topics do not wait for each other. 0 means 4.
 	Concurrency int
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
-	// so on. What the promises of this package rest on cannot be changed by them.
+	// so on. What the promises of this package rest on cannot be changed by them: acknowledgements, partitioner, batch and
+	// buffer sizes, lingering, retries and timeouts of records are the publisher's, and New refuses
+	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
 	// Logger gets the client's trouble with the cluster; nil means slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
@@ -120,6 +122,8 @@ func (cfg Config) validate() error {
 		return errors.New("field Brokers has an empty address")
 	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "://") }):
 		return errors.New("field Brokers has a URL: want host or host:port")
+	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "@") }):
+		return errors.New("field Brokers has a user: want host or host:port, and kgo.SASL in field Options")
 	case cfg.Timeout < 0:
 		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
 	case cfg.BatchBytes < minBatchBytes || cfg.BatchBytes > maxBatchBytes:
@@ -145,6 +149,14 @@ type Publisher struct {
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
+
+// Format writes where the publisher sends events, whatever the verb. It shows no option.
+func (p *Publisher) Format(w fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(w, "kafka.Publisher(%s)", strings.Join(p.cfg.Brokers, ","))
+}
+
+// LogValue logs the publisher as Format writes it.
+func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
 // New returns a Publisher for the cluster of cfg. It does not connect: while no broker answers, events are unavailable.
 // Close it.

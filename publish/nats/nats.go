@@ -53,6 +53,7 @@ package nats
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -99,6 +100,30 @@ type Config struct {
 	// Logger gets the connection's trouble; nil means slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
+
+// shown is what a Config shows of itself.
+type shown struct {
+	Servers                  string
+	Stream, Domain           string
+	Timeout, NoStreamTimeout time.Duration
+	Concurrency, Options     int
+}
+
+func (cfg Config) shown() shown {
+	return shown{
+		Servers: withoutCredentials(cfg.URL), Stream: cfg.Stream, Domain: cfg.Domain, Timeout: cfg.Timeout,
+		NoStreamTimeout: cfg.NoStreamTimeout, Concurrency: cfg.Concurrency, Options: len(cfg.Options),
+	}
+}
+
+// Format writes the configuration without credentials, whatever the verb.
+func (cfg Config) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", cfg.shown()) }
+
+// LogValue logs the configuration without credentials.
+func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg)) }
+
+// MarshalJSON writes the configuration without credentials; it cannot be read back.
+func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
 	if cfg.Timeout == 0 {
@@ -147,6 +172,14 @@ type Publisher struct {
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
+
+// Format writes where the publisher sends events, without credentials, whatever the verb.
+func (p *Publisher) Format(w fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(w, "nats.Publisher(%s)", p.conn.servers)
+}
+
+// LogValue logs the publisher as Format writes it.
+func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
 // New returns a Publisher for the servers of cfg. It tries each of them once, and returns one that tries on while none
 // answers, whose events are unavailable. An error is one of the configuration. Close it.
