@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -40,6 +41,8 @@ type client struct {
 	round     atomic.Pointer[round]
 	connected atomic.Bool           // to a broker, now or earlier
 	trouble   atomic.Pointer[error] // the last one with a connection
+	known     atomic.Bool           // a broker has answered something, now or earlier
+	answered  atomic.Bool           // a broker has answered something in this round
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -110,6 +113,7 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	c.round.Store(r)
 	defer c.round.Store(nil)
 	c.trouble.Store(nil)
+	c.answered.Store(false)
 	// The client gives up on a cancelled context, but not everywhere on one past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -182,6 +186,24 @@ func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Co
 	} else if !errors.Is(err, context.Canceled) {
 		c.trouble.Store(&err)
 	}
+}
+
+// OnBrokerRead implements kgo.HookBrokerRead. What a broker says before it lets a client in does not count.
+func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	switch kmsg.Key(key) {
+	case kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate:
+		return
+	}
+	if err == nil {
+		c.known.Store(true)
+		c.answered.Store(true)
+	}
+}
+
+// away reports whether it was the whole cluster that could not be reached: none of its brokers has said anything, and
+// that is not because a single one keeps its answer to itself.
+func (c *client) away() bool {
+	return !c.answered.Load() && (c.trouble.Load() != nil || !c.known.Load())
 }
 
 // round is what becomes of the records that are sent together.

@@ -29,17 +29,19 @@
 //
 // # Failures
 //
-// What becomes of an event that Kafka does not take (P permanent, U unavailable, A a failed attempt):
+// What becomes of an event that Kafka does not take (P permanent, U unavailable, B broker unavailable, A a failed
+// attempt):
 //
 //	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   for this record alone: the others of its batch are sent again
 //	P  INVALID_TOPIC_EXCEPTION, or an empty destination           no such topic can be
 //	P  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID               for longer than Config.UnknownTopicTimeout; until then U
-//	U  TOPIC_, CLUSTER_ and other AUTHORIZATION_FAILED            an access list is mended for all events or for none
-//	U  SASL_AUTHENTICATION_FAILED and other SASL errors           so are credentials
+//	U  TOPIC_AUTHORIZATION_FAILED                                 an access list is changed for all events of the topic
+//	B  CLUSTER_AUTHORIZATION_FAILED                               or for all events
+//	B  SASL_AUTHENTICATION_FAILED and other SASL errors           so are credentials
 //	U  NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER and all else   after the client's own retries
 //	   that Kafka calls retriable
-//	U  refused, lost or silent connections, TLS, DNS              after the client's own retries
-//	U  no acknowledgement within Config.Timeout                   it may have been written
+//	U  lost or silent connections, no acknowledgement             within Config.Timeout; it may have been written
+//	B  refused connections, TLS, DNS, no broker that answers      within Config.Timeout
 //	U  OUT_OF_ORDER_SEQUENCE_NUMBER and other fencing             the producer is replaced
 //	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
 //	A  the context of Publish has ended                           it may have been written; what was not sent is ErrNotSent

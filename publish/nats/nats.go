@@ -35,12 +35,13 @@
 //
 // # Failures
 //
-// What becomes of an event that JetStream does not take (P permanent, U unavailable, A a failed attempt):
+// What becomes of an event that JetStream does not take (P permanent, U unavailable, B broker unavailable, A a
+// failed attempt):
 //
 //	P  larger than max_payload of the server or MaxMsgSize of the stream, headers above 64 KiB
 //	P  a subject or the name of a header that NATS cannot carry
 //	P  no stream for the subject for longer than Config.NoStreamTimeout; until then U
-//	U  no server, a lost or silent connection, TLS, credentials
+//	B  no server, a lost or silent connection, TLS, credentials
 //	U  no confirmation within Config.Timeout, as without the right to publish; it may have been stored
 //	U  a stream that is full (DiscardNew), sealed or without a leader, limits of the account or the server
 //	A  the context of Publish has ended; it may have been stored (what was not sent is outbox.ErrNotSent)

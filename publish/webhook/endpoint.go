@@ -137,7 +137,9 @@ func (e *endpoint) rest(d time.Duration) {
 // resting says that the endpoint is not to be troubled now. Events that were not even sent are charged nothing.
 func (e *endpoint) resting(now time.Time) error {
 	if until := e.restsUntil.Load(); until != nil && now.Before(*until) {
-		return outbox.Unavailable(e.errorf(fmt.Errorf("not sent: it asked to be left alone for %s more", until.Sub(now).Round(time.Second))))
+		rest := until.Sub(now)
+		return outbox.Unavailable(outbox.RetryAfter(rest,
+			e.errorf(fmt.Errorf("not sent: it asked to be left alone for %s more", rest.Round(time.Second)))))
 	}
 	return nil
 }
