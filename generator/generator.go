@@ -3,6 +3,7 @@
 package generator
 
 import (
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/emit"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
@@ -26,6 +27,9 @@ type Options struct {
 	Source string
 	// Stubs is StubsMissing by default.
 	Stubs StubMode
+	// Warn, unless it is nil, is called once with the findings that do not stop the generator, sorted by position, if there
+	// are any.
+	Warn func(diag.List)
 }
 
 // File is one file of the output, named relative to the output folder.
@@ -41,6 +45,9 @@ func Generate(source []byte, o Options) ([]File, error) {
 	m, findings := model.Load(source, o.Source)
 	if err := findings.Err(); err != nil {
 		return nil, err
+	}
+	if len(findings) > 0 && o.Warn != nil {
+		o.Warn(findings)
 	}
 	return emit.Files(m, emit.Options{Stubs: o.Stubs != StubsNone})
 }

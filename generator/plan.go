@@ -42,6 +42,8 @@ type Change struct {
 type Changes struct {
 	Dir   string
 	Files []Change
+
+	writeTo func(f *os.File, content []byte) (int, error) // nil but in tests, which make a disk full
 }
 
 // ConflictError says that files stand where generated ones belong and that outboxgen did not write them.
@@ -61,7 +63,8 @@ func (e *ConflictError) Error() string {
 
 // Plan compares files with the folder dir. Stubs that somebody has written already are left out. A
 // generated file that no topic needs any more is removed if it carries our header and comes from the same
-// YAML. The error is a *ConflictError, or says that dir cannot be read; dir itself is not created.
+// YAML. The error is a *ConflictError, a *FolderError, or says that dir cannot be read; dir itself
+// is not created.
 func Plan(dir string, files []File) (*Changes, error) {
 	root, err := openFolder(dir)
 	if err != nil {
@@ -90,6 +93,9 @@ func Plan(dir string, files []File) (*Changes, error) {
 	}
 	if len(conflict.Paths) > 0 {
 		return nil, &conflict
+	}
+	if err := c.checkFolders(root, files); err != nil {
+		return nil, err
 	}
 	if err := c.addStale(root, entries, files); err != nil {
 		return nil, err
@@ -135,11 +141,13 @@ func compare(root *os.Root, f File) (change Change, ok bool, err error) {
 		return Change{}, false, err
 	}
 	change = Change{Name: f.Name, Kind: Update, Old: old, New: f.Content, mode: info.Mode().Perm()}
-	if bytes.Equal(old, f.Content) {
+	if bytes.Equal(unixLines(old), f.Content) { // a checkout may have made the ends of lines those of Windows
 		change.Kind = Unchanged
 	}
 	return change, true, nil
 }
+
+func unixLines(text []byte) []byte { return bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")) }
 
 // addStale adds the removal of generated files that are not among files.
 func (c *Changes) addStale(root *os.Root, entries []fs.DirEntry, files []File) error {
@@ -230,7 +238,7 @@ func (c *Changes) Diff() string {
 		case Remove:
 			current = os.DevNull
 		}
-		b.Write(diff.Diff(old, change.Old, current, change.New))
+		b.Write(diff.Diff(old, unixLines(change.Old), current, change.New))
 	}
 	return b.String()
 }

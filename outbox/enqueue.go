@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
@@ -26,6 +27,9 @@ func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt,
 }
 
 func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool) (Receipt, error) {
+	if err := usable(ctx, tx); err != nil {
+		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
+	}
 	m.follow(traceHeaders(ctx))
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
@@ -56,6 +60,23 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 	return Receipt{}, fmt.Errorf("%s: %w", what, errKeyFlickers)
 }
 
+var (
+	errNoContext = errors.New("no context given (nil)")
+	errNoTx      = errors.New("no transaction given (nil)")
+	errNoBatch   = errors.New("no batch given (nil)")
+)
+
+// usable reports an argument whose use would panic.
+func usable(ctx context.Context, tx pgx.Tx) error {
+	switch {
+	case ctx == nil:
+		return errNoContext
+	case absent.Is(tx):
+		return errNoTx
+	}
+	return nil
+}
+
 // eventInsert returns the row of m, checked, for the queue.
 func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
 	bell := d.bell(m.Namespace)
@@ -71,6 +92,8 @@ func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bo
 // insertTries is how often an event is inserted whose dedupe key was taken, but free again when its holder
 // was looked for: retention has just ended for that one.
 const insertTries = 5
+
+var errRivalGone = errors.New("the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
 
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
@@ -122,11 +145,15 @@ func (r *QueuedReceipt) Receipt() (Receipt, error) {
 }
 
 // Resolve is Receipt with the id of a duplicate always there: it costs a statement with tx if the batch
-// could not see it, and none otherwise.
+// could not see it, and none otherwise. It returns an error that says so when the event that held the dedupe key has been
+// deleted since, by prune for example: then nothing was written, and the event is to be enqueued again.
 func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 	receipt, err := r.Receipt()
 	if err != nil || r.resolved {
 		return receipt, err
+	}
+	if err := usable(ctx, tx); err != nil {
+		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, err)
 	}
 	db, err := openDatabase(r.schema)
 	if err != nil {
@@ -136,7 +163,11 @@ func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error)
 	if err != nil {
 		return Receipt{}, err
 	}
-	r.receipt.ID, r.resolved = rivals[r.event.DedupeKey], true
+	rival, ok := rivals[r.event.DedupeKey]
+	if !ok {
+		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, errRivalGone)
+	}
+	r.receipt.ID, r.resolved = rival, true
 	return r.receipt, nil
 }
 
@@ -147,6 +178,9 @@ func Queue(b *pgx.Batch, schema string, m Message) (*QueuedReceipt, error) {
 }
 
 func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, error) {
+	if b == nil {
+		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, errNoBatch)
+	}
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
 		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, err)

@@ -88,6 +88,3 @@ func IsBrokerUnavailable(err error) bool {
 	var u *unavailableError
 	return errors.As(err, &u) && u.broker
 }
-
-// IsPermanent reports whether err was marked by Permanent.
-func IsPermanent(err error) bool { return isPermanent(err) }

@@ -195,6 +195,9 @@ func patternNames(m *model.Model) map[*model.Field]string {
 	}
 	for _, t := range m.Types {
 		add(t.GoName, t.Fields)
+		if t.Scalar != nil {
+			add(t.GoName, []*model.Field{t.Scalar})
+		}
 	}
 	for _, ns := range m.Namespaces {
 		for _, t := range ns.Topics {

@@ -40,6 +40,9 @@ type Spec struct {
 	Types      Section[*Type]
 	Namespaces Section[*Namespace]
 	Listeners  Section[*Listener]
+
+	// Hints say what a value is likely a slip of, by its place: for findings of the model about it.
+	Hints map[diag.Pos]string
 }
 
 // Consumer says where code for consumers goes. Its zero value stands for an absent one.
@@ -69,13 +72,24 @@ type Retention struct {
 	Dead      Value[time.Duration]
 }
 
-// Type is a shared type. A valid one has either Fields or Enum.
+// Type is a shared type. A valid one has exactly one of Fields, Enum and Scalar, and bounds only with Scalar.
 type Type struct {
-	Name   Value[string]
-	Doc    Value[string]
-	Go     Value[string]
-	Fields Section[*Field]
-	Enum   Section[Value[string]]
+	Name     Value[string]
+	Doc      Value[string]
+	Go       Value[string]
+	Fields   Section[*Field]
+	Enum     Section[EnumValue]
+	Scalar   Value[string]
+	Min, Max Value[Bound]
+	MinLen   Value[int64]
+	MaxLen   Value[int64]
+	Pattern  Value[string]
+}
+
+// EnumValue is a value of an enum, with the name of its constant if it was given one.
+type EnumValue struct {
+	Value Value[string]
+	Go    Value[string]
 }
 
 // Namespace is a namespace with its topics.

@@ -42,17 +42,19 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":            {"payload", "internal/dbschema", "internal/dbsqlc", "internal/pgname", "internal/inline"},
+		"outbox":            {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent"},
+		"internal/guard":    {},
 		"payload":           {},
-		"inbox":             {"internal/dbschema", "internal/dbsqlc"},
-		"consume":           {"payload", "inbox"},
+		"inbox":             {"internal/dbschema", "internal/dbsqlc", "internal/absent"},
+		"consume":           {"payload", "inbox", "internal/absent"},
 		"publish":           {"outbox"},
 		"internal/dbschema": {"internal/dbsqlc", "internal/pgname"},
-		"outboxtest":        {"outbox", "internal/pgtest", "internal/inline"},
-		"migrate":           {"schema", "internal/pgname"},
+		"outboxtest":        {"outbox", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
+		"migrate":           {"schema", "internal/pgname", "internal/absent"},
 		"schema":            {},
 		"templates":         {},
 		"internal/pgname":   {},
+		"internal/absent":   {},
 		"internal/dbsqlc":   {},
 		"generator/diag":    {},
 		"generator/spec":    {"generator/diag", "internal/pgname"},
@@ -81,7 +83,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/pgname", "internal/inline":
+		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline":
 		default:
 			continue
 		}

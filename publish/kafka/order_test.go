@@ -56,7 +56,6 @@ func TestNewTopicIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) {
-		cfg.Timeout = 10 * time.Second
 		cfg.Options = []kgo.Opt{kgo.WithHooks(slowHook{})}
 	})
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
@@ -284,7 +283,7 @@ func TestInDoubtIsFenced(t *testing.T) {
 func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 5 * time.Second })
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 	c.Close()
 	first, second := event("a", 1), event("a", 2)

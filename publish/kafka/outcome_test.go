@@ -54,8 +54,8 @@ func TestOutcomeOfCodes(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			p := c.publisher(t, func(cfg *kafka.Config) {
-				if want != unavailable {
-					cfg.Timeout = time.Minute // what Kafka says at once must not get lost in a timeout
+				if want == unavailable {
+					cfg.Timeout = 5 * time.Second // what Kafka says at once must not get lost in a timeout
 				}
 			})
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
@@ -81,7 +81,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second })
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience })
 	first, second, other := event("a", 0), event("a", 1), event("b", 2)
 	first.Destination, second.Destination = "late", "late"
 	publish := func() []error { return p.Publish(t.Context(), []outbox.Outgoing{first, second, other}) }
@@ -112,7 +112,7 @@ func TestUnknownTopic(t *testing.T) {
 func TestTopicThatStaysUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second; cfg.UnknownTopicTimeout = -1 })
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience; cfg.UnknownTopicTimeout = -1 })
 	first, second, other, none := event("a", 0), event("a", 1), event("b", 2), event("c", 3)
 	first.Destination, second.Destination, none.Destination = "misspelt", "misspelt", ""
 	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other, none})
@@ -149,7 +149,7 @@ func TestCredentials(t *testing.T) {
 	}
 	t.Run("right credentials", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret")).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret"), func(cfg *kafka.Config) { cfg.Timeout = patience }).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 	})
 }
 
@@ -170,7 +170,7 @@ func TestNobodyAnswers(t *testing.T) {
 			defer p.Close()
 			began := time.Now()
 			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
-			require.Less(t, time.Since(began), 5*time.Second)
+			require.Less(t, time.Since(began), patience)
 			require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			require.ErrorContains(t, errs[0], "produce to sc.domain.user: no acknowledgement from Kafka at "+addr)

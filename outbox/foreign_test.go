@@ -1,0 +1,326 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// wild is a payload of these tests. With a Wrong the code that handles it misbehaves.
+type wild struct {
+	N     int    `json:"n"`
+	Wrong string `json:"wrong,omitempty"` // place and misdeed
+}
+
+// misdeeds are what foreign code may do instead of returning, and what the error of its event must say then.
+var misdeeds = map[string]struct {
+	do     func()
+	reason string
+}{
+	"panic":  {func() { panic(errors.New("boom")) }, "panicked: boom"},
+	"nil":    {func() { _ = (*wildError)(nil).place }, "nil pointer dereference"},
+	"goexit": {runtime.Goexit, "called runtime.Goexit"},
+	"hang":   {func() { <-hung }, "did not return within"},
+}
+
+// hung keeps what hangs until the tests are over, when it comes back late.
+var hung = make(chan struct{})
+
+// at misbehaves if place is where w does so.
+func (w wild) at(place string) {
+	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
+		misdeeds[what].do()
+	}
+}
+
+func (w *wild) UnmarshalJSON(text []byte) error {
+	type plain wild
+	if err := json.Unmarshal(text, (*plain)(w)); err != nil {
+		return err
+	}
+	w.at("payload")
+	return nil
+}
+
+// wildError is the error of an event that has a Wrong. Its methods misbehave as that says.
+type wildError struct{ place wild }
+
+func (e *wildError) Error() string {
+	e.place.at("Error")
+	return "it failed"
+}
+
+func (e *wildError) Unwrap() error {
+	e.place.at("Unwrap")
+	return nil
+}
+
+func (e *wildError) Is(error) bool {
+	e.place.at("Is")
+	return false
+}
+
+func (e *wildError) As(any) bool {
+	e.place.at("As")
+	return false
+}
+
+// wildLogger does one of the misdeeds at each line, but hangs only once.
+type wildLogger struct{ lines *atomic.Int64 }
+
+func (l wildLogger) Enabled(context.Context, slog.Level) bool {
+	switch n := l.lines.Add(1); {
+	case n == 3:
+		misdeeds["hang"].do()
+	case n%2 == 0:
+		misdeeds["panic"].do()
+	}
+	return true
+}
+
+func (l wildLogger) Handle(context.Context, slog.Record) error {
+	misdeeds["goexit"].do()
+	return nil
+}
+func (l wildLogger) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l wildLogger) WithGroup(string) slog.Handler      { misdeeds["nil"].do(); return l }
+
+// wildTopic has an order by key, and each event is a key.
+func wildTopic(log bool) outbox.Topic[wild] {
+	return outbox.Topic[wild]{
+		Namespace: "test", Name: "wild", Version: 1, Log: log, Retry: outbox.Retry{MaxAttempts: 1},
+		Keys: func(w wild) outbox.Keys {
+			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))}
+		},
+	}
+}
+
+// wildHandlers handle events, or publish them, and keep those that are well.
+type wildHandlers struct {
+	mu   sync.Mutex
+	seen map[int]bool
+	want int
+	told chan struct{} // closed when as many are seen as are wanted
+}
+
+func (h *wildHandlers) handle(_ context.Context, d outbox.Delivery[wild]) error {
+	return h.one(d.Payload)
+}
+
+func (h *wildHandlers) handleTx(_ context.Context, _ pgx.Tx, d outbox.Delivery[wild]) error {
+	return h.one(d.Payload)
+}
+
+func (h *wildHandlers) one(w wild) error {
+	switch w.at("handler"); w.Wrong {
+	case "":
+	case "typed nil":
+		return (*wildError)(nil)
+	default:
+		return &wildError{w}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen[w.N] = true; len(h.seen) == h.want {
+		close(h.told)
+		h.want = -1
+	}
+	return nil
+}
+
+// Publish implements outbox.Publisher.
+func (h *wildHandlers) Publish(_ context.Context, events []outbox.Outgoing) []error {
+	errs := make([]error, len(events))
+	for i, e := range events {
+		type plain wild
+		var w plain
+		if err := json.Unmarshal(e.Payload, &w); err != nil {
+			panic(err)
+		}
+		errs[i] = h.one(wild(w))
+	}
+	return errs
+}
+
+var wildPublication = outbox.Publication[wild]{
+	Broker: "kafka", Destination: "sc.wild",
+	Key: func(w wild) outbox.Key {
+		w.at("key")
+		return outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))
+	},
+	Headers: func(w wild) map[string]string {
+		w.at("headers")
+		return nil
+	},
+}
+
+// wildRunner is a dispatcher or a listener.
+type wildRunner interface {
+	Run(context.Context) error
+	Drain(context.Context) (outbox.DrainReport, error)
+}
+
+var wildRunners = map[string]struct {
+	log, publishes bool
+	make           func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner
+}{
+	"dispatcher": {false, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond}
+		return dispatcher(t, pool, cfg, outbox.Handle(wildTopic(false), h, (*wildHandlers).handle))
+	}},
+	"publishing dispatcher": {false, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond, Breaker: outbox.Breaker{Failures: -1}}
+		cfg.Publishers = map[string]outbox.Publisher{"kafka": h}
+		return dispatcher(t, pool, cfg, outbox.Publish(wildTopic(false), wildPublication))
+	}},
+	"leased listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		return wildListener(t, pool, 3, log, h, outbox.Listen(wildTopic(true), h, (*wildHandlers).handle))
+	}},
+	"transactional listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		return wildListener(t, pool, 1, log, h, outbox.ListenTx(wildTopic(true), h, (*wildHandlers).handleTx))
+	}},
+	"publishing listener": {true, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		return wildListener(t, pool, 1, log, h, outbox.ListenPublish(wildTopic(true), wildPublication))
+	}},
+}
+
+func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.Logger, h *wildHandlers, topic outbox.ListenerHandler) wildRunner {
+	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "wild", Concurrency: concurrency, Retry: outbox.Retry{MaxAttempts: 1}},
+		outbox.ListenerConfig{
+			Logger: log, ShutdownTimeout: time.Millisecond, Publishers: map[string]outbox.Publisher{"kafka": h}, Breaker: outbox.Breaker{Failures: -1},
+		}, topic)
+	require.NoError(t, err)
+	return l
+}
+
+// TestForeignCodeCannotHurt: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error or
+// a logger do to one event, the process lives, the other events are delivered, and that one has its reason.
+func TestForeignCodeCannotHurt(t *testing.T) {
+	t.Parallel()
+	const good = 20
+	for name, runner := range wildRunners {
+		for _, how := range []string{"Run", "Drain"} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Database(t)
+				reasons := map[string]string{"typed nil": "nil pointer dereference"} // by what is wrong
+				places := []string{"handler", "payload", "Error", "Unwrap", "Is", "As", "key", "headers"}
+				for _, place := range places {
+					for what, misdeed := range misdeeds {
+						inPublication := place == "key" || place == "headers"
+						// A handler, and its payload's codec, may take as long as they like.
+						endless := what == "hang" && (place == "handler" || place == "payload" && !runner.publishes)
+						if !endless && (runner.publishes || !inPublication) {
+							reasons[place+" "+what] = misdeed.reason
+						}
+					}
+				}
+				h := &wildHandlers{seen: make(map[int]bool), want: good, told: make(chan struct{})}
+				r := runner.make(t, pool, slog.New(wildLogger{new(atomic.Int64)}), h)
+				inTx(t, pool, func(tx pgx.Tx) {
+					n := 0
+					for _, wrong := range append(slices.Sorted(maps.Keys(reasons)), make([]string, good)...) {
+						n++
+						_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+						require.NoError(t, err)
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := make(chan error, 1)
+				go func() {
+					if how == "Run" {
+						over <- r.Run(ctx)
+						return
+					}
+					report, err := r.Drain(ctx)
+					if report.Delivered != good || report.Dead != len(reasons) {
+						err = fmt.Errorf("the drain reports %+v of %d and %d: %w", report, good, len(reasons), err)
+					}
+					over <- err
+				}()
+				dead := "FROM outbox.events WHERE status = 'dead'"
+				if runner.log {
+					dead = "FROM outbox.dead_letters"
+				}
+				if how == "Run" {
+					receive(t, h.told, "the other events")
+					settles(t, pool, len(reasons), "SELECT count(*) "+dead)
+					cancel()
+				}
+				require.NoError(t, receive(t, over, "the end"))
+				require.Len(t, h.seen, good)
+				told := value[map[string]string](t, pool, "SELECT jsonb_object_agg(payload->>'wrong', "+
+					map[bool]string{true: "error", false: "last_error"}[runner.log]+") "+dead)
+				for wrong, reason := range reasons {
+					require.Contains(t, told[wrong], reason, wrong)
+				}
+			})
+		}
+	}
+}
+
+// TestHandlerThatHangsKeepsOnlyItself: events beside one whose handler, or publisher, never returns are delivered, and
+// the stop is bounded and names it. It comes back after that, when the tests are over.
+func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"handler", "payload"} {
+		for name, runner := range wildRunners {
+			if runner.publishes && place == "payload" {
+				continue
+			}
+			for _, how := range []string{"Run", "Drain"} {
+				t.Run(name+"/"+place+"/"+how, func(t *testing.T) {
+					t.Parallel()
+					pool := pgtest.Database(t)
+					h := &wildHandlers{seen: make(map[int]bool), want: 5, told: make(chan struct{})}
+					r := runner.make(t, pool, quiet(), h)
+					inTx(t, pool, func(tx pgx.Tx) {
+						for n := range 6 { // the last one hangs, because a transaction or a call handles one after the other
+							wrong := ""
+							if n == 5 {
+								wrong = place + " hang"
+							}
+							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+							require.NoError(t, err)
+						}
+					})
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					over := make(chan error, 1)
+					go func() {
+						err := error(nil)
+						if how == "Run" {
+							err = r.Run(ctx)
+						} else {
+							_, err = r.Drain(ctx)
+						}
+						over <- err
+					}()
+					receive(t, h.told, "the other events")
+					cancel()
+					err := receive(t, over, "the end")
+					require.ErrorContains(t, err, "still running")
+					require.ErrorContains(t, err, "test/wild")
+				})
+			}
+		}
+	}
+}
