@@ -133,6 +133,9 @@ func areURLs(list string) bool {
 
 // withoutCredentials returns a list of URLs as a list of addresses.
 func withoutCredentials(urls string) string {
+	if !areURLs(urls) {
+		return "[masked]"
+	}
 	var addresses []string
 	for one := range strings.SplitSeq(urls, ",") {
 		one = strings.TrimSpace(one)

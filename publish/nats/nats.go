@@ -35,12 +35,13 @@
 //
 // # Failures
 //
-// What becomes of an event that JetStream does not take (P permanent, U unavailable, A a failed attempt):
+// What becomes of an event that JetStream does not take (P permanent, U unavailable, B broker unavailable, A a
+// failed attempt):
 //
 //	P  larger than max_payload of the server or MaxMsgSize of the stream, headers above 64 KiB
 //	P  a subject or the name of a header that NATS cannot carry
 //	P  no stream for the subject for longer than Config.NoStreamTimeout; until then U
-//	U  no server, a lost or silent connection, TLS, credentials
+//	B  no server, a lost or silent connection, TLS, credentials
 //	U  no confirmation within Config.Timeout, as without the right to publish; it may have been stored
 //	U  a stream that is full (DiscardNew), sealed or without a leader, limits of the account or the server
 //	A  the context of Publish has ended; it may have been stored (what was not sent is outbox.ErrNotSent)
@@ -53,6 +54,7 @@ package nats
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -99,6 +101,30 @@ type Config struct {
 	// Logger gets the connection's trouble; nil means slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
+
+// shown is what a Config shows of itself.
+type shown struct {
+	Servers                  string
+	Stream, Domain           string
+	Timeout, NoStreamTimeout time.Duration
+	Concurrency, Options     int
+}
+
+func (cfg Config) shown() shown {
+	return shown{
+		Servers: withoutCredentials(cfg.URL), Stream: cfg.Stream, Domain: cfg.Domain, Timeout: cfg.Timeout,
+		NoStreamTimeout: cfg.NoStreamTimeout, Concurrency: cfg.Concurrency, Options: len(cfg.Options),
+	}
+}
+
+// Format writes the configuration without credentials, whatever the verb.
+func (cfg Config) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", cfg.shown()) }
+
+// LogValue logs the configuration without credentials.
+func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg)) }
+
+// MarshalJSON writes the configuration without credentials; it cannot be read back.
+func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
 	if cfg.Timeout == 0 {
@@ -147,6 +173,14 @@ type Publisher struct {
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
+
+// Format writes where the publisher sends events, without credentials, whatever the verb.
+func (p *Publisher) Format(w fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(w, "nats.Publisher(%s)", p.conn.servers)
+}
+
+// LogValue logs the publisher as Format writes it.
+func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
 // New returns a Publisher for the servers of cfg. It tries each of them once, and returns one that tries on while none
 // answers, whose events are unavailable. An error is one of the configuration. Close it.

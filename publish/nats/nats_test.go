@@ -1,8 +1,12 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -30,6 +34,52 @@ func TestConfigIsChecked(t *testing.T) {
 		_, err := nats.New(cfg)
 		require.ErrorContains(t, err, "configure NATS publisher: ")
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestNoSecretIsTold: by no error, verb or log of what has credentials.
+func TestNoSecretIsTold(t *testing.T) {
+	t.Parallel()
+	var told bytes.Buffer
+	tell := func(what ...any) {
+		for _, v := range what {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+				fmt.Fprintf(&told, verb+"\n", v)
+			}
+			for _, handler := range []slog.Handler{slog.NewTextHandler(&told, nil), slog.NewJSONHandler(&told, nil)} {
+				slog.New(handler).Info("told", "value", v)
+			}
+			text, err := json.Marshal(v)
+			require.NoError(t, err)
+			told.Write(text)
+		}
+	}
+	for _, url := range []string{
+		"nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2 @127.0.0.1:4222", "nats://me:hunter2%@127.0.0.1:4222",
+		"nats://me:hun/ter2@127.0.0.1:4222", "nats://me:12/hunter2@127.0.0.1:4222", "nats://me:hunter2\n@127.0.0.1:4222", "nats://hunter2:x",
+		"nats://127.0.0.1:4222,nats://me:hunter2@", "nats://[hunter2@::1]:4222", "me:hunter2:x@127.0.0.1:port",
+	} {
+		cfg := nats.Config{URL: url}
+		_, err := nats.New(cfg)
+		require.ErrorContains(t, err, "field URL is not a list of URLs", url)
+		tell(err.Error(), cfg, &cfg)
+	}
+	cfg := nats.Config{URL: "nats://127.0.0.1:1", Options: []natsgo.Option{func(o *natsgo.Options) error {
+		o.Servers = []string{"nats://me:hunter2@127.0.0.1:port"}
+		return nil
+	}}}
+	_, err := nats.New(cfg)
+	require.ErrorContains(t, err, "the address of a server is not a valid URL")
+	tell(err.Error(), cfg)
+
+	cfg = nats.Config{URL: "nats://me:hunter2@127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}
+	p, err := nats.New(cfg)
+	require.NoError(t, err)
+	defer p.Close()
+	tell(cfg, &cfg, p, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0].Error())
+	require.Contains(t, told.String(), "nats.Publisher(127.0.0.1:1)")
+	for _, secret := range []string{"hunter2", "hun/", "ter2", hex.EncodeToString([]byte("hunter2"))} {
+		require.NotContains(t, told.String(), secret)
 	}
 }
 

@@ -56,6 +56,16 @@ func outcomeOf(err error, after time.Duration) outcome {
 	return attempt
 }
 
+// asksForPause reports whether err says for how long an endpoint is to be left alone.
+func asksForPause(err error) bool {
+	for want := reflect.TypeOf(outbox.RetryAfter(0, errors.New(""))); err != nil; err = errors.Unwrap(err) {
+		if reflect.TypeOf(err) == want {
+			return true
+		}
+	}
+	return false
+}
+
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	date := "Sat, 21 Nov 2026 13:00:00 GMT"
@@ -394,9 +404,11 @@ func TestRestingEndpoint(t *testing.T) {
 	require.Equal(t, unavailable, outcomeOf(errs[2], 0))
 	require.ErrorIs(t, errs[3], outbox.ErrBehind)
 	require.NoError(t, errs[4])
+	require.True(t, asksForPause(errs[0]), "%v", errs[0])
 	err := send(t, p, events[1]) // in another call
 	require.Equal(t, unavailable, outcomeOf(err, 0))
 	require.ErrorContains(t, err, "left alone")
+	require.True(t, asksForPause(err), "%v", err)
 	require.EqualValues(t, 1, visits.Load())
 
 	// It is asked again when that is over.

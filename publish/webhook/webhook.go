@@ -5,6 +5,7 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,6 +48,33 @@ type Config struct {
 	// Logger gets what fails at level Debug, and at Warn what somebody has to mend; nil means slog.Default().
 	Logger *slog.Logger
 }
+
+// shown is what a Config shows of itself.
+type shown struct {
+	Endpoints             map[string]Endpoint // which hide what is secret
+	Timeout               time.Duration
+	Concurrency           int
+	MaxRetryAfter         time.Duration
+	AllowedNetworks       []netip.Prefix
+	PrivateAddressTimeout time.Duration
+	TLS                   bool
+}
+
+func (c Config) shown() shown {
+	return shown{
+		Endpoints: c.Endpoints, Timeout: c.Timeout, Concurrency: c.Concurrency, MaxRetryAfter: c.MaxRetryAfter,
+		AllowedNetworks: c.AllowedNetworks, PrivateAddressTimeout: c.PrivateAddressTimeout, TLS: c.TLS != nil,
+	}
+}
+
+// Format writes the configuration without secrets, whatever the verb.
+func (c Config) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", c.shown()) }
+
+// LogValue logs the configuration without secrets.
+func (c Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(c)) }
+
+// MarshalJSON writes the configuration without secrets; it cannot be read back.
+func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
 // Bounds of Config.
 const (
@@ -102,6 +130,18 @@ type Publisher struct {
 	private   missing.Destinations
 	closed    atomic.Bool
 }
+
+// Format writes the names and hosts of the endpoints, whatever the verb, and nothing that is secret.
+func (p *Publisher) Format(w fmt.State, _ rune) {
+	hosts := make(map[string]string, len(p.endpoints))
+	for name, e := range p.endpoints {
+		hosts[name] = e.url.Host
+	}
+	_, _ = fmt.Fprintf(w, "webhook.Publisher(%v)", hosts)
+}
+
+// LogValue logs the publisher as Format writes it.
+func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
 // New returns a Publisher. It does not connect to anything. An error names the endpoint and the field, and holds
 // neither secrets nor credentials.
