@@ -233,6 +233,6 @@ func TestVersionsAreHOTUpdates(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.entity_versions'::regclass").Scan(&all, &hot))
 		return all >= n/3
-	}, 30*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 	require.Equal(t, []int{n / 3, n / 3}, []int{all, hot})
 }

@@ -112,6 +112,7 @@ func (b *batch) encoded(entries []*entry, made []Outgoing, results []result) (se
 		case results[i].class != classDone:
 			b.settle(e, results[i], true)
 		default:
+			e.running = true
 			sent, events = append(sent, e), append(events, made[i])
 		}
 	}
@@ -127,6 +128,7 @@ func (b *batch) sent(entries []*entry, results []result) {
 	}
 	first := true
 	for i, e := range entries {
+		e.running = false
 		r := results[i]
 		if b.lost && r.class != classDone {
 			continue

@@ -115,7 +115,7 @@ func TestKilledEventsAreReclaimed(t *testing.T) {
 	for range held {
 		c.await(t, handling)
 	}
-	cfg := outbox.DispatcherConfig{LeaseDuration: crashLease, PollInterval: o.Poll, MaxPollInterval: rarely, Logger: quiet()}
+	cfg := outbox.DispatcherConfig{LeaseDuration: crashLease, PollInterval: o.Poll, Logger: quiet()}
 	again := make(chan time.Time, held)
 	d := dispatcher(t, pool, cfg, onJob(topic, func(ctx context.Context, d outbox.Delivery[job]) error {
 		var now time.Time
@@ -218,7 +218,7 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 	b.committed(t, enqueueJobs(t, pool, topic, jobs...)...)
 	o := orders{
 		History: b.path, Worker: "child", Handler: "poison",
-		Lease: longLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100,
+		Lease: crashLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100, // it is swept once a lease
 	}
 	settled := make(chan struct{})
 	go func() {

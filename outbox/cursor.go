@@ -108,10 +108,18 @@ const (
 // transactions, because a turn needs one that has no xid. It returns nil when there is nothing to do. moved tells
 // whether the end was this cursor's to write.
 func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved bool, t *turn, err error) {
+	if a == nil && !take {
+		return false, nil, nil
+	}
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
+	conn, err := c.l.pool.Acquire(ctx)
+	if err != nil {
+		return false, nil, wrap("listener "+c.l.spec.Name, err)
+	}
 	b := &pgx.Batch{}
 	if a != nil {
+		a.encode(encodingOf(conn.Conn()))
 		c.previous, c.after = a.turn.id, a.turn.leaseNo
 		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 		c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
@@ -127,10 +135,9 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 		t.scan = max(c.scan, t.batch)
 		c.queueTake(b, t)
 	}
-	if b.Len() == 0 {
-		return false, nil, nil
-	}
-	if err := c.l.pool.SendBatch(ctx, b).Close(); err != nil {
+	err = conn.SendBatch(ctx, b).Close()
+	conn.Release()
+	if err != nil {
 		if a != nil {
 			for _, to := range a.returned {
 				to.notTold() // the next end of a turn says so

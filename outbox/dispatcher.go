@@ -155,7 +155,12 @@ type Dispatcher struct {
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
+
+	soloLimit time.Duration // how long a solo keeps others waiting; min of longestSolo and a tenth of a lease, but in a test
 }
+
+// longestSolo is how long nothing is claimed for the sake of an event that may kill its process.
+const longestSolo = time.Second
 
 // NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
 // caller's. Generated constructors call it.
@@ -184,6 +189,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	}
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d.soloLimit = min(longestSolo, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
 	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
@@ -287,7 +293,8 @@ var errBusy = errors.New("the dispatcher is running already")
 //
 // When ctx ends Run stops claiming, hands back what was not started with its attempt uncounted, lets
 // handlers finish for ShutdownTimeout, cancels the contexts of the rest, acks what was done, and returns
-// nil, or an error that names the handlers that are still running.
+// nil, or an error that names the handlers that are still running. It returns two seconds after
+// ShutdownTimeout at the latest, whether or not handlers heed their contexts and the database answers.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if !d.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run dispatcher: %w", errBusy)

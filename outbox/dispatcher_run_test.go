@@ -191,10 +191,11 @@ func TestConcurrencyAboveBatchSize(t *testing.T) {
 	cfg.Concurrency, cfg.BatchSize = 8, 3
 	var running gauge
 	full := make(chan struct{})
+	all := sync.OnceFunc(func() { close(full) })
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
 		defer running.leave()
-		if running.enter() == 8 {
-			close(full)
+		if running.enter() == 8 { // for the first time, or again
+			all()
 		}
 		<-full
 		return nil

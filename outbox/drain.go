@@ -35,7 +35,7 @@ func (d *Dispatcher) Drain(ctx context.Context) (r DrainReport, err error) {
 	l := newLeases(d)
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var renewer sync.WaitGroup
-	renewer.Go(func() { l.renew(helpers) })
+	renewer.Go(func() { l.renew(helpers, context.WithoutCancel(ctx)) })
 	defer renewer.Wait()
 	defer stop()
 	defer func() { r.Resting = d.targets.resting() }()
@@ -46,12 +46,13 @@ func (d *Dispatcher) Drain(ctx context.Context) (r DrainReport, err error) {
 }
 
 func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error {
-	n, err := d.store.sweep(ctx, d.scope())
+	n, _, err := d.store.sweep(ctx, d.scope(), 0)
 	if err != nil {
 		return err
 	}
 	r.Dead += n
 	tried := make(map[*target]bool) // targets that rest, and of which an event was tried
+	var finished []*task
 	for x := new(exchange); ; {
 		x.claim = nil
 		try := d.tryable()
@@ -68,20 +69,22 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 		if try != nil {
 			try.found(len(x.claimed) > 0)
 		}
-		if err != nil {
-			return err
-		}
+		settled, open := x.divide(finished)
+		l.settled(settled)
 		r.add(d.account(x))
-		if len(x.claimed) == 0 && try == nil {
+		switch {
+		case len(x.claimed) == 0 && err != nil:
+			return err
+		case len(x.claimed) == 0 && try == nil:
 			return nil
 		}
+		finished = open // what was claimed all the same is handled first
 		tasks := make([]*task, len(x.claimed))
 		for i := range tasks {
 			tasks[i] = &task{Claimed: x.claimed[i]}
 			l.add(tasks[i])
 		}
 		over, unstarted, running := d.drainBatch(ctx, l, tasks)
-		var finished []*task
 		for _, t := range over {
 			if l.finish(t) {
 				finished = append(finished, t)
@@ -89,11 +92,12 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 				r.Lost++
 			}
 		}
-		x = d.settlement(finished)
 		for _, t := range unstarted {
-			l.drop(t)
-			x.releases = append(x.releases, t.Claimed)
+			t.unstarted, t.result = true, notStarted
+			l.finish(t)
+			finished = append(finished, t)
 		}
+		x = d.settlement(finished)
 		if running {
 			if err := d.exchange(context.WithoutCancel(ctx), x); err != nil {
 				return err

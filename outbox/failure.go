@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
@@ -176,4 +180,31 @@ func cleanText(text string) string {
 		}
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+}
+
+// encodingOf returns the encoding of the database of conn.
+func encodingOf(conn *pgx.Conn) string { return conn.PgConn().ParameterStatus("server_encoding") }
+
+// storable returns text, of maxErrorBytes at most, as a database with that encoding can keep it: a character that it does
+// not have, or may not have, is written as Go escapes it, \u65e5 for example.
+func storable(text, encoding string) string {
+	limit := rune(unicode.MaxASCII) // which every encoding has
+	switch encoding {
+	case "UTF8", "SQL_ASCII", "":
+		return text
+	case "LATIN1":
+		limit = unicode.MaxLatin1
+	}
+	var b strings.Builder
+	for _, r := range text {
+		piece := string(r)
+		if r > limit {
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if b.Len()+len(piece) > maxErrorBytes {
+			break
+		}
+		b.WriteString(piece)
+	}
+	return b.String()
 }

@@ -115,7 +115,7 @@ func TestListenerIsTakenOver(t *testing.T) {
 		child := newListenerChild(t, pool, listenerOrders{Transactional: transactional, Lease: crashLease, Poll: poll, Attempts: 5, Hang: true})
 		child.await(t, handling)
 		h := newNotes()
-		cfg := outbox.ListenerConfig{LeaseDuration: crashLease, PollInterval: poll, MaxPollInterval: rarely}
+		cfg := outbox.ListenerConfig{LeaseDuration: crashLease, PollInterval: poll}
 		stop := startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{}, cfg, h))
 		renewedPast(t, pool, crashLease)
 		require.Empty(t, h.names(), "held by the child")

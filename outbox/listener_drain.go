@@ -30,7 +30,7 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 		return err
 	}
 	talk := context.WithoutCancel(ctx)
-	r := &listenerRun{l: l, work: talk, talk: talk, drained: report}
+	r := &listenerRun{l: l, ending: &ending{work: talk, talk: talk}, drained: report}
 	for quiet := 0; quiet < shards; {
 		for i := 0; i < shards; i++ {
 			before := r.turns

@@ -29,8 +29,9 @@ func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	t.Helper()
 	cfg := DispatcherConfig{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
-	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: slog.New(slog.DiscardHandler)})
-	l.bell = newDoorbell(nil, nil, bell{}, l.d.log)
+	log := slog.New(slog.DiscardHandler)
+	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: log, targets: newTargets(Breaker{}, nil, log)})
+	l.bell = newDoorbell(nil, nil, nil, bell{}, l.d.log)
 	l.patience, l.poll = time.Second, time.NewTimer(time.Hour)
 	l.backlog = true
 	l.under, l.claiming, l.reserved = 2, 100, 100

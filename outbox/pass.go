@@ -21,13 +21,13 @@ func (l *loop) worthwhile(want int) bool {
 func (l *loop) half() int { return (l.most + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
-// without appetite, none while a solo is pending, and not a few at a time while enough wait for the workers.
+// without appetite, none while a solo wants quiet, and not a few at a time while enough wait for the workers.
 // Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
 	held := l.held - l.stalled()
 	busy := held - len(l.finished) - l.settling
 	free := l.most - (held - len(l.finished)) - l.reserved
-	if !l.hungry || l.solo != nil || free <= 0 || l.claiming > 0 && !l.backlog {
+	if !l.hungry || l.hushed() || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
 	if busy+l.claiming > l.d.cfg.Concurrency && free < l.most/4 {
@@ -74,12 +74,16 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 func (l *loop) send(want int) {
 	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
 	l.finished = nil
-	if p.try = l.d.tryable(); p.try != nil {
+	if p.try = l.tryable(); p.try != nil {
 		p.x.claim, p.want = l.d.requestTry(p.try), 1
 	} else if want > 0 {
-		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
+		p.suspects = l.looksForSuspects(time.Now())
 		p.x.claim = l.d.request(want, p.suspects)
-		if p.x.claim != nil && l.backlog && !p.suspects {
+		switch {
+		case p.x.claim == nil:
+		case p.suspects:
+			p.x.claim.held = l.leases.unkept()
+		case l.backlog:
 			p.x.claim.after = l.front
 		}
 	}
@@ -94,7 +98,23 @@ func (l *loop) send(want int) {
 	}()
 }
 
-// land takes in a pass that has come back. After an error what it was to settle is there again.
+// tryable returns a target that rests and of which one event should be tried now. None is tried in the hush for a solo, and
+// none when the loop stops.
+func (l *loop) tryable() *target {
+	if l.stopping || l.hushed() {
+		return nil
+	}
+	return l.d.tryable()
+}
+
+// looksForSuspects tells whether a claim takes events whose lease has run out. Not while a solo is there, which one of
+// them might kill; nor right after trouble with the database, when processes that live have yet to settle what they hold.
+func (l *loop) looksForSuspects(now time.Time) bool {
+	return !l.probing && l.solo == nil && !now.Before(l.nextSuspect) && !now.Before(l.reunited)
+}
+
+// land takes in a pass that has come back. After an error what it was to settle is there again, but for what is known to
+// be settled; and what was claimed, if it was committed.
 func (l *loop) land(p *pass) {
 	l.under--
 	l.settling -= len(p.finished)
@@ -106,22 +126,12 @@ func (l *loop) land(p *pass) {
 	if p.try != nil {
 		p.try.found(len(p.x.claimed) > 0)
 	}
-	if p.err != nil {
-		l.finished = append(l.finished, p.finished...)
-		l.d.log.Error("talk to the database", "error", p.err)
-		if p.want > 0 {
-			l.backlog, l.front = false, place{}
-			l.feed() // a claim beside it may have found nothing because this one had the rows locked
-		}
-		if p.tries == l.trouble.tries { // else this trouble has been waited out
-			l.pause(l.trouble.next())
-		}
-		return
-	}
-	l.trouble.reset()
-	l.held -= len(p.finished)
+	settled, open := p.x.divide(p.finished)
+	l.finished = append(l.finished, open...)
+	l.held -= len(settled)
+	l.leases.settled(settled)
 	l.d.account(p.x)
-	if p.want > 0 {
+	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
 		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
 			l.pace.took(time.Since(p.began))
 			if rest := l.pace.pause(); rest > l.patience {
@@ -130,7 +140,28 @@ func (l *loop) land(p *pass) {
 		}
 		l.took(p)
 	}
+	if p.err == nil {
+		if l.trouble.tries > 0 {
+			l.reunited = time.Now().Add(reunion)
+		}
+		l.trouble.reset()
+		return
+	}
+	if len(open) > 0 {
+		l.because = p.err
+	}
+	l.d.log.Error("talk to the database", "error", p.err)
+	if p.want > 0 {
+		l.backlog, l.front = false, place{}
+		l.feed() // a claim beside it may have found nothing because this one had the rows locked
+	}
+	if p.tries == l.trouble.tries { // else this trouble has been waited out
+		l.pause(l.trouble.next())
+	}
 }
+
+// reunion is how long after trouble with the database every process that lives has had a pass of its own.
+const reunion = longestPause + longestPause/2
 
 // advance notes how far p has claimed. A look from the head that gets all it asked for has found all there is up to its
 // last, be it behind the front of before: there may be more that came late. A pass that set out from that front says nothing
@@ -161,11 +192,15 @@ func (l *loop) took(p *pass) {
 			l.heldBy[to]++
 		}
 		found = found || t.Suspect
-		if t.Suspect && t.Attempt >= t.MaxAttempts {
+		switch {
+		case l.stopping:
+			l.handBack(t)
+		case t.Suspect && t.Attempt >= t.MaxAttempts:
 			l.solo = t
-			continue
+			l.watchSolo(l.d.soloLimit)
+		default:
+			l.start(t)
 		}
-		l.start(t)
 	}
 	if p.try != nil { // it says nothing of what the others have
 		return

@@ -73,34 +73,64 @@ const publishBatch = 500
 // send publishes events and returns a result for each. It survives a publisher that panics, ends its goroutine or
 // answers too little, and returns when the publisher does.
 func (t *target) send(ctx context.Context, events []Outgoing) []result {
-	var errs []error
 	began := time.Now()
 	t.call(began)
-	err := guard.Call("publisher", guard.Never, func() error {
-		errs = t.publisher.Publish(ctx, events)
-		return nil
-	})
+	results := resultsOf(t.deliver(ctx, events))
 	t.call(time.Time{})
-	var crashed *guard.Crash
-	switch {
-	case errors.As(err, &crashed):
-		t.log.Error("publisher did not return", "target", t.name, "count", len(events), "stack", crashed.Error())
-	case len(errs) != len(events):
-		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
-	}
-	if err != nil {
-		errs = make([]error, len(events))
-		for i := range errs {
-			errs[i] = err
-		}
-	}
-	results := resultsOf(errs)
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
 	}
 	t.heed(began, ids, results)
 	return results
+}
+
+// deliver calls the publisher. When a call with several events does not return as it must, one of them may be the
+// reason: it is found by halves, so that the others arrive. Some of them may then arrive twice.
+func (t *target) deliver(ctx context.Context, events []Outgoing) []error {
+	var errs []error
+	err := guard.Call("publisher", guard.Never, func() error {
+		errs = t.publisher.Publish(ctx, events)
+		return nil
+	})
+	if err == nil && len(errs) == len(events) {
+		return errs
+	}
+	var crashed *guard.Crash
+	if errors.As(err, &crashed) {
+		t.log.Error("publisher did not return", "target", t.name, "count", len(events), "stack", crashed.Error())
+	} else {
+		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
+	}
+	if len(events) == 1 {
+		return []error{err}
+	}
+	half := len(events) / 2
+	errs = t.deliver(ctx, events[:half])
+	failed := make(map[string]bool)
+	for i, err := range errs {
+		if events[i].Key != "" && err != nil {
+			failed[events[i].Key] = true
+		}
+	}
+	var rest []Outgoing
+	for _, e := range events[half:] {
+		if !failed[e.Key] {
+			rest = append(rest, e)
+		}
+	}
+	var sent []error
+	if len(rest) > 0 {
+		sent = t.deliver(ctx, rest)
+	}
+	for _, e := range events[half:] {
+		if failed[e.Key] {
+			errs = append(errs, ErrBehind)
+		} else {
+			errs, sent = append(errs, sent[0]), sent[1:]
+		}
+	}
+	return errs
 }
 
 // outgoing makes what a publisher gets of n events, and returns a result for each that cannot be published: the codec

@@ -46,7 +46,7 @@ func (b *broker) Publish(_ context.Context, events []outbox.Outgoing) []error {
 }
 
 var publishedTopic = outbox.Topic[said]{
-	Namespace: "test", Name: "published", Version: 1,
+	Namespace: "test", Name: "published", Version: 1, Retry: late,
 	Keys: func(n said) outbox.Keys {
 		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
 	},
@@ -207,7 +207,7 @@ func TestPublisherMustBeConfigured(t *testing.T) {
 func listenerTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, b *broker) *outbox.Listener {
 	t.Helper()
 	spec.Name = "relay"
-	l, err := outbox.NewListener(pool, spec, outbox.ListenerConfig{
+	l, err := outbox.NewListener(pool, withLateRetries(spec), outbox.ListenerConfig{
 		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
 	}, outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
 	require.NoError(t, err)

@@ -90,9 +90,12 @@ type exchange struct {
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
 
+	committed bool // the outcomes that are not 0, and what was claimed, are known
+
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
 	claimed                           []*Claimed
+	refusals                          map[fence]error // why, where the outcome is refused
 }
 
 func pointers(events []Claimed) []*Claimed {
@@ -121,7 +124,42 @@ func (s *Store) exchange(ctx context.Context, x *exchange) error {
 	if err != nil {
 		return wrap(x.what(), err)
 	}
+	x.committed = true
 	return s.judge(ctx, x)
+}
+
+// divide tells which of finished, whose settlement x is, are settled, and which have to be settled again because x failed
+// or because it is not known what became of them.
+func (x *exchange) divide(finished []*task) (settled, open []*task) {
+	if !x.committed {
+		return nil, finished
+	}
+	unknown := make(map[fence]struct{})
+	note := func(c *Claimed, o Outcome) {
+		if o == 0 {
+			unknown[fence{c.ID, c.ClaimNo}] = struct{}{}
+		}
+	}
+	for i, c := range x.acks {
+		note(c, x.acked[i])
+	}
+	for i := range x.nacks {
+		note(&x.nacks[i].Claimed, x.nacked[i])
+	}
+	for i, c := range x.releases {
+		note(c, x.released[i])
+	}
+	if len(unknown) == 0 {
+		return finished, nil
+	}
+	for _, t := range finished {
+		if _, ok := unknown[fence{t.ID, t.ClaimNo}]; ok {
+			open = append(open, t)
+		} else {
+			settled = append(settled, t)
+		}
+	}
+	return settled, open
 }
 
 func (x *exchange) what() string {
@@ -140,6 +178,11 @@ func (x *exchange) what() string {
 
 // try sends x as one batch.
 func (s *Store) try(ctx context.Context, x *exchange) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
@@ -147,7 +190,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
 	s.queueAck(b, x, drop, true)
-	s.queueNack(b, x)
+	s.queueNack(b, x, encodingOf(conn.Conn()))
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), DelaysUs: make([]int64, len(ids))}
 		for i, c := range x.releases {
@@ -166,7 +209,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 		})
 	}
 	b.Queue("COMMIT")
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		x.claimed = nil // rolled back, or unknown: their leases run out
 		return err
 	}
@@ -260,7 +303,7 @@ func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
 	}
 }
 
-func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
+func (s *Store) queueNack(b *pgx.Batch, x *exchange, encoding string) {
 	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
 	if len(x.nacks) == 0 {
 		return
@@ -276,7 +319,7 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		p.DelaysUs = append(p.DelaysUs, why.delay(s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
 		p.Permanents = append(p.Permanents, why.class == classRefused)
-		p.Errors = append(p.Errors, why.text)
+		p.Errors = append(p.Errors, storable(why.text, encoding))
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID

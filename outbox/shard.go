@@ -290,7 +290,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 		return s.again(ctx, t, err)
 	}
 	undo := func() {
-		end, cancel := s.l.limited(context.WithoutCancel(talk))
+		end, cancel := s.l.limited(talk)
 		defer cancel()
 		_ = tx.Rollback(end)
 	}
@@ -346,6 +346,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
+	a.encode(encodingOf(tx.Conn()))
 	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) }) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {

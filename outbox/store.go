@@ -195,7 +195,8 @@ type claim struct {
 	lease                       time.Duration
 	topics                      []string
 	tenants                     []uuid.UUID
-	after                       place // without suspects: where to begin
+	after                       place       // without suspects: where to begin
+	held                        []uuid.UUID // by the claimer: not taken although their lease has run out
 }
 
 // place is one in the order in which events are claimed. The zero value is before all.
@@ -266,7 +267,7 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	}
 	return dbsqlc.EventClaimParams{
 		Namespace: s.namespace, MaxAttempts: pgLimit(c.maxAttempts), Topics: topics, TenantIds: pgUUIDs(c.tenants),
-		BatchSize: int32(c.size), Suspects: int32(c.suspects), WorkerID: pgUUID(s.worker), Lease: pgInterval(c.lease),
+		BatchSize: int32(c.size), Suspects: int32(c.suspects), Held: pgUUIDs(c.held), WorkerID: pgUUID(s.worker), Lease: pgInterval(c.lease),
 	}
 }
 
@@ -327,32 +328,35 @@ func headersOf(column []byte) map[string]string {
 	return headers
 }
 
-// SweepDead makes dead letters of the events that no claim takes again, because their holder died on their
-// last attempt or because the limit was lowered, and returns how many. It waits for nobody.
+// SweepDead makes dead letters of the events that no claim takes again, because their lease has run out on their
+// last attempt or because the limit was lowered, and returns how many. It waits for nobody: a holder that lives, but could
+// not reach the database for a lease, cannot settle them any more. Dispatchers give such a holder some time.
 func (s *Store) SweepDead(ctx context.Context) (int, error) {
-	return s.sweep(ctx, &claim{})
+	n, _, err := s.sweep(ctx, &claim{}, 0)
+	return n, err
 }
 
 const sweepChunk = 500
 
-func (s *Store) sweep(ctx context.Context, c *claim) (int, error) {
+// sweep buries what c could never claim. What a lease has run out of is only noted the first time that a sweep finds it,
+// and buried when grace has passed since and it is still so.
+func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
 	topics := c.topics
 	if topics == nil {
 		topics = []string{}
 	}
-	total := 0
 	for {
-		var n int64
+		var row dbsqlc.EventSweepDeadRow
 		err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
-			n, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
+			row, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Namespace: s.namespace, MaxAttempts: pgLimit(c.maxAttempts), Topics: topics,
-				TenantIds: pgUUIDs(c.tenants), BatchSize: sweepChunk,
+				TenantIds: pgUUIDs(c.tenants), Held: pgUUIDs(c.held), Grace: pgInterval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		})
-		total += int(n)
-		if err != nil || n < sweepChunk {
-			return total, err
+		died, noted = died+int(row.Died), noted+int(row.Noted)
+		if err != nil || row.Died+row.Noted < sweepChunk {
+			return died, noted, err
 		}
 	}
 }

@@ -244,6 +244,23 @@ func (c *cursor) note(a *advance) {
 	}
 }
 
+// encode makes the texts of a such that a database with that encoding can keep them.
+func (a *advance) encode(encoding string) {
+	lists := [][]string{a.params.DeadErrors, a.params.ParkedErrors}
+	if a.settle != nil {
+		lists = append(lists, a.settle.DeadErrors, a.settle.FailedErrors)
+	}
+	for _, texts := range lists {
+		for i, text := range texts {
+			texts[i] = storable(text, encoding)
+		}
+	}
+	if text := a.params.LastError; text != nil {
+		kept := storable(*text, encoding)
+		a.params.LastError = &kept
+	}
+}
+
 // setAside parks e: as the head of its key if it was tried, else behind it.
 func (l *Listener) setAside(a *advance, e *entry) {
 	p := &a.params

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -80,7 +79,7 @@ func (w *watch) reset(d time.Duration) {
 func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]shardState, len(r.looks)), pauses: make([]time.Duration, len(r.looks))}
 	if r.l.cfg.Wake == WakeDoorbell {
-		w.bell = newDoorbell(cmp.Or(r.l.cfg.ListenPool, r.l.pool), r.l.db, r.l.db.logBell(), r.l.log)
+		w.bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, r.l.db.logBell(), r.l.log)
 	}
 	return w
 }
@@ -94,7 +93,7 @@ func (w *watch) run(ctx context.Context) {
 		rang, answers = w.bell.rang, w.bell.answers
 		go func() {
 			defer close(over)
-			w.bell.run(ctx)
+			w.bell.run(ctx, w.of.talk)
 		}()
 		defer func() { <-over }()
 	}

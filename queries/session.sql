@@ -39,3 +39,7 @@ SELECT EXISTS (
 -- name: BellRing :exec
 -- Wakes every sleeper of the channel.
 SELECT pg_notify(@channel::text, '');
+
+-- name: BellProbe :exec
+-- BellRing with a token, by which one sleeper knows that what is sent through this connection reaches it.
+SELECT pg_notify(@channel::text, @token::text);

@@ -151,11 +151,12 @@ suspect AS MATERIALIZED (
       AND (e.next_attempt_at, e.id) <= (
           (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
       AND e.locked_until < statement_timestamp()
+      AND NOT e.id = ANY ($6::uuid[])
       AND e.attempts < coalesce($2::integer, e.max_attempts)
       AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
       AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
     ORDER BY e.next_attempt_at, e.id
-    LIMIT $6::integer
+    LIMIT $7::integer
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
@@ -175,8 +176,8 @@ claimed AS (
         attempts = e.attempts + 1,
         max_attempts = coalesce($2::integer, e.max_attempts),
         claim_no = e.claim_no + 1,
-        locked_by = $7,
-        locked_until = clock_timestamp() + $8::interval,
+        locked_by = $8,
+        locked_until = clock_timestamp() + $9::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
     WHERE e.id = p.id
@@ -202,6 +203,7 @@ type EventClaimParams struct {
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
+	Held        []pgtype.UUID
 	Suspects    int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
@@ -229,8 +231,8 @@ type EventClaimRow struct {
 
 // Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
 // at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
-// a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
-// it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
+// a time, none behind edge, which is where fresh filled up, none of held, which the claimer itself has yet to settle, and
+// one that is on its last attempt alone, so that it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
 // one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
 // A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
 // and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
@@ -242,6 +244,7 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
+		arg.Held,
 		arg.Suspects,
 		arg.WorkerID,
 		arg.Lease,
@@ -1136,56 +1139,87 @@ func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventSt
 	return items, nil
 }
 
-const EventSweepDead = `-- name: EventSweepDead :execrows
+const EventSweepDead = `-- name: EventSweepDead :one
 WITH spent AS MATERIALIZED (
-    SELECT e.id
+    SELECT
+        e.id,
+        (
+            e.locked_until IS NULL
+            OR e.updated_at > e.locked_until
+            OR $1::interval = interval '0'
+        ) AS dies
     FROM outbox_schema.events AS e
     WHERE e.finalized_at IS NULL
-      AND e.namespace = $1
+      AND e.namespace = $2
       AND e.next_attempt_at <= statement_timestamp()
-      AND e.attempts >= coalesce($2::integer, e.max_attempts)
-      AND (e.locked_until IS NULL OR e.locked_until < statement_timestamp())
-      AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
-      AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
+      AND e.attempts >= coalesce($3::integer, e.max_attempts)
+      AND (
+          e.locked_until IS NULL
+          OR e.locked_until < statement_timestamp()
+              AND NOT e.updated_at > greatest(e.locked_until, statement_timestamp() - $1::interval)
+      )
+      AND NOT e.id = ANY ($4::uuid[])
+      AND (cardinality($5::text[]) = 0 OR e.topic = ANY ($5::text[]))
+      AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
     ORDER BY e.next_attempt_at, e.id
-    LIMIT $5::integer
+    LIMIT $7::integer
     FOR NO KEY UPDATE SKIP LOCKED
+),
+swept AS (
+    UPDATE outbox_schema.events AS e
+    SET status = CASE WHEN s.dies THEN 'dead' ELSE e.status END,
+        finalized_at = CASE WHEN s.dies THEN statement_timestamp() END,
+        updated_at = statement_timestamp(),
+        locked_until = CASE WHEN s.dies THEN NULL ELSE e.locked_until END,
+        last_error = CASE
+            WHEN NOT s.dies THEN e.last_error
+            WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
+            ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
+                || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
+            END
+    FROM spent AS s
+    WHERE e.id = s.id
+    RETURNING s.dies
 )
-UPDATE outbox_schema.events AS e
-SET status = 'dead',
-    finalized_at = statement_timestamp(),
-    updated_at = statement_timestamp(),
-    locked_until = NULL,
-    last_error = CASE
-        WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
-        ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
-             || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
-        END
-FROM spent AS s
-WHERE e.id = s.id
+SELECT
+    count(*) FILTER (WHERE w.dies) AS died,
+    count(*) FILTER (WHERE NOT w.dies) AS noted
+FROM swept AS w
 `
 
 type EventSweepDeadParams struct {
+	Grace       pgtype.Interval
 	Namespace   string
 	MaxAttempts *int32
+	Held        []pgtype.UUID
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
 }
 
+type EventSweepDeadRow struct {
+	Died  int64
+	Noted int64
+}
+
 // Buries what no claim will take again: events whose lease ran out on their last attempt, and pending ones
 // whose attempts exceed a limit that was lowered since. Walks the due part of events_due; SKIP LOCKED, so
 // that it never waits for a late ack.
-func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (int64, error) {
-	result, err := q.db.Exec(ctx, EventSweepDead,
+// An event whose lease ran out is only noted at first, by an updated_at past locked_until, which no claim and no
+// renewal leaves: its holder may live, and have been without the database for as long as everybody. It dies when it is
+// still so after the grace, which a holder has, from the first look at it, to settle it by its fence. Not one of held,
+// which the sweeper itself has yet to settle. Returns how many died, and how many were noted.
+func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (EventSweepDeadRow, error) {
+	row := q.db.QueryRow(ctx, EventSweepDead,
+		arg.Grace,
 		arg.Namespace,
 		arg.MaxAttempts,
+		arg.Held,
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var i EventSweepDeadRow
+	err := row.Scan(&i.Died, &i.Noted)
+	return i, err
 }

@@ -109,10 +109,7 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	began := time.Now()
 	errs, unsent := producer.produce(waiting, records)
 
-	type home struct {
-		topic     string
-		partition int32
-	}
+	c.remember(producer, round, records, errs, unsent)
 	companies := make(map[home][]int)
 	var homes []home
 	for at, i := range round {
@@ -146,6 +143,29 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	cancel()
 	c.deliver(ctx, producer, firsts)
 	c.deliver(ctx, producer, seconds)
+}
+
+// remember notes which keys have records that may be on their way, though they failed, and which have none any more.
+func (c *call) remember(producer *client, round []int, records []*kgo.Record, errs []error, unsent []bool) {
+	written := make(map[home]bool)
+	for at, i := range round {
+		h, key := home{records[at].Topic, records[at].Partition}, c.events[i].Key
+		switch v := verdictOf(errs[at]); {
+		case v == taken && !written[h]:
+			written[h] = true
+			c.p.pool.wrote(producer, h)
+		case v == taken, key == "", unsent[at], v == refused, v == suspect, v == invalid, v == unknown:
+		default:
+			c.p.pool.doubt(producer, key, h)
+		}
+	}
+}
+
+// halt settles all events with err, except those that cannot be sent in any case.
+func (c *call) halt(ctx context.Context, err error) []error {
+	c.halted = err
+	c.run(ctx, nil)
+	return c.errs
 }
 
 // sendable settles those events that are not to be sent any more, and returns the others.
@@ -210,11 +230,11 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	case refused, invalid:
 		return outbox.Permanent(described)
 	case unknown:
-		producer.broken = true // what comes after it knows the topic only if it is there
+		c.retire(producer) // what comes after it knows the topic only if it is there
 		c.down[topic] = c.p.topics.Missing(topic, described)
 		return c.down[topic]
 	case fenced:
-		producer.broken = true
+		c.retire(producer)
 		return outbox.Unavailable(described)
 	case unavailable:
 		c.down[topic] = outbox.Unavailable(described)
@@ -222,6 +242,15 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	default:
 		return described
 	}
+}
+
+// retire has a producer used no more, except for the keys that are bound to it. When it fails with these as well, it
+// cannot keep their late records out either.
+func (c *call) retire(producer *client) {
+	if producer.broken {
+		c.p.pool.abandon(producer)
+	}
+	producer.unfit = true
 }
 
 // silence says that no answer came, from where, and what is known about why.

@@ -22,7 +22,7 @@ const (
 	// maxRound is the most records that are sent at once.
 	maxRound = 10_000
 	// grace is how long the client may take to give records up once their context has ended.
-	grace = 250 * time.Millisecond
+	grace = time.Second
 )
 
 // client is one producer, used by one call of Publish at a time. That, and flushing by hand, is what order rests on: all
@@ -30,8 +30,11 @@ const (
 // Kafka takes whole or not at all, and none is added to a partition after a failure in it.
 type client struct {
 	kgo    *kgo.Client
-	broken bool // not to be used again
-	closed bool
+	turn   chan struct{}            // has one while a call uses the client
+	unfit  bool                     // not to be used again after this call, but for the keys that are bound to it
+	broken bool                     // as unfit, and known to the pool
+	closed bool                     // cannot be used at all
+	doubts map[home]map[string]bool // keys of records that may be on their way there; guarded by the pool
 
 	round     atomic.Pointer[round]
 	connected atomic.Bool           // to a broker, now or earlier
@@ -39,7 +42,7 @@ type client struct {
 }
 
 func newClient(cfg Config) (*client, error) {
-	c := &client{}
+	c := &client{turn: make(chan struct{}, 1)}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID("outboxgen"),
@@ -82,7 +85,7 @@ func backoff(fails int) time.Duration {
 
 func (c *client) close() {
 	if !c.closed {
-		c.closed, c.broken = true, true
+		c.closed, c.unfit = true, true
 		c.kgo.Close()
 	}
 }

@@ -3,8 +3,11 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,8 +54,8 @@ func TestOutcomeOfCodes(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			p := c.publisher(t, func(cfg *kafka.Config) {
-				if want != unavailable {
-					cfg.Timeout = time.Minute // what Kafka says at once must not get lost in a timeout
+				if want == unavailable {
+					cfg.Timeout = 5 * time.Second // what Kafka says at once must not get lost in a timeout
 				}
 			})
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
@@ -76,7 +79,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second })
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience })
 	first, second, other := event("a", 0), event("a", 1), event("b", 2)
 	first.Destination, second.Destination = "late", "late"
 	publish := func() []error { return p.Publish(t.Context(), []outbox.Outgoing{first, second, other}) }
@@ -107,7 +110,7 @@ func TestUnknownTopic(t *testing.T) {
 func TestTopicThatStaysUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second; cfg.UnknownTopicTimeout = -1 })
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience; cfg.UnknownTopicTimeout = -1 })
 	first, second, other, none := event("a", 0), event("a", 1), event("b", 2), event("c", 3)
 	first.Destination, second.Destination, none.Destination = "misspelt", "misspelt", ""
 	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other, none})
@@ -143,7 +146,7 @@ func TestCredentials(t *testing.T) {
 	}
 	t.Run("right credentials", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret")).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret"), func(cfg *kafka.Config) { cfg.Timeout = patience }).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 	})
 }
 
@@ -164,7 +167,7 @@ func TestNobodyAnswers(t *testing.T) {
 			defer p.Close()
 			began := time.Now()
 			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
-			require.Less(t, time.Since(began), 5*time.Second)
+			require.Less(t, time.Since(began), patience)
 			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			require.ErrorContains(t, errs[0], "produce to sc.domain.user: no acknowledgement from Kafka at "+addr)
@@ -275,4 +278,37 @@ func TestUnknownTopicAroundAnOutage(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 		require.True(t, outbox.IsUnavailable(err), "%v", err)
 	})
+}
+
+// TestTopicsDoNotWaitForEachOther: calls for a topic that does not answer take no turn, no producer and no time from
+// those for another topic.
+func TestTopicsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "stuck"))
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.Concurrency = time.Hour, 1 })
+	hung := make(chan struct{}, 10)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			if strings.Contains(string(b.Records), "stuck/") {
+				hung <- struct{}{}
+				return nil, nil, true // no reply
+			}
+		}
+		return nil, nil, false
+	})
+	stuck := make([]outbox.Outgoing, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for n := range stuck {
+		o := event(fmt.Sprintf("stuck/%d", n), n)
+		o.Destination = "stuck"
+		calls.Go(func() { p.Publish(ctx, []outbox.Outgoing{o}) })
+	}
+	<-hung
+	for n := range 100 {
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", n)}))
+	}
+	cancel()
+	calls.Wait()
 }

@@ -259,11 +259,13 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 func TestHangingServer(t *testing.T) {
 	t.Parallel()
-	r := newReceiver(t, hang)
-	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = 100 * time.Millisecond })
+	r := newReceiver(t, nil)
+	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = time.Second })
+	require.Eventually(t, func() bool { return send(t, p, event("k")) == nil }, patience, time.Millisecond) // there is a connection now
+	r.set(hang)
 	err := send(t, p, event("k"))
 	require.Equal(t, attempt, outcomeOf(err, 0), "an event may be what it hangs on")
-	require.ErrorContains(t, err, "no reply within 100ms")
+	require.ErrorContains(t, err, "no reply within 1s")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
@@ -377,7 +379,7 @@ func TestRestingEndpoint(t *testing.T) {
 	})
 	idle := newReceiver(t, nil)
 	p := newPublisher(t, "", func(c *webhook.Config) {
-		c.MaxRetryAfter = 200 * time.Millisecond
+		c.MaxRetryAfter = time.Hour
 		c.Concurrency = 1
 		c.Endpoints = map[string]webhook.Endpoint{
 			"crm": {URL: busy.url, Secrets: []string{secret}}, "mail": {URL: idle.url, Secrets: []string{secret}},
@@ -397,8 +399,11 @@ func TestRestingEndpoint(t *testing.T) {
 	require.ErrorContains(t, err, "left alone")
 	require.EqualValues(t, 1, visits.Load())
 
+	// It is asked again when that is over.
+	p = newPublisher(t, busy.url, func(c *webhook.Config) { c.MaxRetryAfter = 50 * time.Millisecond })
+	require.Equal(t, unavailable, outcomeOf(send(t, p, events[0]), 0))
 	busy.set(nil)
-	require.Eventually(t, func() bool { return send(t, p, events[0]) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return send(t, p, events[0]) == nil }, patience, 10*time.Millisecond)
 }
 
 func TestUnknownDestination(t *testing.T) {
