@@ -24,6 +24,7 @@ type batch struct {
 	t     *turn
 	ctx   context.Context // ends the starting of handlers
 	tx    pgx.Tx          // of the handlers, in transactional mode
+	of    *listenerRun    // of a batch in leased mode
 	lanes map[string]*lane
 
 	mu       sync.Mutex

@@ -66,6 +66,7 @@ type endpoint struct {
 	url     *url.URL // without user
 	headers map[string]string
 	keys    [][]byte
+	slots   chan struct{} // one for each request on its way
 
 	restsUntil atomic.Pointer[time.Time] // it has asked for no requests until then
 }

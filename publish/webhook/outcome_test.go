@@ -447,7 +447,39 @@ func TestEventsThatHTTPCannotSend(t *testing.T) {
 	require.Empty(t, r.requests())
 }
 
-// TestConcurrency: as many requests at once as configured, in all calls together.
+// TestEndpointsDoNotWaitForEachOther: those that hang take nothing from one that works, however many they are.
+func TestEndpointsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	var arrived sync.WaitGroup
+	arrived.Add(2)
+	stuck := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		arrived.Done()
+		hang(w, q)
+	})
+	works := newReceiver(t, nil)
+	p := newPublisher(t, "", func(c *webhook.Config) {
+		c.Timeout, c.Concurrency = time.Hour, 1
+		c.Endpoints = map[string]webhook.Endpoint{
+			"crm": {URL: works.url, Secrets: []string{secret}}, "mail": {URL: stuck.url, Secrets: []string{secret}},
+			"audit": {URL: stuck.url, Secrets: []string{secret}},
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for _, destination := range []string{"mail", "audit"} {
+		o := event("")
+		o.Destination = destination
+		calls.Go(func() { p.Publish(ctx, slices.Repeat([]outbox.Outgoing{o}, 100)) })
+	}
+	arrived.Wait()
+	for _, err := range p.Publish(t.Context(), slices.Repeat([]outbox.Outgoing{event("")}, 50)) {
+		require.NoError(t, err)
+	}
+	cancel()
+	calls.Wait()
+}
+
+// TestConcurrency: as many requests at once as configured, in all calls for an endpoint together.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit = 3

@@ -29,8 +29,8 @@ type Config struct {
 	Encoder publish.Encoder
 	// Timeout of a request, from looking up the host to the last header of the reply; 0 means 15 s.
 	Timeout time.Duration
-	// Concurrency is how many requests may be on their way at once, in all calls of Publish together; 0 means 16. Those
-	// with one key go one after another.
+	// Concurrency is how many requests may be on their way to one endpoint, in all calls of Publish together; 0 means 16.
+	// Those with one key go one after another. Endpoints share nothing: one that hangs takes no request from another.
 	Concurrency int
 	// MaxRetryAfter is the longest time that an endpoint can ask for in Retry-After; 0 means 1 h.
 	MaxRetryAfter time.Duration
@@ -99,7 +99,6 @@ type Publisher struct {
 	config    Config
 	endpoints map[string]*endpoint
 	transport *http.Transport
-	slots     chan struct{} // one for each request on its way
 	private   missing.Destinations
 	closed    atomic.Bool
 }
@@ -111,15 +110,14 @@ func New(config Config) (*Publisher, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("create webhook publisher: %w", err)
 	}
-	p := &Publisher{
-		config: config, endpoints: make(map[string]*endpoint, len(config.Endpoints)), slots: make(chan struct{}, config.Concurrency),
-	}
+	p := &Publisher{config: config, endpoints: make(map[string]*endpoint, len(config.Endpoints))}
 	p.private.Timeout = config.PrivateAddressTimeout
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config.Endpoints[name])
 		if err != nil {
 			return nil, fmt.Errorf("create webhook publisher: endpoint %q: %w", name, err)
 		}
+		e.slots = make(chan struct{}, config.Concurrency)
 		p.endpoints[name] = e
 	}
 	dialer := &net.Dialer{Timeout: config.Timeout, Control: guard(slices.Clone(config.AllowedNetworks)).control}
@@ -178,11 +176,11 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 		return err
 	}
 	select {
-	case p.slots <- struct{}{}:
+	case e.slots <- struct{}{}:
 	case <-ctx.Done():
 		return notSent(ctx)
 	}
-	defer func() { <-p.slots }()
+	defer func() { <-e.slots }()
 	header, err := e.header(o.ID.String(), m, time.Now())
 	if err != nil {
 		return err
