@@ -4,28 +4,18 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
 // locked runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
-func (d *database) locked(ctx context.Context, pool beginner, what string, call func(*dbsqlc.Queries) error) error {
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		q := d.on(tx)
-		if err := q.SessionGuard(ctx); err != nil {
-			return err
-		}
+func (d *database) locked(ctx context.Context, pool dbschema.Beginner, what string, call func(*dbsqlc.Queries) error) error {
+	return d.tx(ctx, pool, what, func(q *dbsqlc.Queries) error {
 		if err := q.ListenerLock(ctx, d.lock()); err != nil {
 			return err
 		}
 		return call(q)
 	})
-	return wrap(what, err)
-}
-
-type beginner interface {
-	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 }
 
 // attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
@@ -54,7 +44,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
-	q := l.db.on(l.pool)
+	q := l.db.each(l.pool)
 	if _, err := q.ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
 		return 0, wrap("attach", err)
 	}
@@ -71,7 +61,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 }
 
 func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
-	reg, err := l.db.on(l.pool).ListenerRegistration(ctx, l.spec.Name)
+	reg, err := l.db.each(l.pool).ListenerRegistration(ctx, l.spec.Name)
 	return reg, wrap(fmt.Sprintf("read listeners of schema %s", l.db.schema), err)
 }
 

@@ -151,7 +151,7 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	}
 	conn := pooled.Hijack() // it must not count against the pool while it waits
 	if _, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{b.bell.channel}.Sanitize()); err == nil {
-		err = b.db.on(conn).BellRing(ctx, b.bell.channel)
+		err = b.db.each(conn).BellRing(ctx, b.bell.channel)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), conn.Close(ctx))
@@ -161,7 +161,7 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 
 // serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
-	q := b.db.on(conn)
+	q := b.db.each(conn)
 	held := false
 	for {
 		w, wait, cancel := b.next(ctx)
@@ -218,7 +218,7 @@ func (b *doorbell) letGo(ctx context.Context, q *dbsqlc.Queries) error {
 func (b *doorbell) hold(ctx context.Context, held bool, conn *pgx.Conn) (bool, bellState, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
 	defer cancel()
-	q := b.db.on(conn)
+	q := b.db.each(conn)
 	if held {
 		return true, bellWatches, conn.Ping(ctx)
 	}

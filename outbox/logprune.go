@@ -50,7 +50,7 @@ func (d *database) pruneLetters(ctx context.Context, pool *pgxpool.Pool, topics 
 	}
 	total := 0
 	for {
-		n, err := d.on(pool).LetterPrune(ctx, p)
+		n, err := d.EachPlanned(pool).LetterPrune(ctx, p)
 		total += int(n)
 		if err != nil || n < pruneChunk {
 			return total, wrap("prune dead letters", err)
@@ -91,7 +91,7 @@ func (l *Listener) maintain(ctx context.Context) {
 // alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
 // which hold back the retention of all.
 func (l *Listener) alarm(ctx context.Context) {
-	rows, err := l.db.on(l.pool).ListenerLags(ctx)
+	rows, err := l.db.each(l.pool).ListenerLags(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			l.log.Warn("look at lag", "error", err)

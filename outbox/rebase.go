@@ -47,7 +47,7 @@ func (e *LeaseHeldError) Error() string {
 func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 	const what = "rebase listeners"
 	var r RebaseReport
-	needed, err := a.db.on(a.pool).RebaseNeeded(ctx)
+	needed, err := a.db.each(a.pool).RebaseNeeded(ctx)
 	if err != nil || !needed {
 		return r, wrap(what, err)
 	}

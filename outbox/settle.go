@@ -108,8 +108,7 @@ func (x *exchange) what() string {
 // try sends x as one batch.
 func (s *Store) try(ctx context.Context, x *exchange) error {
 	b := &pgx.Batch{}
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+	s.db.Begin(b)
 	keep, drop := s.byHistory(x.acks)
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
@@ -128,7 +127,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 			return err
 		})
 	}
-	b.Queue("COMMIT")
+	s.db.Commit(b)
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
 		x.claimed = nil // rolled back, or unknown: their leases run out
 		return err
@@ -137,8 +136,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 }
 
 func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
-	text, args := s.db.record(call)
-	return b.Queue(text, args...)
+	return s.db.queue(b, call)
 }
 
 // byHistory splits the indexes of events by whether their topic keeps delivered events.

@@ -68,6 +68,9 @@ func (q *Queries) BellTryHold(ctx context.Context, bell int64) (bool, error) {
 const SessionGuard = `-- name: SessionGuard :exec
 SELECT
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
+    set_config('enable_indexscan', 'on', true),
+    set_config('enable_indexonlyscan', 'on', true),
+    set_config('enable_nestloop', 'on', true),
     set_config('enable_seqscan', 'off', true),
     set_config('enable_bitmapscan', 'off', true),
     set_config('enable_hashjoin', 'off', true),
@@ -76,12 +79,12 @@ SELECT
     set_config('jit', 'off', true)
 `
 
-// Settings of a transaction that claims or finalises, for its rest only. A claim must be on disk before
+// Settings of a transaction of ours, for its rest only. A claim must be on disk before
 // anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
 // of producers that commit asynchronously. The planner is held to the index walks the statements are
 // written for, because statistics taken while the table was empty make a scan of the backlog look free. Those walks do
 // not depend on the parameters, so that to plan them anew for each execution, which takes longer than to run them for a
-// few events, would be for nothing.
+// few events, would be for nothing. What the role has switched off of what they need is switched on.
 func (q *Queries) SessionGuard(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, SessionGuard)
 	return err
