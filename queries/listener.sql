@@ -61,6 +61,10 @@ WHERE l.listener = @listener
 -- Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
 -- is paused, waits for a retry, is held by another or has nothing to do.
 --
+-- What has committed behind high_seq is of the transactions that lo lists, or of those from its xmax up to lo_bound. Between
+-- these two there may be millions, of any database, since a savepoint takes an xid too: log_xid is looked at by ranges, which
+-- end where a transaction is still open, so that nobody walks its rows.
+--
 -- hi_seq is the log's highest seq where the sequence tells nothing, as PostgreSQL 18 has it for a role without a privilege
 -- on it: with 0 instead, a window would hold nothing, and be opened over and over.
 --
@@ -144,12 +148,7 @@ WHERE l.listener = @listener
     ) IS NOT NULL THEN true
     ELSE EXISTS (
         SELECT
-        FROM (
-            SELECT pg_snapshot_xip(l.lo) AS xid
-            UNION ALL
-            SELECT (n.n::text)::xid8 AS xid
-            FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
-        ) AS x
+        FROM (SELECT pg_snapshot_xip(l.lo) AS xid) AS x
         WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
           AND EXISTS (
             SELECT
@@ -157,6 +156,29 @@ WHERE l.listener = @listener
             WHERE g.xid = ANY (ARRAY[x.xid])
               AND g.seq <= l.high_seq
           )
+    ) OR EXISTS (
+        SELECT
+        FROM (
+            SELECT b.xid AS after, lead(b.xid, 1, l.lo_bound) OVER (ORDER BY b.xid) AS before
+            FROM (
+                SELECT (((pg_snapshot_xmax(l.lo)::text)::bigint - 1)::text)::xid8 AS xid
+                UNION ALL
+                SELECT p.xid
+                FROM (SELECT pg_snapshot_xip(pg_current_snapshot()) AS xid) AS p
+                WHERE p.xid >= pg_snapshot_xmax(l.lo)
+                  AND p.xid < l.lo_bound
+            ) AS b
+            WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
+        ) AS s
+        WHERE (
+            SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+            FROM outbox_schema.log AS g
+            WHERE g.xid > s.after
+              AND g.xid < s.before
+              AND g.seq <= l.high_seq
+            ORDER BY g.xid, g.seq
+            LIMIT 1
+        ) IS NOT NULL
     )
   END
 RETURNING
