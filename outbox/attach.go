@@ -30,6 +30,9 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	if reg.Restored { // also when it is new: what the log holds would be visible to none of its windows
 		return 0, ErrRestored
 	}
+	if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil {
+		return 0, wrap("attach", err)
+	}
 	if reg.Cursors == 0 {
 		err := l.db.locked(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
 			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{

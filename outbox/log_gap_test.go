@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	gapXIDs = 5000 // that another database uses up
+	gapXIDs = 5000   // that another database uses up
 	gapRows = 10_000 // of a transaction in between that stays open
 )
 

@@ -74,6 +74,9 @@ func (l *Listener) maintain(ctx context.Context) {
 		case <-time.After(jitter(l.cfg.PruneInterval)):
 		}
 		l.alarm(ctx)
+		if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil && ctx.Err() == nil {
+			l.log.Error("look at the sequence", "error", err)
+		}
 		deleted, _, err := l.db.pruneLog(ctx, l.pool, topics)
 		if err == nil {
 			_, err = l.db.pruneLetters(ctx, l.pool, topics)
@@ -94,7 +97,7 @@ func (l *Listener) alarm(ctx context.Context) {
 	rows, err := l.db.each(l.pool).ListenerLags(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			l.log.Warn("look at lag", "error", err)
+			l.log.Error("look at lag", "error", err)
 		}
 		return
 	}

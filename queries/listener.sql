@@ -65,6 +65,8 @@ WHERE l.listener = @listener
 -- these two there may be millions, of any database, since a savepoint takes an xid too: log_xid is looked at by ranges, which
 -- end where a transaction is still open, so that nobody walks its rows.
 --
+-- What lies above the sequence, which somebody has set back then, is in no window, and none is opened for it.
+--
 -- hi_seq is the log's highest seq where the sequence tells nothing, as PostgreSQL 18 has it for a role without a privilege
 -- on it: with 0 instead, a window would hold nothing, and be opened over and over.
 --
@@ -143,6 +145,7 @@ WHERE l.listener = @listener
         SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
         FROM outbox_schema.log AS g
         WHERE g.seq > l.high_seq
+          AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
         ORDER BY g.seq
         LIMIT 1
     ) IS NOT NULL THEN true

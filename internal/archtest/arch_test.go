@@ -49,7 +49,7 @@ func TestArrows(t *testing.T) {
 		"publish":           {"outbox"},
 		"internal/dbschema": {"internal/dbsqlc", "internal/pgname"},
 		"outboxtest":        {"outbox", "internal/pgtest", "internal/inline"},
-		"migrate":           {"schema", "internal/pgname"},
+		"migrate":           {"schema", "internal/dbschema", "internal/pgname"},
 		"schema":            {},
 		"templates":         {},
 		"internal/pgname":   {},

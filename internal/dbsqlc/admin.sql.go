@@ -855,6 +855,53 @@ func (q *Queries) LogOld(ctx context.Context, arg LogOldParams) (LogOldRow, erro
 	return i, err
 }
 
+const LogSequence = `-- name: LogSequence :one
+SELECT
+    coalesce(bool_and(s.seqincrement = 1 AND s.seqcache = 1 AND NOT s.seqcycle), false)::boolean AS plain,
+    coalesce((
+        SELECT bool_and(CASE a.attname
+            WHEN 'seq' THEN pg_get_expr(d.adbin, d.adrelid) ~ '^\s*CASE\s+WHEN \(pg_current_xact_id\(\) IS NOT NULL\) THEN nextval\(''(.+\.)?log_seq''::regclass\)\s+ELSE NULL::bigint\s+END$'
+            ELSE pg_get_expr(d.adbin, d.adrelid) = 'pg_current_xact_id()'
+        END) AND count(*) = 2
+        FROM pg_catalog.pg_attrdef AS d
+        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        WHERE d.adrelid = 'outbox_schema.log'::regclass
+          AND a.attname IN ('seq', 'xid')
+    ), false)::boolean AS drawn,
+    (CASE WHEN has_sequence_privilege('outbox_schema.log_seq', 'SELECT')
+        THEN coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+        ELSE -1
+    END)::bigint AS last,
+    greatest(
+        (SELECT max(g.seq) FROM outbox_schema.log AS g),
+        (SELECT max(greatest(l.high_seq, l.last_seq)) FROM outbox_schema.listeners AS l),
+        0
+    )::bigint AS reached
+FROM pg_catalog.pg_sequence AS s
+WHERE s.seqrelid = 'outbox_schema.log_seq'::regclass
+`
+
+type LogSequenceRow struct {
+	Plain   bool
+	Drawn   bool
+	Last    int64
+	Reached int64
+}
+
+// Reads what the order of the log rests on: that seq is drawn one by one, after xid was assigned, and above all that the log
+// or a listener has come to. last is -1 where the role may not read the sequence, and 0 when it was never drawn from.
+func (q *Queries) LogSequence(ctx context.Context) (LogSequenceRow, error) {
+	row := q.db.QueryRow(ctx, LogSequence)
+	var i LogSequenceRow
+	err := row.Scan(
+		&i.Plain,
+		&i.Drawn,
+		&i.Last,
+		&i.Reached,
+	)
+	return i, err
+}
+
 const ParkedDetach = `-- name: ParkedDetach :execrows
 DELETE FROM outbox_schema.parked AS p
 WHERE p.listener = $1
