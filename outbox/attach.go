@@ -47,14 +47,17 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
-	q := l.db.each(l.pool)
-	if _, err := q.ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+	if _, err := l.db.each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
 		return 0, wrap("attach", err)
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
-		n, err := q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+		var n int64
+		err := l.db.locked(ctx, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
+			n, err = q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+			return err
+		})
 		if err != nil {
-			return 0, wrap("ask for another number of shards", err)
+			return 0, err
 		}
 		if n > 0 {
 			l.log.Info("asked for another number of shards", "shards", reg.Shards, "asked", l.spec.Shards)

@@ -211,3 +211,18 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	require.NotContains(t, log.String(), "patient")
 	require.NotContains(t, log.String(), "unbounded")
 }
+
+// An alarm that cannot look is one itself.
+func TestFailingAlarmIsAnError(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	logs := newSpy()
+	cfg := outbox.ListenerConfig{PruneInterval: interval, Logger: logs.logger()}
+	l := listenTo(t, pool, outbox.ListenerSpec{MaxLag: time.Hour}, cfg, newNotes())
+	signals := outbox.WatchListener(l)
+	startListener(t, l)
+	receive(t, signals.Maintained, "maintenance")
+	execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag TO max_lag_away")
+	require.Contains(t, logs.await(t, "look at lag"), "level=ERROR")
+	execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag_away TO max_lag")
+}

@@ -375,9 +375,14 @@ WHERE l.listener = @listener
   ) > 1;
 
 -- name: ListenerReshard :execrows
--- Asks for another number of shards: from now on no shard opens a window.
+-- Asks for another number of shards: from now on no shard opens a window. The number that there is takes an earlier wish
+-- back, at any time: a shard that has come to the barrier, or reads up to it, goes on from there as from any window. Under the
+-- lock, so that no barrier is being set: one whose snapshot was taken before this could be behind a window opened after it.
 UPDATE outbox_schema.listeners AS l
-SET reshard_to = @shards::integer
+SET reshard_to = nullif(@shards::integer, l.shards),
+    barrier = CASE WHEN l.shards <> @shards::integer THEN l.barrier END,
+    barrier_bound = CASE WHEN l.shards <> @shards::integer THEN l.barrier_bound END,
+    barrier_seq = CASE WHEN l.shards <> @shards::integer THEN l.barrier_seq END
 FROM (
     SELECT o.shard
     FROM outbox_schema.listeners AS o
@@ -387,8 +392,7 @@ FROM (
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
-  AND l.shards <> @shards::integer
-  AND l.reshard_to IS DISTINCT FROM @shards::integer;
+  AND l.reshard_to IS DISTINCT FROM nullif(@shards::integer, l.shards);
 
 -- name: ListenerBarrier :execrows
 -- Sets the snapshot at which the shards of the old number stop. It needs a transaction without an xid, and one that

@@ -520,7 +520,10 @@ func (q *Queries) ListenerRenew(ctx context.Context, arg ListenerRenewParams) (i
 
 const ListenerReshard = `-- name: ListenerReshard :execrows
 UPDATE outbox_schema.listeners AS l
-SET reshard_to = $1::integer
+SET reshard_to = nullif($1::integer, l.shards),
+    barrier = CASE WHEN l.shards <> $1::integer THEN l.barrier END,
+    barrier_bound = CASE WHEN l.shards <> $1::integer THEN l.barrier_bound END,
+    barrier_seq = CASE WHEN l.shards <> $1::integer THEN l.barrier_seq END
 FROM (
     SELECT o.shard
     FROM outbox_schema.listeners AS o
@@ -530,8 +533,7 @@ FROM (
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
-  AND l.shards <> $1::integer
-  AND l.reshard_to IS DISTINCT FROM $1::integer
+  AND l.reshard_to IS DISTINCT FROM nullif($1::integer, l.shards)
 `
 
 type ListenerReshardParams struct {
@@ -539,7 +541,9 @@ type ListenerReshardParams struct {
 	Listener string
 }
 
-// Asks for another number of shards: from now on no shard opens a window.
+// Asks for another number of shards: from now on no shard opens a window. The number that there is takes an earlier wish
+// back, at any time: a shard that has come to the barrier, or reads up to it, goes on from there as from any window. Under the
+// lock, so that no barrier is being set: one whose snapshot was taken before this could be behind a window opened after it.
 func (q *Queries) ListenerReshard(ctx context.Context, arg ListenerReshardParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerReshard, arg.Shards, arg.Listener)
 	if err != nil {
