@@ -74,6 +74,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		case <-time.After(jitter(l.cfg.PruneInterval)):
 		}
 		l.alarm(ctx)
+		l.oldSnapshot(ctx)
 		if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil && ctx.Err() == nil {
 			l.log.Error("look at the sequence", "error", err)
 		}
@@ -104,5 +105,19 @@ func (l *Listener) alarm(ctx context.Context) {
 	for _, row := range rows {
 		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
 			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
+	}
+}
+
+// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each turn writes its cursor,
+// and what it replaces cannot be removed for as long as somebody may still read it, so that every turn has more to
+// walk than the one before.
+func (l *Listener) oldSnapshot(ctx context.Context) {
+	rows, err := l.db.each(l.pool).SnapshotHolder(ctx, pgInterval(l.cfg.PruneInterval))
+	if err != nil && ctx.Err() == nil {
+		l.log.Error("look for old transactions", "error", err)
+	}
+	for _, row := range rows {
+		l.log.Warn("an old transaction slows all listeners and claims down: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
+			"age", time.Duration(row.AgeUs)*time.Microsecond)
 	}
 }

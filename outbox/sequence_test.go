@@ -101,12 +101,12 @@ func TestSequenceOrDefaultsOfAnotherKindAreRefused(t *testing.T) {
 	const sequence = "run `ALTER SEQUENCE \"outbox\".log_seq INCREMENT 1 CACHE 1 NO CYCLE`"
 	const defaults = "ALTER COLUMN seq SET DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('\"outbox\".log_seq') END`"
 	for change, fix := range map[string]string{
-		"ALTER SEQUENCE outbox.log_seq CACHE 32":                                                sequence,
-		"ALTER SEQUENCE outbox.log_seq CYCLE":                                                   sequence,
-		"ALTER SEQUENCE outbox.log_seq INCREMENT 2":                                             sequence,
-		"ALTER TABLE outbox.log ALTER COLUMN seq SET DEFAULT nextval('outbox.log_seq')":         defaults,
-		"ALTER TABLE outbox.log ALTER COLUMN seq DROP DEFAULT":                                  defaults,
-		"ALTER TABLE outbox.log ALTER COLUMN xid SET DEFAULT '3'::xid8":                         defaults,
+		"ALTER SEQUENCE outbox.log_seq CACHE 32":                                               sequence,
+		"ALTER SEQUENCE outbox.log_seq CYCLE":                                                  sequence,
+		"ALTER SEQUENCE outbox.log_seq INCREMENT 2":                                            sequence,
+		"ALTER TABLE outbox.log ALTER COLUMN seq SET DEFAULT nextval('outbox.log_seq')":        defaults,
+		"ALTER TABLE outbox.log ALTER COLUMN seq DROP DEFAULT":                                 defaults,
+		"ALTER TABLE outbox.log ALTER COLUMN xid SET DEFAULT '3'::xid8":                        defaults,
 		"CREATE SEQUENCE other; ALTER TABLE outbox.log ALTER seq SET DEFAULT nextval('other')": defaults,
 	} {
 		t.Run(change, func(t *testing.T) {

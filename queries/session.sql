@@ -42,3 +42,21 @@ SELECT EXISTS (
 -- name: BellRing :exec
 -- Wakes every sleeper of the channel.
 SELECT pg_notify(@channel::text, '');
+
+-- name: SnapshotHolder :many
+-- Finds the session that has been in its transaction for longest, and for longer than held, and keeps PostgreSQL from removing
+-- row versions of this database that were replaced since. Only sessions that the role may look into: its own, or with
+-- pg_read_all_stats all. A standby or a slot has no database.
+SELECT
+    a.pid::integer AS pid,
+    coalesce(a.usename::text, '')::text AS role,
+    coalesce(a.state, '')::text AS state,
+    (extract(epoch FROM statement_timestamp() - a.xact_start) * 1000000)::bigint AS age_us
+FROM pg_catalog.pg_stat_activity AS a
+WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+  AND (a.datname = current_database() OR a.datname IS NULL)
+  AND a.pid <> pg_backend_pid()
+  AND a.backend_type <> 'autovacuum worker'
+  AND a.xact_start < statement_timestamp() - @held::interval
+ORDER BY a.xact_start
+LIMIT 1;

@@ -7,6 +7,8 @@ package dbsqlc
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const BellHeld = `-- name: BellHeld :one
@@ -88,4 +90,55 @@ SELECT
 func (q *Queries) SessionGuard(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, SessionGuard)
 	return err
+}
+
+const SnapshotHolder = `-- name: SnapshotHolder :many
+SELECT
+    a.pid::integer AS pid,
+    coalesce(a.usename::text, '')::text AS role,
+    coalesce(a.state, '')::text AS state,
+    (extract(epoch FROM statement_timestamp() - a.xact_start) * 1000000)::bigint AS age_us
+FROM pg_catalog.pg_stat_activity AS a
+WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+  AND (a.datname = current_database() OR a.datname IS NULL)
+  AND a.pid <> pg_backend_pid()
+  AND a.backend_type <> 'autovacuum worker'
+  AND a.xact_start < statement_timestamp() - $1::interval
+ORDER BY a.xact_start
+LIMIT 1
+`
+
+type SnapshotHolderRow struct {
+	Pid   int32
+	Role  string
+	State string
+	AgeUs int64
+}
+
+// Finds the session that has been in its transaction for longest, and for longer than held, and keeps PostgreSQL from removing
+// row versions of this database that were replaced since. Only sessions that the role may look into: its own, or with
+// pg_read_all_stats all. A standby or a slot has no database.
+func (q *Queries) SnapshotHolder(ctx context.Context, held pgtype.Interval) ([]SnapshotHolderRow, error) {
+	rows, err := q.db.Query(ctx, SnapshotHolder, held)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SnapshotHolderRow
+	for rows.Next() {
+		var i SnapshotHolderRow
+		if err := rows.Scan(
+			&i.Pid,
+			&i.Role,
+			&i.State,
+			&i.AgeUs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
