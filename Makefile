@@ -5,20 +5,29 @@ EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
 
+# Only the race detector needs a C compiler: everything else is built without, also where there is one.
+export CGO_ENABLED := 0
+export GO
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-# Most tests wait, for PostgreSQL or a lease: run more of them at once than there are processors.
 .PHONY: test
-test: postgres ## all tests of all modules with the race detector, PostgreSQL included
-	@for m in $(MODULES); do \
-		echo "== go test -race ./... in $$m" && (cd $$m && $(GO) test -race -parallel 8 -timeout 12m ./...) || exit 1; \
-	done
+test: postgres ## all tests of all modules, PostgreSQL included; with the race detector unless there is no C compiler
+	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) RACE=$$race
+
+# Most tests wait, for PostgreSQL or a lease: run more of them at once than there are processors. Two modules run
+# at once, which are the first, the largest, and one of the others.
+TESTS := $(MODULES:%=test-in-%)
+.PHONY: $(TESTS)
+$(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
+$(TESTS): test-in-%:
+	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 12m ./...
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something
-	@echo "== gofmt" && bad="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }
+	@echo "== gofmt" && bad="$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }
 	@echo "== sqlc" && bin/sqlc diff
 	@echo "== JSON Schema" && for f in docs/outbox.schema.json $(SCHEMAS); do \
 		$(GO) run ./cmd/outboxgen schema | diff -u $$f - || exit 1; \
@@ -62,16 +71,7 @@ fuzz: ## every fuzz target for 30 s
 
 .PHONY: postgres
 postgres: ## make sure that there is a PostgreSQL to start (14 to 18); installs Debian's when there is none
-	@for d in "$$OUTBOXGEN_PG_BIN" "$$(pg_config --bindir 2>/dev/null)" "$$(dirname "$$(command -v initdb)")" \
-		/usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin; do \
-		if [ -x "$$d/initdb" ] && [ -x "$$d/postgres" ]; then exit 0; fi; \
-	done; \
-	if ! command -v apt-get >/dev/null 2>&1; then \
-		echo "no PostgreSQL found: install one, or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2; exit 1; fi; \
-	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	echo "no PostgreSQL found: installing Debian's with apt-get" >&2; \
-	$$sudo apt-get update -qq >&2 && \
-	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >&2
+	@tools/need.sh postgres
 
 bin/%: tools/go.mod tools/go.sum
 	@echo "building $* (some minutes the first time)" >&2

@@ -160,7 +160,8 @@ func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect
 	fn := func(ctx context.Context) error { return survive(ctx, tx, run) }
 	if r.Entity.Version > 0 {
 		return c.inbox.Apply(ctx, tx, inbox.Event{
-			ID: r.ID, EntityType: r.Entity.Type, EntityID: r.Entity.ID, Version: r.Entity.Version, Payload: r.Payload,
+			ID: r.ID, Source: sourceOf(&r.Event), TenantID: r.TenantID,
+			EntityType: r.Entity.Type, EntityID: r.Entity.ID, Version: r.Entity.Version, Payload: r.Payload,
 		}, fn)
 	}
 	handled, err := c.inbox.Once(ctx, tx, r.ID, fn)
@@ -171,6 +172,15 @@ func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect
 		return inbox.Applied, nil
 	}
 	return inbox.Duplicate, nil
+}
+
+// sourceOf names who gives the entity of an event its id and versions: the source, or what CloudEvents has for it unless
+// told otherwise.
+func sourceOf(e *Event) string {
+	if e.Source != "" {
+		return e.Source
+	}
+	return "/" + e.Namespace
 }
 
 // survive turns a panic of the consumer's method into an error. The value of the panic may hold a payload and is not

@@ -20,6 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 func TestMain(m *testing.M) {
@@ -94,6 +95,31 @@ func TestConsumeOnce(t *testing.T) {
 	verdict, err := c.Consume(t.Context(), conn.Conn(), message(t, uuid.New(), 0))
 	require.NoError(t, err, "a connection will do")
 	require.Equal(t, inbox.Applied, verdict)
+}
+
+// TestVersionsBelongToASourceAndATenant: an event of another service or tenant is not late because an entity with its
+// name has come further. Without a source the namespace stands for it, as in CloudEvents.
+func TestVersionsBelongToASourceAndATenant(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	c := newConsumer(t, &projection{}, inbox.Skip)
+	consumed := func(encoder publish.Encoder, tenant uuid.NullUUID, version int64) inbox.Verdict {
+		o := outgoing()
+		o.ID, o.TenantID, o.Entity.Version, o.Payload = uuid.New(), tenant, version, json.RawMessage(goodPayload)
+		m, err := encoder.Encode(o)
+		require.NoError(t, err)
+		verdict, err := c.Consume(t.Context(), pool, consume.Message(m))
+		require.NoError(t, err)
+		return verdict
+	}
+	standard, crm := publish.CloudEvents("", publish.Binary), publish.CloudEvents("https://crm.example.com", publish.Structured)
+	one, other := uuid.NullUUID{UUID: uuid.New(), Valid: true}, uuid.NullUUID{UUID: uuid.New(), Valid: true}
+	require.Equal(t, inbox.Applied, consumed(standard, one, 5))
+	require.Equal(t, inbox.Applied, consumed(standard, other, 1))
+	require.Equal(t, inbox.Applied, consumed(standard, uuid.NullUUID{}, 1))
+	require.Equal(t, inbox.Applied, consumed(crm, one, 1))
+	require.Equal(t, inbox.Skipped, consumed(standard, one, 4))
+	require.Equal(t, inbox.Skipped, consumed(publish.JSON(), one, 4))
 }
 
 // TestConsumeEntityVersions: what comes late is skipped, parked with its payload, or an error, as the inbox says.

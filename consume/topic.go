@@ -14,7 +14,7 @@ import (
 // topic.
 type Topic[P any] struct {
 	Namespace, Name string
-	// Version is the payload's schema number.
+	// Version is the payload's schema number; 0 means 1, as in outbox.Topic.
 	Version int
 	// Validate checks a payload; nil means any will do.
 	Validate func(P) error
@@ -22,6 +22,8 @@ type Topic[P any] struct {
 
 // String returns "namespace/name".
 func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
+
+func (t Topic[P]) version() int { return max(t.Version, 1) }
 
 // Decode reads the payload of r. A required field must be there, and the rules of the YAML must hold; what t does not
 // know is passed over. A payload of an older version is decoded as far as it goes, without these checks, which are those
@@ -37,8 +39,8 @@ func (t Topic[P]) decode(r Received, s *shape) (Delivery[P], error) {
 	switch {
 	case r.Namespace != t.Namespace || r.Topic != t.Name:
 		return d, about(&r.Event, "", ErrUnknownTopic)
-	case r.Version > t.Version:
-		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.Version, ErrUnknownVersion))
+	case r.Version > t.version():
+		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.version(), ErrUnknownVersion))
 	case !json.Valid(r.Payload):
 		return d, invalid(&r.Event, "", "is no JSON")
 	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
@@ -51,7 +53,7 @@ func (t Topic[P]) decode(r Received, s *shape) (Delivery[P], error) {
 		}
 		return d, invalid(&r.Event, field, "does not fit "+kind.String())
 	}
-	if r.Version < t.Version {
+	if r.Version < t.version() {
 		return d, nil
 	}
 	if field := s.missing(r.Payload); field != "" {

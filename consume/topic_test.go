@@ -68,6 +68,20 @@ func decode(version int, body json.RawMessage) (consume.Delivery[created], error
 	})
 }
 
+// TestDecodeOfATopicWithoutVersion: zero means 1, what an outbox.Topic without a version enqueues.
+func TestDecodeOfATopicWithoutVersion(t *testing.T) {
+	t.Parallel()
+	topic := createdTopic
+	topic.Version = 0
+	received := consume.Received{Event: consume.Event{ID: eventID, Namespace: "users", Topic: "user_created", Version: 1}, Payload: json.RawMessage(goodPayload)}
+	d, err := topic.Decode(received)
+	require.NoError(t, err)
+	require.Equal(t, "Zoë", d.Payload.Name)
+	received.Version = 2
+	_, err = topic.Decode(received)
+	require.ErrorIs(t, err, consume.ErrUnknownVersion)
+}
+
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	d, err := decode(2, json.RawMessage(goodPayload))

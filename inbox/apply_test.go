@@ -129,6 +129,35 @@ func TestGroupsHaveVersionsOfTheirOwn(t *testing.T) {
 	require.Equal(t, inbox.Applied, verdict)
 }
 
+// The same type and id mean another entity at another source, or for another tenant: its versions are its own, and so is
+// what is parked of it.
+func TestVersionsBelongToASourceAndATenant(t *testing.T) {
+	t.Parallel()
+	pool := cardsDatabase(t)
+	in := newInbox(t, inbox.Config{Stale: inbox.Park})
+	tenants := []uuid.NullUUID{{}, {UUID: uuid.New(), Valid: true}, {UUID: uuid.New(), Valid: true}}
+	for n, source := range []string{"", "/users", "/crm"} {
+		for m, tenant := range tenants {
+			deliver := func(version int64, want inbox.Verdict) uuid.UUID {
+				e := user(17, version)
+				e.Source, e.TenantID = source, tenant
+				verdict, err := apply(t.Context(), pool, in, e)
+				require.NoError(t, err)
+				require.Equal(t, want, verdict, "version %d of %q, tenant %d", version, source, m)
+				return e.ID
+			}
+			// Each starts below the last version of those before it.
+			last := int64(30 - 3*n - m)
+			deliver(last-1, inbox.Applied)
+			newest := deliver(last, inbox.Applied)
+			late := deliver(last-1, inbox.Parked)
+			require.Equal(t, fmt.Sprintf("%s %s %d %s", source, tenant.UUID, last, newest), value[string](t, pool,
+				"SELECT concat_ws(' ', source, tenant_id, last_version, last_event_id) FROM outbox.inbox_parked WHERE event_id = $1", late))
+		}
+	}
+	require.Equal(t, 9, value[int](t, pool, "SELECT count(*) FROM outbox.entity_versions"))
+}
+
 func TestErrStaleTellsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
@@ -186,6 +215,8 @@ func TestApplyRefusesBeforeSendingAndLeavesTheTransactionUsable(t *testing.T) {
 		"id is the zero UUID":                        func(e *inbox.Event) { e.ID = uuid.Nil },
 		"entity type is empty":                       func(e *inbox.Event) { e.EntityType = "" },
 		"entity id is empty":                         func(e *inbox.Event) { e.EntityID = "" },
+		"source has 513 bytes of at most 512":        func(e *inbox.Event) { e.Source = strings.Repeat("x", 513) },
+		"source holds a NUL or is not UTF-8":         func(e *inbox.Event) { e.Source = "\x00" },
 		"entity type has 513 bytes of at most 512":   func(e *inbox.Event) { e.EntityType = long },
 		"entity id has 513 bytes of at most 512":     func(e *inbox.Event) { e.EntityID = long },
 		"entity id holds a NUL or is not UTF-8":      func(e *inbox.Event) { e.EntityID = "a\x00" },

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 const (
 	group    = "billing"
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 	interval = 5 * time.Millisecond // between two looks
 )
 

@@ -109,8 +109,8 @@ func TestPruneOfParkedEvents(t *testing.T) {
 	}
 	require.Zero(t, prune(t, pool, in))
 	execute(t, pool, "UPDATE outbox.inbox_parked SET parked_at = parked_at - interval '1 minute' WHERE version <= 3")
-	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
-		VALUES ('other', gen_random_uuid(), 'user', '1', 9, 9, gen_random_uuid(), '2020-01-01')`)
+	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
+		VALUES ('other', gen_random_uuid(), '', gen_random_uuid(), 'user', '1', 9, 9, gen_random_uuid(), '2020-01-01')`)
 	holder := begin(t, pool, "")
 	require.Equal(t, 2, value[int](t, holder, "SELECT version FROM outbox.inbox_parked WHERE version = 2 FOR UPDATE"))
 	require.Equal(t, 2, prune(t, pool, in), "what somebody holds is left for the next time")
@@ -123,8 +123,8 @@ func TestForeverIsNeverPruned(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	record(t, pool, group, 1, 200*365*24*time.Hour)
-	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
-		VALUES ($1, gen_random_uuid(), 'a', 'b', 1, 1, gen_random_uuid(), '1800-01-01')`, group)
+	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
+		VALUES ($1, gen_random_uuid(), '', gen_random_uuid(), 'a', 'b', 1, 1, gen_random_uuid(), '1800-01-01')`, group)
 	for _, cfg := range []inbox.Config{
 		{Retention: inbox.Forever, ParkedRetention: inbox.Forever},
 		{ReplayWindow: inbox.Forever, ParkedRetention: inbox.Forever},

@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// skipped is the error of a dead letter that Skip made.
+// skipped is the error of a dead letter that Skip made, with the one that the event failed with behind it.
 const skipped = "skipped by operator"
 
 // standingLimit is how many events of a shard Skip looks at.
@@ -33,10 +33,19 @@ type skipTarget struct {
 	seq     int64
 	head    bool // its shard's attempts are of it, maybe
 	failed  bool
+	text    string // what it failed with, if that is known
 	inBatch bool
 	no      int64 // of an event set aside
 	key     string
 	bucket  int32
+}
+
+// letter is the error of its dead letter.
+func (t skipTarget) letter() string {
+	if t.text == "" {
+		return skipped
+	}
+	return skipped + ": " + t.text
 }
 
 func (t skipTarget) String() string {
@@ -44,7 +53,7 @@ func (t skipTarget) String() string {
 }
 
 // Skip has the listener go past one event, which becomes a dead letter with the error "skipped by operator", and
-// returns it without its payload. The event is one that a shard stands at or one that was set aside; any other is
+// behind it the one that the event has failed with, and returns it without its payload. The event is one that a shard stands at or one that was set aside; any other is
 // refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
 // restored database Skip returns ErrRestored.
 //
@@ -80,7 +89,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 			if _, err = a.seize(ctx, q, name, worker, &t.bucket); err != nil {
 				return err
 			}
-			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: skipped, No: t.no}); err != nil {
+			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: t.letter(), No: t.no}); err != nil {
 				return err
 			}
 			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
@@ -101,7 +110,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 	}
 	err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
 		n, err = q.ListenerSkip(ctx, dbsqlc.ListenerSkipParams{
-			Attempts: int32(t.event.Attempt), Error: skipped, BatchSize: carefulAfterAdmin, Head: t.head,
+			Attempts: int32(t.event.Attempt), Error: t.letter(), BatchSize: carefulAfterAdmin, Head: t.head,
 			Seq: t.seq, Listener: name, Shard: t.shard,
 		})
 		return err
@@ -191,6 +200,9 @@ func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget
 		if !t.failed && !next {
 			continue
 		}
+		if r.Exact {
+			t.text = r.LastError
+		}
 		attempts := r.Attempts
 		if t.head {
 			attempts = max(attempts, r.RetryCount)
@@ -212,7 +224,7 @@ func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.U
 		return skipTarget{}, err
 	}
 	return skipTarget{
-		no: r.No, key: r.Key, bucket: int32(r.Bucket),
+		no: r.No, key: r.Key, bucket: int32(r.Bucket), text: r.LastError,
 		event: eventOf(Event{
 			Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 			PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -41,14 +42,14 @@ func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 		require.Equal(t, idOf(t, pool, "b1"), e.ID)
 		require.Equal(t, "test said b 2", fmt.Sprint(e.Namespace, " ", e.Topic, " ", e.PartitionKey, " ", e.Attempt))
 		require.False(t, e.CreatedAt.IsZero())
-		require.Equal(t, "b1 2 skipped by operator", letters(t, pool))
+		require.Equal(t, "b1 2 skipped by operator: handler failed", letters(t, pool))
 		_, err := a.Skip(t.Context(), "ears", uuid.Nil)
 		require.EqualError(t, err, "skip event: listener ears has no event that failed: name one")
 
 		require.Equal(t, outbox.DrainReport{Delivered: 1}, drainAll(t, l), "at once")
 		require.Equal(t, []string{"a1", "a2"}, h.names())
 		require.Equal(t, 1, h.got[1].Attempt, "the attempts were those of the skipped one")
-		require.Equal(t, "b1 2 skipped by operator", letters(t, pool))
+		require.Equal(t, "b1 2 skipped by operator: handler failed", letters(t, pool))
 	})
 }
 
@@ -69,7 +70,7 @@ func TestAdminSkipRefusesWhatIsNotItsTurn(t *testing.T) {
 	require.Empty(t, letters(t, pool))
 	skip(t, a, idOf(t, pool, "b1"))
 	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, drainAll(t, l))
-	require.Equal(t, "b1 1 skipped by operator", letters(t, pool))
+	require.Equal(t, "b1 1 skipped by operator: handler failed", letters(t, pool))
 }
 
 func TestAdminSkipAsksWhichOfSeveral(t *testing.T) {
@@ -91,7 +92,7 @@ func TestAdminSkipAsksWhichOfSeveral(t *testing.T) {
 	h.fail = nil
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, l))
 	require.ElementsMatch(t, []string{"a1", "a2", "b2", "c2"}, h.names())
-	require.Equal(t, "c1 1 skipped by operator, b1 1 skipped by operator", letters(t, pool))
+	require.Equal(t, "c1 1 skipped by operator, b1 1 skipped by operator: handler failed", letters(t, pool))
 }
 
 func TestAdminSkipsWhatIsSetAside(t *testing.T) {
@@ -116,7 +117,7 @@ func TestAdminSkipsWhatIsSetAside(t *testing.T) {
 		skip(t, a, idOf(t, pool, "b2"))
 		require.Equal(t, outbox.DrainReport{Delivered: 1}, drainAll(t, l))
 		require.Equal(t, []string{"a1", "b3"}, h.names())
-		require.Equal(t, "b4 0 skipped by operator, b1 1 skipped by operator, b2 1 skipped by operator", letters(t, pool))
+		require.Equal(t, "b4 0 skipped by operator, b1 1 skipped by operator: handler failed, b2 1 skipped by operator: handler failed", letters(t, pool))
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 	})
 }
@@ -180,7 +181,7 @@ func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 		}
 		log := newSpy()
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: outbox.Retry{BaseDelay: time.Millisecond}},
-			outbox.ListenerConfig{LeaseDuration: 2 * time.Second, Logger: log.logger()}, h)
+			outbox.ListenerConfig{LeaseDuration: crashLease, Logger: log.logger()}, h)
 		stop := startListener(t, l)
 		putAll(t, pool, "a1", "a2")
 		require.Equal(t, 1, receive(t, h.started, "the first try").Attempt)
@@ -200,7 +201,7 @@ func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 		close(h.hold)
 		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE NOT running AND retry_count = 0 AND high_seq = 2")
 		stop()
-		require.Equal(t, "a1 1 skipped by operator", letters(t, pool))
+		require.Equal(t, "a1 1 skipped by operator: handler failed", letters(t, pool))
 		if transactional {
 			require.Equal(t, "a2", value[string](t, pool, "SELECT string_agg(key || n, ' ') FROM effects"))
 		}
@@ -232,7 +233,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 	h.fail = nil
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, l))
 	require.Equal(t, []string{"a1", "late2", "a2"}, h.names())
-	require.Equal(t, "late1 1 skipped by operator", letters(t, pool))
+	require.Equal(t, "late1 1 skipped by operator: handler failed", letters(t, pool))
 }
 
 // A process that died of an event cannot have said which one it was.
@@ -277,7 +278,7 @@ func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	require.Equal(t, []string{"a1", "a2"}, h.names())
-	require.Equal(t, "b1 1 skipped by operator", letters(t, pool))
+	require.Equal(t, "b1 1 skipped by operator: handler failed", letters(t, pool))
 }
 
 // Whatever the listener does meanwhile, each event is handled or skipped, and none is both.
@@ -293,7 +294,7 @@ func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 			}
 			return nil
 		}
-		spec := outbox.ListenerSpec{Shards: 2, ParkKeys: !transactional, Retry: outbox.Retry{MaxAttempts: 1000, BaseDelay: time.Microsecond, MaxDelay: time.Microsecond}}
+		spec := outbox.ListenerSpec{Shards: 2, ParkKeys: !transactional, Retry: outbox.Retry{MaxAttempts: math.MaxInt32, BaseDelay: time.Microsecond, MaxDelay: time.Microsecond}}
 		l := listenAs(t, pool, transactional, spec, outbox.ListenerConfig{BatchSize: 5}, h)
 		c := newCrowd("a", "b", "c", "d")
 		const events = 200

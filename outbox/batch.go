@@ -5,13 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/inline"
 )
 
@@ -56,14 +58,14 @@ func (b *batch) run(work context.Context, give <-chan struct{}) {
 	if inline.Marked(b.ctx) {
 		defer close(b.finished)
 		b.workers.Add(1)
-		if b.l.target != nil {
+		if b.l.publishes {
 			b.publish(work)
 			return
 		}
 		b.worker(work)
 		return
 	}
-	if b.l.target != nil {
+	if b.l.publishes {
 		b.workers.Add(1)
 		go b.publish(work)
 	} else {
@@ -130,6 +132,8 @@ func (b *batch) next() *entry {
 		case k.stopped, b.blocked && e.no == 0:
 		case e.held != nil:
 			b.lane(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
+		case b.l.target(e) != nil && b.l.target(e).admit(1) == 0:
+			b.wait(e, b.l.target(e).why().text, false)
 		default:
 			e.started, e.running = true, true
 			if b.l.cfg.Concurrency > 1 {
@@ -142,7 +146,7 @@ func (b *batch) next() *entry {
 }
 
 // finish takes the result of a handler.
-func (b *batch) finish(e *entry, err error) {
+func (b *batch) finish(e *entry, r result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.left {
@@ -155,17 +159,54 @@ func (b *batch) finish(e *entry, err error) {
 			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
 		}
 	}
-	if b.halted && (b.lost && err != nil || b.cause != nil) {
+	if b.halted && (b.lost && r.class != classDone || b.cause != nil) {
 		return // it counts as not started
 	}
-	if b.l.judge(e, err); e.fate != failed {
+	b.settle(e, r, true)
+	b.blocked = b.blocked || b.l.cfg.Concurrency == 1 && e.no == 0 && (e.fate == failed || e.fate == waiting)
+}
+
+// settle decides about e, which has come to r. first is set for the first event of a call that finds its target away:
+// it is the one to find out when the target is back. b.mu is held.
+func (b *batch) settle(e *entry, r result, first bool) {
+	switch r.class {
+	case classUnavailable:
+		b.wait(e, r.text, first)
+		return
+	case classNotSent:
+		e.started = false
+		k := b.lane(e.key)
+		if k.stopped = true; k.parked && e.no == 0 {
+			e.fate = aside
+		} else if !r.behind && b.ctx.Err() == nil { // else it would come back immediately, for nothing
+			e.held = &hold{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.text}
+		}
+		return
+	}
+	if b.l.judge(e, r); e.fate != failed {
 		return
 	}
 	k := b.lane(e.key)
 	k.stopped = true
+	if e.no == 0 && b.l.spec.ParkKeys && b.t.parkedRoom {
+		e.fate, k.parked = aside, true
+	}
+}
+
+// wait has e wait for its target, its attempt uncounted. Events that go elsewhere do not wait with it: e is parked
+// unless all events of the listener have this target. b.mu is held.
+func (b *batch) wait(e *entry, why string, first bool) {
+	to := b.l.target(e)
+	delay := to.left()
+	if !first {
+		delay = max(delay, to.crowd())
+	}
+	e.started, e.away, e.held = false, true, &hold{until: time.Now().Add(delay), text: why}
+	k := b.lane(e.key)
+	k.stopped = true
 	switch {
 	case e.no != 0:
-	case b.l.spec.ParkKeys && b.t.parkedRoom:
+	case b.t.awayRoom && len(b.l.targets.all) > 1:
 		e.fate, k.parked = aside, true
 	default:
 		b.blocked = b.l.cfg.Concurrency == 1
@@ -204,29 +245,26 @@ func (b *batch) names() string {
 // handle runs the handler of e and takes its result. It survives panics, and reports runtime.Goexit, which still ends
 // the goroutine.
 func (b *batch) handle(work context.Context, e *entry) {
-	var err error
-	ended := "called runtime.Goexit" // unless something else is found
-	defer func() {
-		if r := recover(); r != nil {
-			ended = fmt.Sprintf("panicked: %.1000v", r) // leaves room for the stack
+	h, there := b.l.handlers[e.Namespace+"/"+e.Topic]
+	began := time.Now()
+	guard.Run("handler", func() error {
+		switch {
+		case !there: // parked when the listener still read its topic
+			return Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, ErrUnimplemented))
+		case b.tx == nil:
+			return h.run(work, nil, e.Event, e.payload)
 		}
-		if ended != "" {
-			stack := debug.Stack()
-			err = fmt.Errorf("handler %s\n%s", ended, handlerStack(stack))
-			b.l.log.Error("handler did not return", "namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt, "stack", string(stack))
+		return b.inSavepoint(work, func(tx pgx.Tx) error { return h.run(work, tx, e.Event, e.payload) })
+	}, func(err error) {
+		results := []result{resultOf(err)}
+		if there {
+			b.l.target(e).heed(began, []uuid.UUID{e.ID}, results)
 		}
-		b.finish(e, err)
-	}()
-	run := b.l.handlers[e.Namespace+"/"+e.Topic].run
-	switch {
-	case run == nil: // set aside when the listener still read its topic
-		err = Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, ErrUnimplemented))
-	case b.tx == nil:
-		err = run(work, nil, e.Event, e.payload)
-	default:
-		err = b.inSavepoint(work, func(tx pgx.Tx) error { return run(work, tx, e.Event, e.payload) })
-	}
-	ended = ""
+		if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+			b.l.log.Error("handler did not return", "namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt, "stack", crashed.Error())
+		}
+		b.finish(e, results[0])
+	})
 }
 
 // inSavepoint runs call, and undoes what it wrote unless it returns nil.

@@ -62,8 +62,8 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 // blocked waits until a turn stands at the gate.
 func blocked(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		return value[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_locks
 			WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
-	}, 30*time.Second, interval)
+	})
 }

@@ -52,7 +52,7 @@ func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 						if len(h.names()) < n {
 							looks++ // perhaps of before the commit, and not read until now
 						}
-					case <-time.After(30 * time.Second):
+					case <-time.After(patience):
 						require.FailNow(t, "an event does not come", "%d looks since its commit", looks)
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -99,8 +100,19 @@ type child struct {
 
 func newChild(t testing.TB, pool *pgxpool.Pool, o orders) *child {
 	t.Helper()
-	o.URL = pgtest.URL(t, pool)
+	o.URL = childURL(t, pool)
 	return spawn(t, "TestChild", childVariable, o)
+}
+
+// childURL is the database of pool for a child, whose sessions are known by their name.
+func childURL(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	u, err := url.Parse(pgtest.URL(t, pool))
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("application_name", "child")
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // spawn starts this very test program as a child that runs one function, and finds its orders in a variable.

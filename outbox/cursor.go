@@ -16,12 +16,33 @@ import (
 type cursor struct {
 	l        *Listener
 	shard    int
-	next     uuid.UUID      // names the next turn; kept until an answer to it has come
+	next     uuid.UUID      // names the next turn; kept until it was taken
+	after    int64          // the number of the latest turn that this cursor knows of; the next is taken only behind it
+	vacancy  vacancy        // of a shard that is left to another process
+	eager    bool           // takes such a shard at once
 	repeats  bool           // next is a turn that was taken already, and may be over after all
 	previous uuid.UUID      // the latest turn that was ended
 	scan     int            // positions to look at
-	single   int            // turns that take one event each, because one of them broke its transaction
+	doubt    doubt          // events that may have broken their transaction
 	holds    map[int64]hold // by seq, what failed here and is not due yet
+}
+
+// unknown is the number of a turn before any was looked at.
+const unknown int64 = -1
+
+// vacancy is since when a shard that is left to another process has had something to do, and nobody has taken a turn.
+type vacancy struct {
+	leaseNo int64
+	since   time.Time // zero when there is none
+}
+
+// heirPause is how long a shard is left to the process that it is left to, once there is something to do. A process that
+// lives takes its turn in a few milliseconds; the shard of one that was killed waits this long.
+const heirPause = 100 * time.Millisecond
+
+// heir tells whether the next turn may be taken although it is left to another process. A Drain waits for nobody.
+func (c *cursor) heir() bool {
+	return c.eager || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.after && time.Since(c.vacancy.since) >= c.l.handicap
 }
 
 // hold is when an event that failed is to be tried again. The database keeps only the earliest of a shard.
@@ -31,7 +52,7 @@ type hold struct {
 }
 
 func (l *Listener) cursor(shard int) *cursor {
-	return &cursor{l: l, shard: shard, next: uuid.New(), scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
+	return &cursor{l: l, shard: shard, next: uuid.New(), after: unknown, scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
 }
 
 // left is how long h still lasts; nothing for nil.
@@ -40,6 +61,14 @@ func (h *hold) left() time.Duration {
 		return 0
 	}
 	return max(time.Until(h.until), 0)
+}
+
+// why is what h failed with.
+func (h *hold) why() string {
+	if h == nil {
+		return ""
+	}
+	return h.text
 }
 
 // limited bounds what is asked of the database, which may be in a black hole.
@@ -57,6 +86,18 @@ const maxScan = 1000
 // the listener waits instead.
 const maxParkedKeys = 1000
 
+// awayKeys is how many times as many keys may be parked because their target is away: nobody has to look into those, and
+// what goes elsewhere need not wait for them.
+const awayKeys = 10
+
+// parkedCount is how far parked keys are counted.
+func (l *Listener) parkedCount() int32 {
+	if l.targets.away.Load() > 0 {
+		return l.parkedLimit * awayKeys
+	}
+	return l.parkedLimit
+}
+
 // parkedKeyBatch and parkedBatch are how many keys set aside a turn takes, and events of each.
 const (
 	parkedKeyBatch = 20
@@ -67,11 +108,19 @@ const (
 // transactions, because a turn needs one that has no xid. It returns nil when there is nothing to do. moved tells
 // whether the end was this cursor's to write.
 func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved bool, t *turn, err error) {
+	if a == nil && !take {
+		return false, nil, nil
+	}
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
+	conn, err := c.l.pool.Acquire(ctx)
+	if err != nil {
+		return false, nil, wrap("listener "+c.l.spec.Name, err)
+	}
 	b := &pgx.Batch{}
 	if a != nil {
-		c.previous = a.turn.id
+		a.encode(encodingOf(conn.Conn()))
+		c.previous, c.after = a.turn.id, a.turn.leaseNo
 		c.l.db.Begin(b)
 		if take {
 			// The turn that follows is flushed, and this with it. If both are lost the events come again.
@@ -82,16 +131,17 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	}
 	if take {
 		t = &turn{id: c.next, batch: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
-		if c.single > 0 {
-			t.batch = 1
-		}
 		t.scan = max(c.scan, t.batch)
 		c.queueTake(b, t)
 	}
-	if b.Len() == 0 {
-		return false, nil, nil
-	}
-	if err := c.l.pool.SendBatch(ctx, b).Close(); err != nil {
+	err = conn.SendBatch(ctx, b).Close()
+	conn.Release()
+	if err != nil {
+		if a != nil {
+			for _, to := range a.returned {
+				to.notTold() // the next end of a turn says so
+			}
+		}
 		return false, nil, wrap("listener "+c.l.spec.Name, err)
 	}
 	if a != nil && !moved {
@@ -122,20 +172,25 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	c.queue(b, func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})
+	if len(a.returned) > 0 {
+		c.queue(b, func(q *dbsqlc.Queries) {
+			_ = q.ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: c.l.spec.Name, Topics: topicsOf(a.returned)})
+		})
+	}
 	if len(a.promote) > 0 {
 		c.queue(b, func(q *dbsqlc.Queries) {
-			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: c.l.spec.Name})
+			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Suspect: a.suspect, Listener: c.l.spec.Name})
 		})
 	}
 }
 
-// atStake is the most events that a turn handles, of which one may have killed its process.
+// atStake is the most events of the log that a turn handles, of which one may have killed its process.
 func (l *Listener) atStake() int32 {
 	n := l.cfg.BatchSize
 	if !l.transactional {
 		n *= turnBatches
 	}
-	return int32(max(n, parkedKeyBatch))
+	return int32(n)
 }
 
 // queueTake puts the statements that take a turn into b, and their answers into t.
@@ -147,8 +202,8 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
 			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id), Previous: pgUUID(c.previous),
-			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard),
-			ParkedLimit: l.parkedLimit,
+			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard), Heir: c.heir(), AfterNo: c.after,
+			ParkedLimit: l.parkedCount(),
 		})
 	}).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
@@ -159,12 +214,13 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
 		t.careful = row.Careful > 0
 		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
+		t.awayRoom = row.ParkedKeys < l.parkedLimit*awayKeys
 		return err
 	})
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(l.cfg.WorkerID),
-			ScanSize: int32(t.scan), Topics: l.topics, BatchSize: int32(t.batch),
+			ScanSize: int32(t.scan), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(t.batch),
 		})
 	}).Query(func(rows pgx.Rows) error {
 		if err := t.scanEvents(rows); err != nil {
@@ -181,13 +237,14 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 
 // took makes ready for the turn after t, which it returns unless there is nothing to do in it.
 func (c *cursor) took(t *turn) *turn {
-	c.next, c.repeats = uuid.New(), false
 	if t.leaseNo == 0 {
+		// An earlier try of it may reach the server yet. Then the next one asks for that turn, and gets it.
+		if c.repeats {
+			c.next, c.repeats = uuid.New(), false // it is over
+		}
 		return nil
 	}
-	if c.single > 0 {
-		c.single--
-	}
+	c.next, c.repeats, c.after = uuid.New(), false, t.leaseNo
 	switch {
 	case len(t.events) < t.scanned/4:
 		c.scan = min(2*t.scan, max(maxScan, c.l.cfg.BatchSize))
@@ -197,14 +254,11 @@ func (c *cursor) took(t *turn) *turn {
 	return t
 }
 
-// takeParked adds the events to t that were set aside and are due. In a turn of one event there are none beside one
-// of the log.
+// takeParked adds the events to t that were set aside and are due. A careful turn takes one that the turn before had taken,
+// and then none of the log: those that may have killed the process come first, so that no others use up its care.
 func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 	keys, events := parkedKeyBatch, parkedBatch
-	if t.batch == 1 {
-		if len(t.events) > 0 {
-			return nil
-		}
+	if t.careful {
 		keys, events = 1, 1
 	}
 	ctx, cancel := c.l.limited(ctx)
@@ -224,14 +278,37 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 				PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
 				CreatedAt: r.CreatedAt.Time,
 			},
-			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts),
+			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts), suspects: r.Suspect,
 		}
 		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
+		e.key = r.Key
 		known[r.Key] = true
 		c.l.number(e)
 		t.parked = append(t.parked, e)
 	}
+	if t.careful && len(t.parked) > 0 {
+		t.events, t.apart = nil, true
+	}
 	return nil
+}
+
+// charge counts the attempt at the event of a careful turn before it is made. held is false when the turn is another's.
+func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
+	if !t.careful || len(t.events) == 0 || t.events[0].fate != waiting || t.events[0].held != nil {
+		return true, nil
+	}
+	e := t.events[0]
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	n, err := c.l.db.each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
+		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
+		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
+	})
+	if err != nil {
+		return false, wrap("listener "+c.l.spec.Name+": count an attempt", err)
+	}
+	t.lastSeq = e.seq - 1
+	return n > 0, nil
 }
 
 // ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
@@ -310,14 +387,27 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	w, err = c.l.db.each(c.l.pool).ListenerWait(ctx, dbsqlc.ListenerWaitParams{
-		WorkerID: pgUUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
+	b := &pgx.Batch{}
+	c.l.db.BeginReadOnly(b)
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{
+			WorkerID: pgUUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
+		})
+	}).QueryRow(func(r pgx.Row) error {
+		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready, &w.WaitUs)
+		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return w, false, nil
-	}
-	if err != nil {
+	c.l.db.Commit(b)
+	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
 		return w, false, wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
 	}
-	return w, true, nil
+	if c.after = w.LeaseNo; !w.Ready {
+		c.vacancy = vacancy{}
+	} else if c.vacancy.leaseNo != w.LeaseNo || c.vacancy.since.IsZero() {
+		c.vacancy = vacancy{leaseNo: w.LeaseNo, since: time.Now()}
+	}
+	return w, ok, nil
 }

@@ -195,7 +195,7 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 			require.Empty(t, claimed, "what may not be committed is not handed out")
 		}
 		// Whoever comes next gets it: at once, or when the lease has run out. The statement may be under way.
-		require.Eventually(t, func() bool {
+		eventually(t, func() bool {
 			expire(t, pool)
 			claimed, err := heir.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
 			require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 			_, err = heir.Ack(t.Context(), claimed...)
 			require.NoError(t, err)
 			return true
-		}, patience, interval)
+		})
 	})
 	require.NotZero(t, attempts[1], "some cuts come before the commit")
 	require.NotZero(t, attempts[2], "and some behind it")

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
@@ -98,5 +100,14 @@ func (d *database) bell(namespace string) bell {
 
 // lock is the advisory lock that keeps apart what moves cursors other than forward, and pruning.
 func (d *database) lock() int64 { return d.bell("log lock").key }
+
+// warnSmallPool warns, once per start, when pool may hold fewer than need connections. what says who uses them. A pool that
+// is too small breaks nothing by itself, but whoever renews leases may wait for a connection until a lease has run out.
+func warnSmallPool(log *slog.Logger, pool *pgxpool.Pool, need int, what string) {
+	if size := int(pool.Config().MaxConns); size < need {
+		log.Warn("pool has fewer connections than may be used at the same time: raise its MaxConns or lower Concurrency",
+			"max_conns", size, "used", need, "used_by", what)
+	}
+}
 
 func wrap(what string, err error) error { return dbschema.Wrap(what, err) }

@@ -19,8 +19,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// patience is how long a test waits for what must happen; it only passes when something is broken.
-const patience = 30 * time.Second
+// patience is how long a test waits for what must happen, however busy the machine is; it only passes when something is
+// broken.
+const patience = 2 * time.Minute
 
 // job is the payload of the dispatcher's tests.
 type job struct {
@@ -149,9 +150,25 @@ func receive[T any](t testing.TB, ch <-chan T, what string) T {
 func settles(t testing.TB, pool *pgxpool.Pool, want int, query string, args ...any) {
 	t.Helper()
 	got := -1
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		return pool.QueryRow(context.Background(), query, args...).Scan(&got) == nil && got == want
-	}, patience, 5*time.Millisecond, "%s: want %d", query, want)
+	}, func() string { return fmt.Sprintf("%s: want %d, not %d", query, want, got) })
+}
+
+// eventually looks until look returns true. Unlike require.Eventually it does so in the goroutine of the test, so that
+// look may fail the test. What explains a look that never does.
+func eventually(t testing.TB, look func() bool, what ...func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !look(); {
+		if time.Now().After(deadline) {
+			var texts []string
+			for _, text := range what {
+				texts = append(texts, text())
+			}
+			require.FailNow(t, "timeout", "waited %s: %s", patience, strings.Join(texts, ", "))
+		}
+		<-time.After(interval)
+	}
 }
 
 const delivered = "SELECT count(*) FROM outbox.events WHERE status = 'delivered'"

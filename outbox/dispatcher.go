@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // Wake says how an idle dispatcher learns of new events.
@@ -19,7 +21,8 @@ type Wake string
 const (
 	// WakeDoorbell listens for the NOTIFY of an enqueue, which is sent only while somebody sleeps.
 	WakeDoorbell Wake = "doorbell"
-	// WakePoll does without LISTEN, for pools behind a transaction pooler: PollInterval is the latency.
+	// WakePoll does without LISTEN, for pools behind a transaction pooler: an event waits for up to PollInterval while
+	// there are others, and for up to MaxPollInterval after a time without any.
 	WakePoll Wake = "poll"
 )
 
@@ -31,7 +34,8 @@ type DispatcherConfig struct {
 	// Concurrency are held.
 	BatchSize int
 	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
-	// its connections with claims and renewals: give it three more than this.
+	// its connections with the dispatcher, which uses up to four: give the pool Concurrency + 4. Run logs a warning
+	// when it has fewer.
 	Concurrency int
 	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
 	// third while a handler runs. 0 means the longest lease of the topics.
@@ -41,8 +45,9 @@ type DispatcherConfig struct {
 	// in a backlog for those that a longer transaction has committed late. At most a third of the lease; 0 means
 	// 1 s, or that third if it is shorter.
 	PollInterval time.Duration
-	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing; 0 means
-	// 10 s, or PollInterval if that is longer.
+	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing: the longest
+	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because events whose lease
+	// ran out are found in the same way; 0 means 10 s, or that third if it is shorter.
 	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
@@ -60,6 +65,8 @@ type DispatcherConfig struct {
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
 	// "webhook". They stay the caller's, to be closed when Run has returned.
 	Publishers map[string]Publisher
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	Breaker Breaker
 	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
@@ -89,7 +96,7 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
 	}
 	if cfg.MaxPollInterval == 0 {
-		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
+		cfg.MaxPollInterval = defaultMaxPoll(cfg.PollInterval, cfg.LeaseDuration)
 	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
@@ -97,6 +104,7 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 	if cfg.PruneInterval == 0 {
 		cfg.PruneInterval = 10 * time.Minute
 	}
+	cfg.Breaker = cfg.Breaker.withDefaults()
 	if cfg.Wake == "" {
 		cfg.Wake = WakeDoorbell
 	}
@@ -117,8 +125,9 @@ func (cfg DispatcherConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.MaxPollInterval < cfg.PollInterval:
-		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
+	case cfg.MaxPollInterval < cfg.PollInterval || cfg.MaxPollInterval > cfg.LeaseDuration/3:
+		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s",
+			cfg.MaxPollInterval, cfg.PollInterval, cfg.LeaseDuration)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.Topics != nil && len(cfg.Topics) == 0:
@@ -130,7 +139,7 @@ func (cfg DispatcherConfig) validate() error {
 	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
 		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
 	}
-	return nil
+	return cfg.Breaker.validate()
 }
 
 // Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
@@ -141,12 +150,17 @@ type Dispatcher struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	handlers map[string]TopicHandler
-	topics   []string           // what is claimed
-	targets  map[string]*target // by broker
+	topics   []string // what is claimed
+	targets  *targets
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
+
+	soloLimit time.Duration // how long a solo keeps others waiting; min of longestSolo and a tenth of a lease, but in a test
 }
+
+// longestSolo is how long nothing is claimed for the sake of an event that may kill its process.
+const longestSolo = time.Second
 
 // NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
 // caller's. Generated constructors call it.
@@ -174,8 +188,10 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		return nil, err
 	}
 	store.policies = make(map[string]policy, len(handlers))
-	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers)), targets: make(map[string]*target)}
-	d.log = cfg.Logger.With("namespace", store.namespace, "worker_id", store.worker)
+	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
+	d.soloLimit = min(longestSolo, cfg.LeaseDuration/10)
+	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
+	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
 		switch {
 		case h.run == nil && h.publication == nil:
@@ -187,10 +203,8 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		if _, twice := d.handlers[h.topic]; twice {
 			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
 		}
-		if h.publication != nil {
-			if err := addTarget(d.targets, cfg.Publishers, h.publication.broker); err != nil {
-				return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
-			}
+		if err := d.targets.add(h.namespace+"/"+h.topic, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
@@ -211,13 +225,21 @@ func (d *Dispatcher) scope() *claim {
 	return &claim{maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs}
 }
 
-// request returns a claim of up to size events, with suspects or without, or nil when every topic publishes and their
-// publishers are paused.
+// target returns where the events of a topic go.
+func (d *Dispatcher) target(topic string) *target { return d.targets.of[d.store.namespace+"/"+topic] }
+
+// request returns a claim of up to size events, with suspects or without, of the topics that are neither resting nor
+// stalled; nil when there is none.
 func (d *Dispatcher) request(size int, suspects bool) *claim {
 	c := d.scope()
 	c.size = size
-	if len(d.targets) > 0 {
-		if c.topics = d.open(time.Now()); len(c.topics) == 0 {
+	if d.targets.publishes || d.targets.away.Load() > 0 {
+		now := time.Now()
+		c.topics = d.only(func(t *target) bool {
+			stalled, _ := t.stalled(now)
+			return !stalled && !t.resting()
+		})
+		if len(c.topics) == 0 {
 			return nil
 		}
 	}
@@ -227,6 +249,43 @@ func (d *Dispatcher) request(size int, suspects bool) *claim {
 	return c
 }
 
+// tryable returns a target of this dispatcher that rests and of which one event should be tried now; nil when there is
+// none.
+func (d *Dispatcher) tryable() *target {
+	if d.targets.away.Load() == 0 {
+		return nil
+	}
+	for _, topic := range d.topics {
+		if t := d.target(topic); t.tryable() {
+			return t
+		}
+	}
+	return nil
+}
+
+// requestTry returns a claim of one event of t, to find out whether it is back. What came of it must be told to
+// t.found.
+func (d *Dispatcher) requestTry(t *target) *claim {
+	t.ask()
+	c := d.scope()
+	c.size, c.topics = 1, d.only(func(o *target) bool { return o == t })
+	return c
+}
+
+// only returns the topics whose target is wanted; the usual case, all, costs nothing.
+func (d *Dispatcher) only(wanted func(*target) bool) []string {
+	if !slices.ContainsFunc(d.targets.all, func(t *target) bool { return !wanted(t) }) {
+		return d.topics
+	}
+	topics := make([]string, 0, len(d.topics))
+	for _, topic := range d.topics {
+		if wanted(d.target(topic)) {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
+}
+
 var errBusy = errors.New("the dispatcher is running already")
 
 // Run delivers until ctx ends and blocks until then. Trouble with the database is logged and waited out;
@@ -234,7 +293,8 @@ var errBusy = errors.New("the dispatcher is running already")
 //
 // When ctx ends Run stops claiming, hands back what was not started with its attempt uncounted, lets
 // handlers finish for ShutdownTimeout, cancels the contexts of the rest, acks what was done, and returns
-// nil, or an error that names the handlers that are still running.
+// nil, or an error that names the handlers that are still running. It returns two seconds after
+// ShutdownTimeout at the latest, whether or not handlers heed their contexts and the database answers.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if !d.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run dispatcher: %w", errBusy)
@@ -246,7 +306,24 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("run dispatcher: %w", err)
 	}
+	d.warnSmallPool()
 	return newLoop(ctx, d).run()
+}
+
+// ownConns is how many connections a dispatcher uses at the same time, without its handlers: its passes, the renewal of
+// leases, and sweep or prune. The one that listens is not the pool's.
+const ownConns = maxPasses + 2
+
+// warnSmallPool warns when handlers that use the pool, as most do, could hold up the renewal of their own leases.
+func (d *Dispatcher) warnSmallPool() {
+	need, what := ownConns, "the dispatcher"
+	for _, h := range d.handlers {
+		if h.run != nil {
+			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)", ownConns, d.cfg.Concurrency)
+			break
+		}
+	}
+	warnSmallPool(d.log, d.pool, need, what)
 }
 
 // probe fails when the tables are not there.
@@ -254,6 +331,15 @@ func (d *Dispatcher) probe(ctx context.Context) error {
 	_, err := d.store.db.each(d.pool).EventFinalTopics(ctx, d.store.namespace)
 	return wrap("probe schema "+d.store.db.schema, err)
 }
+
+// defaultMaxPoll returns the MaxPollInterval of a poller, within the bounds that validate has.
+func defaultMaxPoll(poll, lease time.Duration) time.Duration {
+	return max(min(10*time.Second, lease/3), poll)
+}
+
+// sooner spreads d over 0.8 to 1 of itself, so that replicas do not act at the same time: for what must not take longer
+// than d.
+func sooner(d time.Duration) time.Duration { return d - randomUpTo(d/5) }
 
 // jitter spreads d over 0.8 to 1.2 of itself, so that replicas do not act at once.
 func jitter(d time.Duration) time.Duration { return d - d/5 + randomUpTo(2*(d/5)) }

@@ -25,13 +25,16 @@ func TestLateEventsAreFoundInABacklog(t *testing.T) {
 	topic := jobTopic("late")
 	enqueueJobs(t, pool, topic, numbered(backlog)...)
 	var handled, latecomers, found atomic.Int64
-	under := make(chan struct{})
+	under, committed := make(chan struct{}), make(chan struct{})
 	cfg := quick()
 	cfg.BatchSize, cfg.Concurrency = 10, 2
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
 		n := handled.Add(1)
 		if n == 100 {
 			close(under)
+		}
+		if n >= 100 {
+			<-committed
 		}
 		if d.Payload.N >= backlog && latecomers.Add(1) == late {
 			found.Store(n)
@@ -45,6 +48,7 @@ func TestLateEventsAreFoundInABacklog(t *testing.T) {
 		_, err = tx.Exec(t.Context(), predate, backlog)
 		require.NoError(t, err)
 	})
+	close(committed)
 	settles(t, pool, backlog+late, delivered)
 	require.NoError(t, stop())
 	require.Positive(t, found.Load())
@@ -60,7 +64,7 @@ func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	started, release := make(chan int64, 3), make(chan struct{})
 	// It polls, once in the whole test.
 	cfg := outbox.DispatcherConfig{
-		Wake: outbox.WakePoll, LeaseDuration: time.Hour, PollInterval: 20 * time.Minute, MaxPollInterval: time.Hour,
+		Wake: outbox.WakePoll, LeaseDuration: time.Hour, PollInterval: 20 * time.Minute,
 		BatchSize: 2, Concurrency: 2, Logger: quiet(),
 	}
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func TestDispatcherDefaults(t *testing.T) {
 	require.Equal(t, outbox.DispatcherConfig{
 		BatchSize: 100, Concurrency: 10, LeaseDuration: time.Minute, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
 		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, Wake: outbox.WakeDoorbell,
+		Breaker: outbox.Breaker{Failures: 10, FirstPause: 100 * time.Millisecond, MaxPause: 1500 * time.Millisecond},
 	}, cfg)
 
 	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(jobTopic("plain"), succeed)))
@@ -44,6 +46,10 @@ func TestDispatcherDefaults(t *testing.T) {
 
 	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(short, succeed)))
 	require.Equal(t, time.Second/3, cfg.PollInterval, "a third of a short lease")
+	require.Equal(t, time.Second/3, cfg.MaxPollInterval, "likewise")
+
+	cfg = outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{LeaseDuration: time.Hour, PollInterval: time.Minute}, onJob(short, succeed)))
+	require.Equal(t, time.Minute, cfg.MaxPollInterval, "at least PollInterval")
 }
 
 func TestDispatcherCopiesItsConfig(t *testing.T) {
@@ -74,6 +80,14 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 		"poll above a third of the lease": {
 			outbox.DispatcherConfig{LeaseDuration: 3 * time.Second, PollInterval: time.Second + 1},
 			nil, "PollInterval 1.000000001s is not between 1ms and a third of LeaseDuration 3s",
+		},
+		"longest poll above a third of the lease": {
+			outbox.DispatcherConfig{LeaseDuration: 3 * time.Second, MaxPollInterval: time.Hour},
+			nil, "MaxPollInterval 1h0m0s is not between PollInterval 1s and a third of LeaseDuration 3s",
+		},
+		"longest poll below the poll": {
+			outbox.DispatcherConfig{PollInterval: time.Second, MaxPollInterval: time.Millisecond},
+			nil, "MaxPollInterval 1ms is not between PollInterval 1s and a third of LeaseDuration 30s",
 		},
 		"poll too often":   {outbox.DispatcherConfig{PollInterval: time.Microsecond}, nil, "PollInterval 1µs is not between 1ms and a third of LeaseDuration 30s"},
 		"shutdown timeout": {outbox.DispatcherConfig{ShutdownTimeout: -time.Second}, nil, "ShutdownTimeout -1s is negative"},
@@ -128,15 +142,14 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	watched, claims := gated(t, pool, "name: EventClaim")
-	looks := make(chan time.Time, 1000)
+	looks := make(chan time.Time, 10_000)
 	claims.onPass(func() { looks <- time.Now() })
 	topic := jobTopic("sparse")
-	handled := make(chan struct{}, 1)
 	cfg := outbox.DispatcherConfig{
-		Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 200 * time.Millisecond, Logger: quiet(),
+		Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: time.Second, Logger: quiet(),
 	}
 	stop := start(t, dispatcher(t, watched, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
-		handled <- struct{}{}
+		looks <- time.Time{} // between two looks
 		return nil
 	})))
 	gap := func(last time.Time) (time.Duration, time.Time) {
@@ -144,23 +157,65 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 		return next.Sub(last), next
 	}
 	longest, last := time.Duration(0), receive(t, looks, "the first look")
-	for longest < 150*time.Millisecond {
+	for longest < 700*time.Millisecond {
 		var g time.Duration
 		g, last = gap(last)
 		longest = max(longest, g)
 	}
 	enqueueJobs(t, pool, topic, numbered(1)...)
-	receive(t, handled, "the event")
-	for len(looks) > 0 {
-		<-looks
+	for !last.IsZero() {
+		last = receive(t, looks, "the event")
 	}
 	shortest := time.Hour
 	last = receive(t, looks, "a look after it")
-	for range 3 {
+	for range 6 {
 		var g time.Duration
 		g, last = gap(last)
 		shortest = min(shortest, g)
 	}
-	require.Less(t, shortest, 100*time.Millisecond)
+	require.Less(t, shortest, 700*time.Millisecond, "unlike those that find nothing")
 	require.NoError(t, stop())
+}
+
+// TestSmallPoolIsOneWarning: a pool that handlers and dispatcher have to wait for is said once, at the start, with both
+// numbers; one that is large enough is not, nor is Concurrency counted where nothing but a publisher runs.
+func TestSmallPoolIsOneWarning(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		conns   int32
+		publish bool
+		want    string
+	}{
+		"too small":                 {conns: 13, want: "max_conns=13 used=14"},
+		"large enough":              {conns: 14},
+		"small, nothing but broker": {conns: 4, publish: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := pgtest.Database(t).Config()
+			cfg.MaxConns = c.conns
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			log := newSpy()
+			config := outbox.DispatcherConfig{Logger: log.logger()}
+			handler := onJob(jobTopic("one"), func(context.Context, outbox.Delivery[job]) error { return nil })
+			if c.publish {
+				config.Publishers = map[string]outbox.Publisher{"kafka": newBroker()}
+				handler = outbox.Publish(jobTopic("one"), outbox.Publication[job]{Broker: "kafka", Destination: "jobs"})
+			}
+			d := dispatcher(t, pool, config, handler)
+			watch := outbox.Watch(d)
+			for range 2 {
+				stop := start(t, d)
+				receive(t, watch.Idle, "sleep")
+				require.NoError(t, stop())
+			}
+			if c.want == "" {
+				require.NotContains(t, log.String(), "pool")
+				return
+			}
+			require.Equal(t, 2, strings.Count(log.String(), c.want), "one for each start: %s", log)
+		})
+	}
 }

@@ -1,6 +1,11 @@
 package outbox
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // TestSignals are the moments of a dispatcher that tests wait for. Each holds one.
 type TestSignals struct {
@@ -13,6 +18,9 @@ func Watch(d *Dispatcher) TestSignals {
 	s.idle, s.refused, s.renewed, s.lost, s.maintained = make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1)
 	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
 }
+
+// LimitSolo makes d how long a suspect on its last attempt keeps others waiting.
+func LimitSolo(of *Dispatcher, d time.Duration) { of.soloLimit = d }
 
 // ConfigOf returns the configuration of d with its defaults filled in.
 func ConfigOf(d *Dispatcher) DispatcherConfig { return d.cfg }
@@ -31,3 +39,13 @@ func BellOf(namespace string) (key int64, channel string) {
 func Backoff(base, limit time.Duration, attempt int) time.Duration {
 	return backoff(base, limit, attempt)
 }
+
+// Sweep is a sweep of d, which holds held.
+func Sweep(ctx context.Context, d *Dispatcher, held []uuid.UUID) (died, noted int, err error) {
+	c := d.scope()
+	c.held = held
+	return d.store.sweep(ctx, c, d.grace())
+}
+
+// Grace is how long a sweep of d gives the holder of what it has noted.
+func Grace(d *Dispatcher) time.Duration { return d.grace() }

@@ -191,10 +191,11 @@ func TestConcurrencyAboveBatchSize(t *testing.T) {
 	cfg.Concurrency, cfg.BatchSize = 8, 3
 	var running gauge
 	full := make(chan struct{})
+	all := sync.OnceFunc(func() { close(full) })
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
 		defer running.leave()
-		if running.enter() == 8 {
-			close(full)
+		if running.enter() == 8 { // for the first time, or again
+			all()
 		}
 		<-full
 		return nil
@@ -263,14 +264,18 @@ func TestMaintenance(t *testing.T) {
 	ids := enqueueJobs(t, pool, topic, numbered(3)...)
 	execute(t, pool, "UPDATE outbox.events SET status = 'processing', attempts = 5, claim_no = 5, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", ids[0], uuid.New())
 	execute(t, pool, "UPDATE outbox.events SET status = 'delivered', finalized_at = now() - interval '2 h' WHERE id = $1", ids[1])
+	// Another process has a handler for this topic, and knows that it is kept for longer.
+	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+		SELECT 'jobs', 'archive', '1', s, now() - interval '1 year' FROM unnest('{delivered, dead}'::text[]) AS s`)
 	log := newSpy()
-	cfg := outbox.DispatcherConfig{LeaseDuration: 300 * time.Millisecond, PruneInterval: 100 * time.Millisecond, Logger: log.logger()}
+	cfg := outbox.DispatcherConfig{LeaseDuration: 2 * time.Second, PruneInterval: 100 * time.Millisecond, Logger: log.logger()}
 	d := dispatcher(t, pool, cfg, onJob(topic, succeed))
 	stop := start(t, d)
 	log.await(t, `msg="events are dead: their workers died on the last attempt"`)
 	settles(t, pool, 0, "SELECT count(*) FROM outbox.events WHERE id = $1", ids[1])
-	settles(t, pool, 1, delivered)
+	settles(t, pool, 1, delivered+" AND topic = 'one'")
 	require.NoError(t, stop())
+	require.Equal(t, 2, count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'archive'"), "not its topic")
 	r := stands(t, pool, ids[0])
 	require.Equal(t, "dead", r.Status)
 	require.Contains(t, r.LastError, "lease ran out on attempt 5, worker ")

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -32,8 +34,19 @@ type bellAnswer struct {
 	state bellState
 }
 
-// bellTimeout bounds each statement on the listening connection, which may lead into a black hole.
-const bellTimeout = 3 * time.Second
+const (
+	// bellTimeout bounds each statement on the listening connection, which may lead into a black hole.
+	bellTimeout = 3 * time.Second
+	// probeTimeout is how long a notification may take to arrive: much longer than it does on a busy machine, because
+	// whoever takes the connection for deaf polls for a while.
+	probeTimeout = 10 * time.Second
+	// deafPause is how long a doorbell that hears nothing waits until it tries again.
+	deafPause = 10 * time.Minute
+)
+
+// errDeaf: LISTEN succeeds and nothing arrives. A transaction pooler gives the server connection that listens to other
+// clients; the lock of a sleeper would stay on it, too.
+var errDeaf = errors.New("notifications do not arrive")
 
 // doorbell keeps the connection that listens for enqueues while its dispatcher sleeps.
 //
@@ -43,15 +56,19 @@ const bellTimeout = 3 * time.Second
 //
 // Of several sleepers one holds the lock, the others rely on it, and all hear the bell. So whoever lets go
 // of the lock rings, however it was woken: one may have gone to sleep since, relying on it, and has to look
-// and ask again. Whoever connects rings too, because a lost connection lets go of its lock in silence.
+// and ask again. Whoever connects rings too, because a lost connection lets go of its lock in silence; it hears that ring
+// itself, or does not use the connection.
 type doorbell struct {
-	pool *pgxpool.Pool
+	pool *pgxpool.Pool // makes the connection that listens
+	main *pgxpool.Pool // of the dispatcher, on whose database producers ring
 	db   *database
 	bell bell
 	log  *slog.Logger
 
 	rang    chan struct{}   // somebody enqueued, or may have; holds one
 	answers chan bellAnswer // holds one, the latest
+
+	talk context.Context // of what is said when that of run has ended; set by run
 
 	mu        sync.Mutex
 	wish      bellWish
@@ -70,9 +87,10 @@ const (
 	awake  = false
 )
 
-func newDoorbell(pool *pgxpool.Pool, db *database, bell bell, log *slog.Logger) *doorbell {
+// newDoorbell returns the doorbell of whoever uses main, which listens through another pool if that is not nil.
+func newDoorbell(main, listen *pgxpool.Pool, db *database, bell bell, log *slog.Logger) *doorbell {
 	return &doorbell{
-		pool: pool, db: db, bell: bell, log: log,
+		pool: cmp.Or(listen, main), main: main, db: db, bell: bell, log: log,
 		rang: make(chan struct{}, 1), answers: make(chan bellAnswer, 1), interrupt: func() {},
 	}
 }
@@ -115,17 +133,23 @@ func (b *doorbell) ring() {
 	}
 }
 
-// run keeps a connection listening until ctx ends. What was sent while there was none is lost: its owner looks when
+// run keeps a connection listening until ctx ends, and then takes its leave for as long as talk lasts. What was sent while there was none is lost: its owner looks when
 // the connection is there, when it is gone, and again when its next wish is answered.
-func (b *doorbell) run(ctx context.Context) {
+func (b *doorbell) run(ctx, talk context.Context) {
+	b.talk = talk
 	var trouble retrier
+	deaf := false
 	for ctx.Err() == nil {
 		conn, err := b.listen(ctx)
 		if err == nil {
+			if deaf {
+				b.log.Info("doorbell: notifications arrive again")
+			}
+			deaf = false
 			trouble.reset()
 			b.ring()
 			err = b.serve(ctx, conn)
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+			end, cancel := context.WithTimeout(talk, bellTimeout)
 			_ = conn.Close(end)
 			cancel()
 			b.answer(bellAnswer{state: bellGone})
@@ -133,30 +157,72 @@ func (b *doorbell) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		b.log.Warn("doorbell: polling until it is back", "error", err)
+		pause := trouble.next()
+		if errors.Is(err, errDeaf) {
+			if !deaf {
+				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
+					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.channel)
+			}
+			deaf, pause = true, jitter(deafPause)
+		} else {
+			b.log.Warn("doorbell: polling until it is back", "error", err)
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(trouble.next()):
+		case <-time.After(pause):
 		}
 	}
 }
 
-// listen returns a connection that hears the bell, after it has rung for the others.
+// listen returns a connection that has been seen to hear the bell, rung for the others at the same time.
 func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*bellTimeout)
+	within, cancel := context.WithTimeout(ctx, 2*bellTimeout)
 	defer cancel()
-	pooled, err := b.pool.Acquire(ctx)
+	pooled, err := b.pool.Acquire(within)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	conn := pooled.Hijack() // it must not count against the pool while it waits
-	if _, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{b.bell.channel}.Sanitize()); err == nil {
-		err = b.db.each(conn).BellRing(ctx, b.bell.channel)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen: %w", err), conn.Close(ctx))
+	if err := b.subscribe(within, ctx, conn); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), conn.Close(end))
 	}
 	return conn, nil
+}
+
+// subscribe makes conn listen, which ends with within, and waits until it has heard a ring, which ends with ctx. The ring
+// is sent through the pool whose events are to be noticed, because what conn sends itself comes back to it in the same
+// answer, also through a pooler.
+func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(within, "LISTEN "+pgx.Identifier{b.bell.channel}.Sanitize()); err != nil {
+		return err
+	}
+	token := uuid.NewString()
+	if err := b.db.each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.channel, Token: token}); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	for {
+		n, err := conn.WaitForNotification(wait)
+		switch {
+		case err == nil && n.Payload == token:
+			return nil
+		case err == nil: // somebody else's: our owner looks in any case, once we serve
+			continue
+		case wait.Err() == nil || ctx.Err() != nil || conn.IsClosed():
+			return err
+		}
+		ping, cancel := context.WithTimeout(ctx, bellTimeout)
+		defer cancel()
+		if err := conn.Ping(ping); err != nil {
+			return err // the connection is lost, which is another thing
+		}
+		// The pooler's connection listens on, until the pooler retires it. Nobody rings for it: only the lock would have
+		// producers ring, and it has not been taken.
+		return errDeaf
+	}
 }
 
 // serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
@@ -169,10 +235,10 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 		switch {
 		case held && (ctx.Err() != nil || !w.asleep):
 			held = false
-			err = b.letGo(ctx, q)
+			err = b.letGo(q)
 		case w.pending && ctx.Err() == nil:
 			var state bellState
-			if held, state, err = b.hold(ctx, held, conn); err == nil {
+			if held, state, err = b.hold(held, conn); err == nil {
 				b.answer(bellAnswer{wish: w.no, state: state})
 			}
 		}
@@ -200,9 +266,9 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// letGo gives up the lock and then wakes the sleepers that relied on it, also when ctx has ended.
-func (b *doorbell) letGo(ctx context.Context, q *dbsqlc.Queries) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+// letGo gives up the lock and then wakes the sleepers that relied on it.
+func (b *doorbell) letGo(q *dbsqlc.Queries) error {
+	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
 	defer cancel()
 	if _, err := q.BellLetGo(ctx, b.bell.key); err != nil {
 		return fmt.Errorf("let go of doorbell: %w", err)
@@ -214,9 +280,9 @@ func (b *doorbell) letGo(ctx context.Context, q *dbsqlc.Queries) error {
 }
 
 // hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
-// ctx ends, because what it took would be let go of in silence.
-func (b *doorbell) hold(ctx context.Context, held bool, conn *pgx.Conn) (bool, bellState, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+// the context of run ends, because what it took would be let go of in silence.
+func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
+	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
 	defer cancel()
 	q := b.db.each(conn)
 	if held {

@@ -150,7 +150,7 @@ func TestBlackHoledListener(t *testing.T) {
 		r.expect(t)
 	}
 	proxy.pass()
-	require.Eventually(t, func() bool { return holder(t, pool) != 0 }, patience, 10*time.Millisecond)
+	eventually(t, func() bool { return holder(t, pool) != 0 })
 	enqueueJobs(t, pool, topic, numbered(1)...)
 	r.expect(t)
 	require.NoError(t, r.stop())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -19,9 +20,9 @@ import (
 
 const (
 	// rarely is a poll interval that a test does not live to see.
-	rarely = 20 * time.Second
-	// promptly is how soon an event must be handled that nobody may have polled for.
-	promptly = 6 * time.Second
+	rarely = 10 * patience
+	// promptly is how soon an event must be handled that nobody may have polled for, on a machine that is busy.
+	promptly = patience
 )
 
 // sleeper is a configuration that wakes up by the bell or not at all.
@@ -92,7 +93,10 @@ func (l *listener) heard(t testing.TB) (pids []uint32) {
 		if n.Payload == "end" {
 			return pids
 		}
-		require.Empty(t, n.Payload, "the bell says nothing")
+		if n.Payload != "" {
+			_, err = uuid.Parse(n.Payload)
+			require.NoError(t, err, "the bell says nothing, except for the token of who connects")
+		}
 		pids = append(pids, n.PID)
 	}
 }
@@ -117,7 +121,7 @@ func holder(t testing.TB, pool *pgxpool.Pool) int {
 // takenOver waits until a session other than before holds the doorbell.
 func takenOver(t testing.TB, pool *pgxpool.Pool, before int) {
 	t.Helper()
-	require.Eventually(t, func() bool { now := holder(t, pool); return now != 0 && now != before }, promptly, 5*time.Millisecond)
+	eventually(t, func() bool { now := holder(t, pool); return now != 0 && now != before })
 }
 
 func TestBellWakesSleeper(t *testing.T) {

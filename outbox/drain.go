@@ -1,10 +1,8 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/outboxgen/outboxgen/internal/inline"
@@ -16,14 +14,20 @@ type DrainReport struct {
 	Retried   int // failed, due again later
 	Dead      int // dead letters made, swept ones included
 	Lost      int // handled, but the lease was lost meanwhile
+	// HandedBack counts how often an event came back with its attempt uncounted, because its target was away.
+	HandedBack int
+	// Resting names what was away at the end: topics, as "namespace/name", and destinations, as "broker:destination". Their
+	// events wait.
+	Resting []string
 }
 
 // Drain delivers what is due now, what handlers enqueue meanwhile included, and returns when nothing more
 // is: for a cron job, or one shard of a backlog with TenantIDs. Events that failed and are due later stay.
-// When ctx ends it hands back what was not started, waits for the handlers that run, and returns the
-// context's error; so it does at the first trouble with the database.
-func (d *Dispatcher) Drain(ctx context.Context) (DrainReport, error) {
-	var r DrainReport
+// Topics and destinations that are away rest, and their events stay, too: the report names them. When ctx ends Drain
+// hands back what was not started, waits for the handlers that run, cancels their contexts after ShutdownTimeout, and
+// returns the context's error, or one that names the handlers that are still running a second later. It also returns at
+// the first trouble with the database.
+func (d *Dispatcher) Drain(ctx context.Context) (r DrainReport, err error) {
 	if !d.busy.CompareAndSwap(false, true) {
 		return r, fmt.Errorf("drain: %w", errBusy)
 	}
@@ -31,45 +35,75 @@ func (d *Dispatcher) Drain(ctx context.Context) (DrainReport, error) {
 	l := newLeases(d)
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var renewer sync.WaitGroup
-	renewer.Go(func() { l.renew(helpers) })
+	renewer.Go(func() { l.renew(helpers, context.WithoutCancel(ctx)) })
 	defer renewer.Wait()
 	defer stop()
-
-	n, err := d.store.sweep(ctx, d.scope())
-	if err != nil {
+	defer func() { r.Resting = d.targets.resting() }()
+	if err := d.drain(ctx, l, &r); err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
+	return r, ctx.Err()
+}
+
+func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error {
+	n, _, err := d.store.sweep(ctx, d.scope(), 0)
+	if err != nil {
+		return err
+	}
 	r.Dead += n
-	x := &exchange{}
-	for {
-		if x.claim = nil; ctx.Err() == nil {
-			x.claim = d.request(d.cfg.BatchSize, true)
+	tried := make(map[*target]bool) // targets that rest, and of which an event was tried
+	var finished []*task
+	for x := new(exchange); ; {
+		x.claim = nil
+		try := d.tryable()
+		switch {
+		case ctx.Err() != nil:
+			try = nil
+		case try != nil && !tried[try]:
+			tried[try] = true
+			x.claim = d.requestTry(try)
+		default:
+			try, x.claim = nil, d.request(d.cfg.BatchSize, true)
 		}
-		if err := d.exchange(context.WithoutCancel(ctx), x); err != nil {
-			return r, fmt.Errorf("drain: %w", err)
+		err := d.exchange(context.WithoutCancel(ctx), x)
+		if try != nil {
+			try.found(len(x.claimed) > 0)
 		}
+		settled, open := x.divide(finished)
+		l.settled(settled)
 		r.add(d.account(x))
-		if len(x.claimed) == 0 {
-			return r, ctx.Err()
+		switch {
+		case len(x.claimed) == 0 && err != nil:
+			return err
+		case len(x.claimed) == 0 && try == nil:
+			return nil
 		}
+		finished = open // what was claimed all the same is handled first
 		tasks := make([]*task, len(x.claimed))
 		for i := range tasks {
 			tasks[i] = &task{Claimed: x.claimed[i]}
 			l.add(tasks[i])
 		}
-		started := d.drainBatch(ctx, l, tasks)
-		var finished []*task
-		for _, t := range tasks[:started] {
+		over, unstarted, running := d.drainBatch(ctx, l, tasks)
+		for _, t := range over {
 			if l.finish(t) {
 				finished = append(finished, t)
 			} else {
 				r.Lost++
 			}
 		}
-		x = settlement(finished)
-		for _, t := range tasks[started:] {
-			l.drop(t)
-			x.releases = append(x.releases, t.Claimed)
+		for _, t := range unstarted {
+			t.unstarted, t.result = true, notStarted
+			l.finish(t)
+			finished = append(finished, t)
+		}
+		x = d.settlement(finished)
+		if running {
+			if err := d.exchange(context.WithoutCancel(ctx), x); err != nil {
+				return err
+			}
+			r.add(d.account(x))
+			return fmt.Errorf("still running after %s: %s", d.cfg.ShutdownTimeout, l.names())
 		}
 	}
 }
@@ -79,55 +113,58 @@ func (r *DrainReport) add(o DrainReport) {
 	r.Retried += o.Retried
 	r.Dead += o.Dead
 	r.Lost += o.Lost
+	r.HandedBack += o.HandedBack
 }
 
-// drainPublished sends the events of topics that publish, brings them to the front of tasks, and tells how many they
-// are.
-func (d *Dispatcher) drainPublished(work context.Context, l *leases, tasks []*task) (sent int) {
-	if len(d.targets) == 0 {
-		return 0
-	}
-	broker := func(t *task) string {
-		if p := d.handlers[t.Topic].publication; p != nil {
-			return p.broker
+// drainBatch handles tasks and returns those that are over and, when ctx has ended, those that were not started. running
+// tells that there are others, whose handlers have not returned within ShutdownTimeout of the end of ctx.
+func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (over, unstarted []*task, running bool) {
+	e := newEnding(ctx)
+	defer e.enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()
+	reports := make(chan *task, len(tasks))
+	report := func(t *task) { reports <- t }
+	var handled []*task
+	published := make(map[*target][]*task)
+	for _, t := range tasks {
+		if to := d.target(t.Topic); to.publisher != nil {
+			published[to] = append(published[to], t)
+		} else {
+			handled = append(handled, t)
 		}
-		return "~" // behind every name
 	}
-	slices.SortStableFunc(tasks, func(a, b *task) int { return cmp.Compare(broker(a), broker(b)) })
-	for sent < len(tasks) && broker(tasks[sent]) != "~" {
-		end := sent
-		for end < len(tasks) && broker(tasks[end]) == broker(tasks[sent]) {
-			end++
-		}
-		d.publish(work, l, d.targets[broker(tasks[sent])], tasks[sent:end], func(*task) {})
-		sent = end
-	}
-	return sent
-}
-
-// drainBatch runs the handlers of tasks until all have returned, and tells how many it started: all unless
-// ctx ended.
-func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (started int) {
-	work := context.WithoutCancel(ctx)
-	started = d.drainPublished(work, l, tasks)
-	if inline.Marked(ctx) {
-		for ; started < len(tasks) && ctx.Err() == nil; started++ {
-			d.do(work, l, tasks[started], func(*task) {})
-		}
-		return started
-	}
-	var running sync.WaitGroup
-	defer running.Wait()
+	var workers sync.WaitGroup
 	slots := make(chan struct{}, d.cfg.Concurrency)
-	for _, t := range tasks[started:] {
-		slots <- struct{}{}
-		if ctx.Err() != nil {
-			return started
+	spawn := workers.Go
+	if inline.Marked(ctx) {
+		spawn = func(run func()) { run() }
+	}
+	for to, tasks := range published {
+		spawn(func() { d.publish(e.work, l, to, tasks, report) })
+	}
+	for i, t := range handled {
+		select {
+		case slots <- struct{}{}:
+		case <-e.give:
 		}
-		started++
-		running.Go(func() {
-			d.do(work, l, t, func(*task) { <-slots })
+		if ctx.Err() != nil {
+			unstarted = handled[i:]
+			break
+		}
+		spawn(func() {
+			d.do(e.work, l, t, func(t *task) {
+				report(t)
+				<-slots
+			})
 		})
 	}
-	return started
+	for len(over) < len(tasks)-len(unstarted) {
+		select {
+		case t := <-reports:
+			over = append(over, t)
+		case <-e.give:
+			return over, unstarted, true
+		}
+	}
+	workers.Wait()
+	return over, unstarted, false
 }

@@ -72,6 +72,8 @@ func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bo
 // was looked for: retention has just ended for that one.
 const insertTries = 5
 
+var errRivalGone = errors.New("the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
+
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
 // holders returns the ids of the events that hold keys in the topic of m.
@@ -122,7 +124,8 @@ func (r *QueuedReceipt) Receipt() (Receipt, error) {
 }
 
 // Resolve is Receipt with the id of a duplicate always there: it costs a statement with tx if the batch
-// could not see it, and none otherwise.
+// could not see it, and none otherwise. It returns an error that says so when the event that held the dedupe key has been
+// deleted since, by prune for example: then nothing was written, and the event is to be enqueued again.
 func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 	receipt, err := r.Receipt()
 	if err != nil || r.resolved {
@@ -136,7 +139,11 @@ func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error)
 	if err != nil {
 		return Receipt{}, err
 	}
-	r.receipt.ID, r.resolved = rivals[r.event.DedupeKey], true
+	rival, ok := rivals[r.event.DedupeKey]
+	if !ok {
+		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, errRivalGone)
+	}
+	r.receipt.ID, r.resolved = rival, true
 	return r.receipt, nil
 }
 

@@ -302,6 +302,8 @@ func TestEnqueueNotMigrated(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 	_, err = s.SweepDead(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
+	s, err = outbox.NewStore(empty, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})
+	require.NoError(t, err)
 	_, err = s.Prune(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }

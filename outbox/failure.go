@@ -2,10 +2,17 @@ package outbox
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // maxErrorBytes is how much of an error an event keeps.
@@ -16,8 +23,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks err, returned by a handler, as one that no retry will mend: the event becomes a dead
-// letter at once. Permanent(nil) is nil.
+// Permanent marks err, returned by a handler, as one that no retry will fix: the event becomes a dead letter
+// immediately. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -42,33 +49,111 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfterError{err: err, delay: max(d, 0)}
 }
 
-func isPermanent(err error) bool {
-	return survive(false, func() bool {
-		var p *permanentError
-		return errors.As(err, &p)
-	})
+// IsPermanent reports whether err was marked by Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
 }
 
-// survive runs a method of a user's error, which may panic: that of a typed nil pointer, for example.
-func survive[T any](otherwise T, call func() T) (result T) {
-	defer func() {
-		if recover() != nil {
-			result = otherwise
+// class is what an error says of its event and of where the event goes.
+type class int
+
+const (
+	classDone        class = iota
+	classFailed            // this attempt
+	classRefused           // permanently: no later attempt can succeed
+	classUnavailable       // the topic or destination is away, and the event is not to blame
+	classNotSent           // nothing was tried, and the event is not to blame
+)
+
+// charged tells whether the attempt counts.
+func (c class) charged() bool { return c == classFailed || c == classRefused }
+
+// result is what a call of foreign code came to, in our own words: whoever has a result need not ask the error again,
+// whose methods are foreign code, too.
+type result struct {
+	class    class
+	text     string         // what last_error keeps
+	after    *time.Duration // asked for by RetryAfter
+	broker   bool           // unavailable, and with it the whole broker
+	unwanted bool           // unavailable, because no handler is written
+	behind   bool           // not sent, because an event in front of it failed
+}
+
+// resultOf classifies err.
+func resultOf(err error) result { return resultsOf([]error{err})[0] }
+
+// resultsOf classifies errs. Their methods are foreign code, too: they are asked here and nowhere else, and one that
+// panics, ends its goroutine or hangs makes its error a failure like any other.
+func resultsOf(errs []error) []result {
+	results := make([]result, len(errs))
+	var open []int
+	for i, err := range errs {
+		if err != nil {
+			open = append(open, i)
 		}
-	}()
-	return call()
+	}
+	troubles := guard.Each("error", len(open), guard.Limit, func(n int) (func(), error) {
+		err := errs[open[n]]
+		r := result{class: classFailed}
+		text := ""
+		trouble := errors.Join(
+			guard.Recover("its method Error", func() error {
+				text = err.Error()
+				return nil
+			}),
+			guard.Recover("asked what it is, it", func() error {
+				r = classify(err)
+				return nil
+			}))
+		if trouble != nil {
+			text = strings.TrimPrefix(text+"; "+trouble.Error(), "; ")
+		}
+		r.text = cleanText(text)
+		return func() { results[open[n]] = r }, nil
+	})
+	for n, trouble := range troubles {
+		if trouble != nil {
+			results[open[n]] = failure(classFailed, "the returned %s", trouble)
+		}
+	}
+	return results
 }
 
-// retryDelay returns how long after a failed attempt, counted from 1, the next is due.
-func retryDelay(err error, r Retry, attempt int) time.Duration {
-	after := survive(nil, func() (after *retryAfterError) {
-		errors.As(err, &after)
-		return after
-	})
-	if after != nil {
-		return after.delay
+// classify reads the marks of err. Permanent wins over the others, and any mark over none.
+func classify(err error) (r result) {
+	r.class = classFailed
+	var after *retryAfterError
+	if errors.As(err, &after) {
+		r.after = &after.delay
 	}
-	return backoff(r.BaseDelay, r.MaxDelay, attempt)
+	var away *unavailableError
+	switch {
+	case IsPermanent(err):
+		r.class = classRefused
+	case errors.As(err, &away):
+		r.class, r.broker = classUnavailable, away.broker
+	case errors.Is(err, ErrUnimplemented):
+		r.class, r.unwanted = classUnavailable, true
+	case errors.Is(err, ErrBehind):
+		r.class, r.behind = classNotSent, true
+	case errors.Is(err, ErrNotSent):
+		r.class = classNotSent
+	}
+	return r
+}
+
+// delay returns how long after the failed attempt, counted from 1, the next is due.
+func (r result) delay(retry Retry, attempt int) time.Duration {
+	if r.after != nil {
+		return *r.after
+	}
+	return backoff(retry.BaseDelay, retry.MaxDelay, attempt)
+}
+
+// failure returns a result of our own making.
+func failure(c class, format string, args ...any) result {
+	return result{class: c, text: cleanText(fmt.Sprintf(format, args...))}
 }
 
 // backoff is exponential with equal jitter: min(base*2^(attempt-1), limit), then uniform in its upper half
@@ -81,12 +166,8 @@ func backoff(base, limit time.Duration, attempt int) time.Duration {
 	return delay/2 + rand.N(delay-delay/2+1)
 }
 
-// errorText returns what last_error keeps of err: UTF-8 without NUL, cut at maxErrorBytes.
-func errorText(err error) string {
-	if err == nil {
-		return "no error given"
-	}
-	text := survive("the error panicked when it was asked for its text", err.Error)
+// cleanText returns text as last_error keeps it: UTF-8 without NUL, cut at maxErrorBytes.
+func cleanText(text string) string {
 	if len(text) > maxErrorBytes {
 		text = text[:maxErrorBytes]
 		for len(text) > 0 { // not in the middle of a rune
@@ -98,6 +179,32 @@ func errorText(err error) string {
 			text = text[:len(text)-1]
 		}
 	}
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
-	return text
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+}
+
+// encodingOf returns the encoding of the database of conn.
+func encodingOf(conn *pgx.Conn) string { return conn.PgConn().ParameterStatus("server_encoding") }
+
+// storable returns text, of maxErrorBytes at most, as a database with that encoding can keep it: a character that it does
+// not have, or may not have, is written as Go escapes it, \u65e5 for example.
+func storable(text, encoding string) string {
+	limit := rune(unicode.MaxASCII) // which every encoding has
+	switch encoding {
+	case "UTF8", "SQL_ASCII", "":
+		return text
+	case "LATIN1":
+		limit = unicode.MaxLatin1
+	}
+	var b strings.Builder
+	for _, r := range text {
+		piece := string(r)
+		if r > limit {
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if b.Len()+len(piece) > maxErrorBytes {
+			break
+		}
+		b.WriteString(piece)
+	}
+	return b.String()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -91,17 +92,17 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 				var err error
 				switch session {
 				case 0:
-					_, err = s.Ack(t.Context(), mine[:len(mine)/2]...)
+					err = trouble(s.Ack(t.Context(), mine[:len(mine)/2]...))
 				case 1:
 					fs := make([]Failure, len(mine))
 					for i, c := range mine {
 						fs[i] = Failure{Claimed: c, Err: errors.New("x")}
 					}
-					_, err = s.Nack(t.Context(), fs...)
+					err = trouble(s.Nack(t.Context(), fs...))
 				case 2:
-					_, err = s.Extend(t.Context(), time.Minute, mine...)
+					err = trouble(s.Extend(t.Context(), time.Minute, mine...))
 					if err == nil {
-						_, err = s.Release(t.Context(), mine[len(mine)/2:]...)
+						err = trouble(s.Release(t.Context(), mine[len(mine)/2:]...))
 					}
 				case 3:
 					if _, err = s.SweepDead(t.Context()); err == nil {
@@ -122,6 +123,14 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 	require.Zero(t, deadlocks(t, admin))
 }
 
+// trouble drops the error of a finalisation that has an outcome for each event.
+func trouble(outcomes []Outcome, err error) error {
+	if len(outcomes) > 0 && !slices.Contains(outcomes, 0) {
+		return nil
+	}
+	return err
+}
+
 func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { // the sessions of the closed pool are gone
@@ -129,7 +138,7 @@ func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {
 		require.NoError(t, pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_stat_activity AS a
 			WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid())`).Scan(&others))
 		return others <= int(pool.Stat().TotalConns())-1
-	}, 30*time.Second, 5*time.Millisecond)
+	}, testPatience, 5*time.Millisecond)
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&n))
 	return n
 }

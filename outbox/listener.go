@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
@@ -88,8 +89,9 @@ type ListenerConfig struct {
 	// PollInterval is how often an idle listener looks for itself, whatever wakes it otherwise. At most a third
 	// of the lease; 0 means 1 s, or that third if it is shorter.
 	PollInterval time.Duration
-	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing; 0 means
-	// 10 s, or PollInterval if that is longer.
+	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing: the longest
+	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because shards whose holder
+	// died are found in the same way; 0 means 10 s, or that third if it is shorter.
 	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
@@ -102,6 +104,8 @@ type ListenerConfig struct {
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
 	// "webhook". They stay the caller's, to be closed when Run has returned.
 	Publishers map[string]Publisher
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	Breaker Breaker
 	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
 	Wake Wake
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
@@ -126,7 +130,7 @@ func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
 		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
 	}
 	if cfg.MaxPollInterval == 0 {
-		cfg.MaxPollInterval = max(10*time.Second, cfg.PollInterval)
+		cfg.MaxPollInterval = defaultMaxPoll(cfg.PollInterval, cfg.LeaseDuration)
 	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = 20 * time.Second
@@ -137,6 +141,7 @@ func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
 	if cfg.MaxAttempts == 0 {
 		cfg.MaxAttempts = spec.Retry.MaxAttempts
 	}
+	cfg.Breaker = cfg.Breaker.withDefaults()
 	if cfg.Wake == "" {
 		cfg.Wake = WakeDoorbell
 	}
@@ -156,8 +161,9 @@ func (cfg ListenerConfig) validate() error {
 		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
 	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.MaxPollInterval < cfg.PollInterval:
-		return fmt.Errorf("MaxPollInterval %s is shorter than PollInterval %s", cfg.MaxPollInterval, cfg.PollInterval)
+	case cfg.MaxPollInterval < cfg.PollInterval || cfg.MaxPollInterval > cfg.LeaseDuration/3:
+		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s",
+			cfg.MaxPollInterval, cfg.PollInterval, cfg.LeaseDuration)
 	case cfg.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.MaxAttempts < 1 || cfg.MaxAttempts > 1<<31-1:
@@ -165,7 +171,7 @@ func (cfg ListenerConfig) validate() error {
 	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
 		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
 	}
-	return nil
+	return cfg.Breaker.validate()
 }
 
 // ListenerHandler ties a log topic to the user's code for it. Listen and ListenTx make one.
@@ -238,11 +244,14 @@ type Listener struct {
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
-	target        *target // of a listener that publishes
+	lanes         []string // of each topic, what keys are prefixed with: destinations do not wait for each other
+	targets       *targets
+	publishes     bool
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // longestPause, but in a test
 	turnLimit     time.Duration // turnTime, but in a test
+	handicap      time.Duration // heirPause, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -267,6 +276,9 @@ func NewListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 	return l, nil
 }
 
+// target returns where e goes; nil for an event of a topic that the listener does not read any more.
+func (l *Listener) target(e *entry) *target { return l.targets.of[e.Namespace+"/"+e.Topic] }
+
 func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, handlers []ListenerHandler) (*Listener, error) {
 	if pool == nil {
 		return nil, errors.New("no pool")
@@ -289,16 +301,18 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime, handicap: heirPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
-		log: cfg.Logger.With("listener", spec.Name, "worker_id", cfg.WorkerID),
+		publishes: handlers[0].publication != nil,
+		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
+	l.targets = newTargets(cfg.Breaker, cfg.Publishers, l.log)
 	for _, h := range handlers {
 		name := h.namespace + "/" + h.topic
 		switch {
 		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
-		case (h.publication != nil) != (handlers[0].publication != nil):
+		case (h.publication != nil) != l.publishes:
 			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:
 			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
@@ -310,17 +324,14 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		if _, twice := l.handlers[name]; twice {
 			return nil, fmt.Errorf("topic %s: has two handlers", name)
 		}
-		if h.publication != nil {
-			targets := map[string]*target{}
-			if err := addTarget(targets, cfg.Publishers, h.publication.broker); err != nil {
-				return nil, fmt.Errorf("topic %s: %w", name, err)
-			}
-			if l.target == nil {
-				l.target = targets[h.publication.broker]
-			} else if l.target.broker != h.publication.broker {
-				return nil, fmt.Errorf("topic %s: one listener publishes to %s and to %s", name, l.target.broker, h.publication.broker)
-			}
+		if err := l.targets.add(name, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s: %w", name, err)
 		}
+		lane := ""
+		if l.publishes {
+			lane = l.targets.of[name].lane()
+		}
+		l.lanes = append(l.lanes, lane)
 		l.handlers[name] = h
 		l.topics = append(l.topics, name)
 	}

@@ -280,14 +280,17 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	require.Equal(t, outbox.DrainReport{Dead: 1, Retried: 1}, drainAll(t, l))
 	require.Equal(t, `decode payload: field "n" does not fit int`, value[string](t, pool, "SELECT error FROM outbox.dead_letters"))
 	require.Equal(t, "payload has version 2, this process knows 1", value[string](t, pool, "SELECT last_error FROM outbox.listeners"))
+	execute(t, pool, "INSERT INTO outbox.log (namespace, topic, payload) VALUES ('test', 'said', 'null')")
 	topic := saidTopic
 	topic.Version = 2
 	knows, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, outbox.ListenerConfig{Logger: quiet()}, outbox.Listen(topic, h, (*notes).handle))
 	require.NoError(t, err)
 	retryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, knows))
+	require.Equal(t, outbox.DrainReport{Delivered: 2, Dead: 1}, drainAll(t, knows))
 	require.Equal(t, []string{"a2", "a3"}, h.names())
 	require.Equal(t, 2, h.got[0].Attempt)
+	require.Equal(t, "decode payload: it is null, which is not a valid outbox_test.said",
+		value[string](t, pool, "SELECT error FROM outbox.dead_letters ORDER BY no DESC LIMIT 1"))
 }
 
 // TestListenerConfiguredMaxAttemptsWins: over the YAML's, and at once also when events have failed more often already.

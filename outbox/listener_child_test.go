@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -37,8 +35,9 @@ type listenerOrders struct {
 	Shards        int
 	Attempts      int
 	ParkKeys      bool
+	Polls         bool // does without the bell
 	// Hang has the handler wait for a line of input, "ok" or "fail" being what it returns then, instead of working for
-	// some random microseconds. It ends the process at an event of the key "poison", and at the second attempt of one
+	// some random microseconds. It ends the process at an event of the key "poison" or with a negative N, and at the second attempt of one
 	// of the key "bomb"; the first attempts of "bomb" and "weak" fail.
 	Hang bool
 }
@@ -70,6 +69,9 @@ func TestListenerChild(t *testing.T) {
 	}
 	cfg := outbox.ListenerConfig{
 		BatchSize: o.BatchSize, Concurrency: o.Concurrency, LeaseDuration: o.Lease, PollInterval: o.Poll, Logger: c.say,
+	}
+	if o.Polls {
+		cfg.Wake, cfg.MaxPollInterval = outbox.WakePoll, o.Poll
 	}
 	handler := outbox.Listen(saidTopic, c, (*listenerChild).handle)
 	if o.Transactional {
@@ -109,7 +111,7 @@ func (c *listenerChild) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delive
 func (c *listenerChild) work(ctx context.Context, d outbox.Delivery[said], busy func()) error {
 	c.say.Info("handling", "key", d.Payload.Key, "n", d.Payload.N, "attempt", d.Attempt)
 	switch {
-	case d.Payload.Key == "poison", d.Payload.Key == "bomb" && d.Attempt > 1:
+	case d.Payload.Key == "poison", d.Payload.N < 0, d.Payload.Key == "bomb" && d.Attempt > 1:
 		os.Exit(7)
 	case d.Payload.Key == "bomb", strings.HasPrefix(d.Payload.Key, "weak") && d.Attempt == 1:
 		return errHandler
@@ -143,11 +145,6 @@ func (c *listenerChild) hang(ctx context.Context, busy func()) string {
 
 func newListenerChild(t testing.TB, pool *pgxpool.Pool, o listenerOrders) *child {
 	t.Helper()
-	u, err := url.Parse(pgtest.URL(t, pool))
-	require.NoError(t, err)
-	query := u.Query()
-	query.Set("application_name", "child")
-	u.RawQuery = query.Encode()
-	o.URL = u.String()
+	o.URL = childURL(t, pool)
 	return spawn(t, "TestListenerChild", listenerVariable, o)
 }

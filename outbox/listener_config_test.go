@@ -30,6 +30,7 @@ func TestListenerDefaults(t *testing.T) {
 	require.Equal(t, outbox.ListenerConfig{
 		BatchSize: 100, Concurrency: 1, LeaseDuration: 30 * time.Second, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
 		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, MaxAttempts: 5, Wake: outbox.WakeDoorbell,
+		Breaker: outbox.Breaker{Failures: 10, FirstPause: 100 * time.Millisecond, MaxPause: 1500 * time.Millisecond},
 	}, cfg)
 
 	spec := outbox.ListenerSpec{Concurrency: 7, Lease: 900 * time.Millisecond, Retry: outbox.Retry{MaxAttempts: 3}}
@@ -37,6 +38,7 @@ func TestListenerDefaults(t *testing.T) {
 	require.Equal(t, 7, cfg.Concurrency)
 	require.Equal(t, 900*time.Millisecond, cfg.LeaseDuration)
 	require.Equal(t, 300*time.Millisecond, cfg.PollInterval, "a third of a short lease")
+	require.Equal(t, 300*time.Millisecond, cfg.MaxPollInterval, "likewise")
 	require.Equal(t, 3, cfg.MaxAttempts)
 
 	cfg = open(spec, outbox.ListenerConfig{Concurrency: 2, LeaseDuration: time.Minute, MaxAttempts: 9})
@@ -72,6 +74,7 @@ func TestListenerRefusesConfig(t *testing.T) {
 		"YAML's lease":  {spec: outbox.ListenerSpec{Lease: 99 * time.Millisecond}, want: "LeaseDuration 99ms is shorter than 100ms"},
 		"short poll":    {cfg: outbox.ListenerConfig{PollInterval: -1}, want: "PollInterval -1ns is not between 1ms and a third of LeaseDuration 30s"},
 		"long poll":     {cfg: outbox.ListenerConfig{PollInterval: 11 * time.Second}, want: "PollInterval 11s is not between 1ms and a third of LeaseDuration 30s"},
+		"longest poll":  {cfg: outbox.ListenerConfig{MaxPollInterval: 11 * time.Second}, want: "MaxPollInterval 11s is not between PollInterval 1s and a third of LeaseDuration 30s"},
 		"patience":      {cfg: outbox.ListenerConfig{ShutdownTimeout: -1}, want: "ShutdownTimeout -1ns is negative"},
 		"attempts":      {cfg: outbox.ListenerConfig{MaxAttempts: -1}, want: "MaxAttempts -1 is not between 0 and 2147483647"},
 		"wake":          {cfg: outbox.ListenerConfig{Wake: "drum"}, want: `field Wake "drum" is neither "doorbell" nor "poll"`},

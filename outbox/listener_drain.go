@@ -16,7 +16,9 @@ func (l *Listener) Drain(ctx context.Context) (DrainReport, error) {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, errListenerBusy)
 	}
 	defer l.busy.Store(false)
-	if err := l.drain(ctx, &report); err != nil {
+	err := l.drain(ctx, &report)
+	report.Resting = l.targets.resting()
+	if err != nil {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)
 	}
 	return report, nil
@@ -28,11 +30,12 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 		return err
 	}
 	talk := context.WithoutCancel(ctx)
-	r := &listenerRun{l: l, work: talk, talk: talk, drained: report}
+	r := &listenerRun{l: l, ending: &ending{work: talk, talk: talk}, drained: report}
 	for quiet := 0; quiet < shards; {
 		for i := 0; i < shards; i++ {
 			before := r.turns
 			s := &shardLoop{cursor: l.cursor(i), run: r, shards: shards}
+			s.eager = true
 			err := s.loop(ctx)
 			if err == nil && ctx.Err() == nil {
 				err = s.settled(talk)

@@ -30,6 +30,9 @@ func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 // LimitTurns makes d how old a turn of l may be when a batch begins.
 func LimitTurns(l *Listener, d time.Duration) { l.turnLimit = d }
 
+// LimitHandicap makes d how long l leaves a shard to the process that it is left to.
+func LimitHandicap(l *Listener, d time.Duration) { l.handicap = d }
+
 // WatchGoingOn has l signal when a turn goes on with a batch that was read ahead. It must be called before l runs.
 func WatchGoingOn(l *Listener, heard chan struct{}) { l.signals.wentOn = heard }
 

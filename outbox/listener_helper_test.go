@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/outbox"
@@ -117,7 +118,7 @@ func (n *notes) names() []string {
 // await waits until count events were handled.
 func (n *notes) await(t testing.TB, count int) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(patience)
 	for {
 		n.mu.Lock()
 		got := len(n.got)
@@ -133,6 +134,15 @@ func (n *notes) await(t testing.TB, count int) {
 	}
 }
 
+// withLateRetries has what fails wait for retryNow, unless spec says more: a slow machine may drain for longer than a
+// short back-off lasts.
+func withLateRetries(spec outbox.ListenerSpec) outbox.ListenerSpec {
+	if spec.Retry.BaseDelay == 0 {
+		spec.Retry.BaseDelay, spec.Retry.MaxDelay = late.BaseDelay, late.MaxDelay
+	}
+	return spec
+}
+
 // listenTo returns a listener called name that has h handle said events.
 func listenTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *notes) *outbox.Listener {
 	t.Helper()
@@ -142,7 +152,7 @@ func listenTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg ou
 	if cfg.Logger == nil {
 		cfg.Logger = quiet()
 	}
-	l, err := outbox.NewListener(pool, spec, cfg,
+	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg,
 		outbox.Listen(saidTopic, h, (*notes).handle), outbox.Listen(looseTopic, h, (*notes).handle))
 	require.NoError(t, err)
 	return l
@@ -164,7 +174,7 @@ func listenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec outbox.ListenerSpe
 		cfg.Logger = quiet()
 	}
 	makeEffects(t, setup)
-	l, err := outbox.NewListener(pool, spec, cfg, outbox.ListenTx(saidTopic, h, (*notes).handleTx))
+	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, h, (*notes).handleTx))
 	require.NoError(t, err)
 	return l
 }
@@ -260,10 +270,14 @@ func startListener(t testing.TB, l *outbox.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- l.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	// What sync.OnceFunc calls must not fail the test: it would end the goroutine in it, and that is a panic.
+	end := sync.OnceValue(func() error {
 		cancel()
-		require.NoError(t, <-over)
+		return <-over
 	})
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(func() { assert.NoError(t, end(), "end of the listener") })
+	return func() {
+		t.Helper()
+		require.NoError(t, end())
+	}
 }

@@ -12,10 +12,8 @@ import (
 
 // listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
 type listenerRun struct {
+	*ending
 	l      *Listener
-	work   context.Context // of the handlers; outlives that of Run
-	talk   context.Context // of what settles; outlives work
-	give   chan struct{}   // closed when handlers that still run are given up
 	looks  []chan struct{} // makes a shard look
 	states chan shardReport
 	asking sync.Mutex // one shard after the other asks for more, so that each knows what was asked for
@@ -30,7 +28,8 @@ type listenerRun struct {
 //
 // When ctx ends Run starts no more handlers, lets those that run finish for ShutdownTimeout, cancels their contexts
 // after that, moves the cursors, gives up its shards, and returns nil, or an error that names the handlers that are
-// still running.
+// still running. It returns two seconds after ShutdownTimeout at the latest, whether or not handlers heed their contexts
+// and the database answers.
 func (l *Listener) Run(ctx context.Context) error {
 	if !l.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, errListenerBusy)
@@ -43,25 +42,20 @@ func (l *Listener) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	talk, hangUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer hangUp()
-	r := &listenerRun{l: l, work: work, talk: talk, give: make(chan struct{})}
-	over := make(chan struct{})
+	l.warnSmallPool(shards)
+	r := &listenerRun{l: l, ending: newEnding(ctx)}
+	defer r.enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
-	owned.Go(func() { r.patience(ctx, over, func() { cancel(errListenerShutdown) }, hangUp) })
 	tidy, rest := context.WithCancel(ctx) // a run may end by itself
 	defer rest()
 	owned.Go(func() { l.maintain(tidy) })
 	err = r.generations(ctx, shards)
-	close(over)
 	rest()
 	owned.Wait()
-	released := l.release(talk)
+	released := l.release(r.talk)
 	switch {
 	case released == nil:
-		l.ring(talk)
+		l.ring(r.talk)
 	case err == nil:
 		l.log.Warn("give up leases", "error", released)
 	}
@@ -72,32 +66,6 @@ var (
 	errListenerBusy     = errors.New("it is running already")
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
-
-// patience cancels handlers, then gives them up, then hangs up, when they take too long to stop.
-func (r *listenerRun) patience(ctx context.Context, over <-chan struct{}, cancel, hangUp func()) {
-	select {
-	case <-ctx.Done():
-	case <-over:
-		return
-	}
-	for _, step := range [...]struct {
-		wait time.Duration
-		do   func()
-	}{
-		{r.l.cfg.ShutdownTimeout, cancel},
-		{shutdownGrace, func() { close(r.give) }},
-		{shutdownGrace, hangUp},
-	} {
-		timer := time.NewTimer(step.wait)
-		select {
-		case <-over:
-			timer.Stop()
-			return
-		case <-timer.C:
-			step.do()
-		}
-	}
-}
 
 // generations runs the shards, anew when their number changes.
 func (r *listenerRun) generations(ctx context.Context, shards int) error {
@@ -171,6 +139,9 @@ func firstOf(errs []error) error {
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
 	for _, e := range a.turn.entries() {
+		if e.away {
+			report.HandedBack++
+		}
 		if !e.started && e.fate != dead {
 			continue
 		}
@@ -182,8 +153,8 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		if e.TenantID.Valid {
 			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
 		}
-		if e.err != nil {
-			attrs = append(attrs, "error", errorText(e.err))
+		if e.result.text != "" {
+			attrs = append(attrs, "error", e.result.text)
 		}
 		switch {
 		case !moved:
@@ -206,9 +177,21 @@ func (r *listenerRun) account(a *advance, moved bool) {
 	r.l.signals.ended.emit()
 }
 
+// warnSmallPool warns when the handlers of all shards, if they use the pool, could hold up one another for good: a shard has
+// one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
+func (l *Listener) warnSmallPool(shards int) {
+	const own = 2
+	if l.publishes {
+		warnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
+		return
+	}
+	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
+	warnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
+}
+
 // release gives up what leases are held without a turn.
 func (l *Listener) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
 	_, err := l.db.each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID)})
 	return err
@@ -219,7 +202,7 @@ func (l *Listener) ring(ctx context.Context) {
 	if l.cfg.Wake != WakeDoorbell {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
 	_ = l.db.each(l.pool).BellRing(ctx, l.db.logBell().channel)
 }

@@ -126,7 +126,7 @@ func TestListenerSeam(t *testing.T) {
 	name := func(i int) string { return fmt.Sprint("newcomer", i) }
 	for i := range joined {
 		gone := count(t, pool, "SELECT count(*) FROM deleted")
-		require.Eventually(t, func() bool { return count(t, pool, "SELECT count(*) FROM deleted") > gone }, patience, time.Millisecond)
+		eventually(t, func() bool { return count(t, pool, "SELECT count(*) FROM deleted") > gone })
 		joined[i] = join(outbox.ListenerSpec{Name: name(i), Latest: i%2 == 1})
 		settles(t, pool, 1, "SELECT count(*) FROM attached WHERE listener = $1", name(i))
 	}

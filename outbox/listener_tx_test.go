@@ -30,7 +30,7 @@ func listenTxFunc(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cf
 	if cfg.Logger == nil {
 		cfg.Logger = quiet()
 	}
-	l, err := outbox.NewListener(pool, spec, cfg, outbox.ListenTx(saidTopic, f, txFunc.handle))
+	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, f, txFunc.handle))
 	require.NoError(t, err)
 	return l
 }
@@ -73,22 +73,15 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 			_, err := tx.Exec(ctx, "INSERT INTO deferred VALUES (1)")
 			return err
 		}, `violates unique constraint "deferred_n_key"`},
-		"cancelled in a query": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			defer cancel()
-			_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
-			return err
-		}, "context deadline exceeded"},
-		"cancelled in a query, and ignored": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			defer cancel()
-			_, _ = tx.Exec(ctx, "SELECT pg_sleep(60)")
+		"cancelled in a query": {cancelledInQuery, "context canceled"},
+		"cancelled in a query, and ignored": {func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
+			_ = cancelledInQuery(ctx, tx, d)
 			return nil
 		}, "handler returned nil, but left its transaction failed"},
 		"statement timeout": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
 			_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '20ms'")
 			if err == nil {
-				_, err = tx.Exec(ctx, "SELECT pg_sleep(60)")
+				_, err = tx.Exec(ctx, "SELECT pg_sleep(600)")
 			}
 			return err
 		}, "canceling statement due to statement timeout"},
@@ -101,7 +94,9 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 			return err
 		}, "conn busy"},
 		"too long between two statements": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
-			<-time.After(900 * time.Millisecond)
+			if err := untilGone(ctx, tx); err != nil {
+				return err
+			}
 			_, err := tx.Exec(ctx, "SELECT 1")
 			return err
 		}, "terminating connection due to idle-in-transaction timeout"},
@@ -111,7 +106,7 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 			pool := pgtest.Database(t)
 			execute(t, pool, "CREATE TABLE deferred (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 			execute(t, pool, "INSERT INTO deferred VALUES (1)")
-			l := listenTxFunc(t, pool, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{LeaseDuration: 700 * time.Millisecond},
+			l := listenTxFunc(t, pool, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{LeaseDuration: crashLease},
 				func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[said]) error {
 					if err := effect(ctx, tx, d); err != nil {
 						return err
@@ -129,6 +124,53 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 			require.Equal(t, 1, value[int](t, pool, "SELECT count(*)::int FROM deferred"))
 		})
 	}
+}
+
+// aside calls look, on a connection of its own, until it returns true.
+func aside(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool, error)) (err error) {
+	conn, err := pgx.ConnectConfig(ctx, tx.Conn().Config())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	for {
+		if done, err := look(conn); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(interval):
+		}
+	}
+}
+
+// cancelledInQuery has its context cancelled when the server is at work on its query.
+func cancelledInQuery(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) error {
+	ctx, cancel := context.WithCancel(ctx)
+	pid := tx.Conn().PgConn().PID()
+	seen := make(chan error, 1)
+	go func() {
+		defer cancel()
+		seen <- aside(ctx, tx, func(conn *pgx.Conn) (asleep bool, err error) {
+			const query = "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'"
+			return asleep, conn.QueryRow(ctx, query, pid).Scan(&asleep)
+		})
+	}()
+	_, err := tx.Exec(ctx, "SELECT pg_sleep(600)")
+	cancel()
+	if err := <-seen; err != nil {
+		return fmt.Errorf("look at the query: %w", err)
+	}
+	return err
+}
+
+// untilGone waits until the server has ended the session of tx.
+func untilGone(ctx context.Context, tx pgx.Tx) error {
+	return aside(ctx, tx, func(conn *pgx.Conn) (gone bool, err error) {
+		const query = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $1"
+		return gone, conn.QueryRow(ctx, query, tx.Conn().PgConn().PID()).Scan(&gone)
+	})
 }
 
 // TestListenerEndsTheTransactionItself: handlers can neither commit nor roll back, but may have savepoints of their own.
@@ -188,6 +230,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 		pool := pgtest.Database(t)
 		execute(t, pool, "ALTER TABLE outbox.dead_letters ADD CONSTRAINT no_room CHECK (false) NOT VALID")
 		h := newNotes()
+		h.hold = make(chan struct{}, 3)
 		h.fail = func(d outbox.Delivery[said]) error {
 			if d.Payload.Key == "x" {
 				return outbox.Permanent(errHandler)
@@ -198,11 +241,15 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{Logger: log.logger()}, h)
 		makeEffects(t, pool)
 		putAll(t, pool, "a1", "x1", "a2")
+		for range 3 { // the first turn; the next one, which takes them one by one, has to wait
+			h.hold <- struct{}{}
+		}
 		stop := startListener(t, l)
 		log.await(t, "check constraint")
 		require.Equal(t, int64(0), value[int64](t, pool, "SELECT greatest(last_seq, high_seq) FROM outbox.listeners"))
 		require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM effects"))
 		execute(t, pool, "ALTER TABLE outbox.dead_letters DROP CONSTRAINT no_room")
+		close(h.hold)
 		finished(t, pool)
 		stop()
 		require.Equal(t, "x1", value[string](t, pool, "SELECT concat(payload->>'key', payload->>'n') FROM outbox.dead_letters"))

@@ -83,9 +83,14 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 		p.small(l, name+": turn", func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
 				WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
-				CarefulSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys,
+				CarefulSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 			})
 		})
+		p.exec("UPDATE outbox.listeners SET preferred = $1", uuid.New())
+		p.small(l, name+": wait", func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: pgUUID(l.cfg.WorkerID), Listener: l.spec.Name})
+		})
+		p.exec("UPDATE outbox.listeners SET preferred = NULL")
 		p.small(l, name+": standing", func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerStanding(t.Context(), dbsqlc.ListenerStandingParams{EventLimit: 1, Listener: l.spec.Name})
 		})
@@ -93,6 +98,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 		p.small(l, name+": rewind", func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerRewind(t.Context(), dbsqlc.ListenerRewindParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID), Since: pgTime(time.Time{})})
 		})
+		p.exec("UPDATE outbox.listeners SET lease_by = NULL, lease_until = NULL")
 	}
 	look("nothing new")
 	require.False(t, p.cut(l))
@@ -113,6 +119,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 func (p *logPlans) cut(l *Listener) bool {
 	p.t.Helper()
 	c := l.cursor(0)
+	c.after = p.latest(l)
 	_, taken, err := c.exchange(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	if taken == nil {

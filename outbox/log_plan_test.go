@@ -53,7 +53,9 @@ func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 // take has l take a turn, which it leaves open.
 func (p *logPlans) take(l *Listener) *turn {
 	p.t.Helper()
-	_, taken, err := l.cursor(0).exchange(p.t.Context(), nil, true)
+	c := l.cursor(0)
+	c.after = p.latest(l)
+	_, taken, err := c.exchange(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	require.NotNil(p.t, taken)
 	return taken
@@ -95,13 +97,20 @@ func (p *logPlans) explain(db *database, e explained) planNode {
 	return root
 }
 
+// latest is the number of the latest turn of l.
+func (p *logPlans) latest(l *Listener) (no int64) {
+	p.t.Helper()
+	require.NoError(p.t, p.pool.QueryRow(p.t.Context(), "SELECT lease_no FROM outbox.listeners WHERE listener = $1 AND shard = 0", l.spec.Name).Scan(&no))
+	return no
+}
+
 // turn explains how l takes a turn: what it looks at does not depend on what there is.
 func (p *logPlans) turn(l *Listener, name string) {
 	p.t.Helper()
 	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
 			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
-			CarefulSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys,
+			CarefulSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 }
@@ -134,7 +143,7 @@ func (p *logPlans) advance(l *Listener, t *turn, name string) {
 	p.t.Helper()
 	for i, e := range t.events {
 		e.fate = done
-		switch e.err = os.ErrDeadlineExceeded; i % 10 {
+		switch e.result = resultOf(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
 			e.fate = dead
 		case 6:
@@ -155,6 +164,9 @@ func (p *logPlans) once(l *Listener) {
 	for name, call := range map[string]func(q *dbsqlc.Queries){
 		"wait": func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: l.spec.Name})
+		},
+		"wait of another": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: pgUUID(uuid.New()), Listener: l.spec.Name})
 		},
 		"renew": func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerRenew(ctx, dbsqlc.ListenerRenewParams{Lease: pgInterval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
@@ -205,7 +217,7 @@ func (p *logPlans) parked(l *Listener) {
 	p.explain(l.db, explained{name: name + ": turn", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
 			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
-			CarefulSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys,
+			CarefulSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 	t := p.take(l)
@@ -223,7 +235,7 @@ func (p *logPlans) parked(l *Listener) {
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
 	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
 	for i, e := range t.parked {
-		e.fate, e.err = [...]fate{done, failed, dead}[i%3], os.ErrDeadlineExceeded
+		e.fate, e.result = [...]fate{done, failed, dead}[i%3], resultOf(os.ErrDeadlineExceeded)
 	}
 	a := l.end(t, 0, false)
 	n := float64(len(t.parked))

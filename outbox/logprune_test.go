@@ -196,6 +196,7 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 		receive(t, signals.Maintained, "a look at the lag")
 	}
 	require.NotContains(t, log.String(), "listener lags")
+	settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE listener = 'runs' AND NOT in_batch AND NOT running AND high_seq = 2")
 	execute(t, pool, `WITH a AS (UPDATE outbox.log SET created_at = created_at - interval '2 h')
 		UPDATE outbox.parked SET created_at = created_at - interval '2 h'`)
 	for range 2 {

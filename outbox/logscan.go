@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/google/uuid"
@@ -51,9 +50,7 @@ func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
 	if e.key = e.PartitionKey; e.key == "" {
 		e.key = e.ID.String()
 	}
-	if headers != nil && json.Unmarshal(headers, &e.Headers) != nil {
-		e.Headers = nil // written by hand, not by Enqueue: an event is worth more than its headers
-	}
+	e.Headers = headersOf(headers)
 }
 
 // rowBytes keeps the values of a column, many in one allocation.

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,24 +15,28 @@ import (
 // reports pile up, so the busier the database, the larger the batches. A second one sets out when there is
 // enough for it to do, so that a backlog keeps both PostgreSQL and the handlers at work.
 type loop struct {
+	*ending
 	d       *Dispatcher
-	ctx     context.Context         // ends the claiming
-	work    context.Context         // of the handlers; outlives ctx
-	cancel  context.CancelCauseFunc // of work
-	talk    context.Context         // of what settles; outlives work
-	hangUp  context.CancelFunc      // of talk
+	ctx     context.Context // ends the claiming
 	leases  *leases
 	bell    *doorbell // nil when polling
 	workers sync.WaitGroup
 
-	queue    chan *task            // claimed, not started; has room for everything held
-	publish  map[string]chan *task // likewise, by broker
-	reports  chan *task            // finished; likewise
-	passes   chan *pass            // that have come back; has room for all that may be under way
-	held     int                   // claimed and not known to be settled
+	queue    chan *task             // claimed, not started; has room for everything held
+	publish  map[*target]chan *task // likewise, by destination
+	heldBy   map[*target]int        // claimed and not reported, by destination
+	reports  chan *task             // finished; likewise
+	passes   chan *pass             // that have come back; has room for all that may be under way
+	most     int                    // how many are held, besides those of stalled publishers and one to try of each resting target
+	held     int                    // claimed and not known to be settled
 	finished []*task
-	solo     *task // an event on its last attempt, run when nothing else does
-	soloing  bool  // solo is queued or running
+	stopping bool            // nothing is started any more
+	hurry    <-chan struct{} // ends pauses
+
+	solo     *task            // a suspect on its last attempt, which is run alone where that is possible
+	soloing  bool             // it is queued or running
+	soloFrom time.Time        // when it was claimed, then when it was queued
+	soloTick <-chan time.Time // when to look at it again
 
 	under    int  // passes under way
 	settling int  // events that they settle
@@ -41,6 +44,9 @@ type loop struct {
 	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
 	trouble  retrier
+	pace     pace      // of claims that find nothing
+	because  error     // why finished could not be settled
+	reunited time.Time // after trouble: when the other processes have settled what they hold
 
 	hungry      bool  // there may be something to claim
 	era         int   // how often something has made it hungry
@@ -77,38 +83,36 @@ func (s signal) emit() {
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		d: d, ctx: ctx, leases: newLeases(d), hungry: true,
-		queue: make(chan *task, room), reports: make(chan *task, room), passes: make(chan *pass, maxPasses),
-		publish: make(map[string]chan *task, len(d.targets)),
+		ending: newEnding(ctx), d: d, ctx: ctx, leases: newLeases(d), hungry: true, hurry: ctx.Done(), most: room,
+		queue: make(chan *task, room+len(d.targets.all)), passes: make(chan *pass, maxPasses),
+		publish: make(map[*target]chan *task), heldBy: make(map[*target]int),
 	}
-	for broker := range d.targets {
-		l.publish[broker] = make(chan *task, room)
+	for _, t := range d.targets.all {
+		if t.publisher != nil { // it may hold as much as there is room for when it stalls, and what is being claimed then
+			l.publish[t] = make(chan *task, 2*room)
+		}
 	}
-	l.work, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.talk, l.hangUp = context.WithCancel(context.WithoutCancel(ctx))
+	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
 	if d.cfg.Wake == WakeDoorbell {
-		l.bell = newDoorbell(cmp.Or(d.cfg.ListenPool, d.pool), d.store.db, d.store.db.bell(d.store.namespace), d.log)
+		l.bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, d.store.db.bell(d.store.namespace), d.log)
 	}
 	return l
 }
 
 func (l *loop) run() error {
-	defer l.cancel(nil)
-	defer l.hangUp()
-	patience := l.d.cfg.ShutdownTimeout + 2*shutdownGrace
-	defer context.AfterFunc(l.ctx, func() { time.AfterFunc(patience, l.hangUp) })()
+	defer l.enforce(l.ctx, l.d.cfg.ShutdownTimeout, errShutdown)()
 	helpers, stop := context.WithCancel(context.WithoutCancel(l.ctx))
 	var owned sync.WaitGroup
-	owned.Go(func() { l.leases.renew(helpers) })
-	owned.Go(func() { l.d.maintain(l.ctx) })
+	owned.Go(func() { l.leases.renew(helpers, l.talk) })
+	owned.Go(func() { l.d.maintain(l.ctx, l.leases.unkept) })
 	if l.bell != nil {
-		owned.Go(func() { l.bell.run(l.ctx) })
+		owned.Go(func() { l.bell.run(l.ctx, l.talk) })
 	}
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
-	for broker, queue := range l.publish {
-		l.workers.Go(func() { l.publisher(l.d.targets[broker], queue) })
+	for t, queue := range l.publish {
+		l.workers.Go(func() { l.publisher(t, queue) })
 	}
 	l.deliver()
 	err := l.stop()
@@ -159,30 +163,27 @@ func (l *loop) publisher(t *target, queue <-chan *task) {
 
 // start queues t for whoever handles its topic.
 func (l *loop) start(t *task) {
-	if p := l.d.handlers[t.Topic].publication; p != nil {
-		l.publish[p.broker] <- t
+	if to := l.d.target(t.Topic); to.publisher != nil {
+		l.publish[to] <- t
 	} else {
 		l.queue <- t
 	}
 }
 
-// deliver claims and settles until ctx ends, and what is under way has come back.
+// deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
 	l.patience = l.d.cfg.PollInterval
-	l.poll = time.NewTimer(jitter(l.patience))
+	l.poll = time.NewTimer(sooner(l.patience))
 	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
 		want := l.room()
-		if !l.worthwhile(want) {
+		if !l.worthwhile(want) && (l.under == maxPasses || l.tryable() == nil) {
 			l.wait()
 			continue
 		}
 		l.send(want)
-	}
-	for l.under > 0 {
-		l.land(<-l.passes)
 	}
 }
 
@@ -192,13 +193,33 @@ func (l *loop) feed() {
 	l.era++
 }
 
-// startSolo queues the pending solo once it is all that is held.
+// startSolo queues the pending solo once it is all that is held. It may have killed its process before, and would cost
+// its neighbours an attempt if it did so again. It does not wait for long handlers, though: what it would only cost one
+// attempt of several keeps it waiting for soloLimit, what it would make a dead letter for a lease.
 func (l *loop) startSolo() {
-	if l.solo != nil && !l.soloing && l.held == 1 && l.claiming == 0 {
+	if l.solo == nil || l.soloing {
+		return
+	}
+	limit, lease, waited := l.d.soloLimit, l.d.cfg.LeaseDuration, time.Since(l.soloFrom)
+	alone := l.held == 1 && l.claiming == 0
+	switch {
+	case alone, waited >= lease, waited >= limit && !l.leases.holdLastAttempt(l.solo):
 		l.soloing = true
+		l.watchSolo(limit)
 		l.start(l.solo)
+	case waited >= limit && l.soloTick == nil:
+		l.soloTick = time.After(lease - waited)
 	}
 }
+
+// watchSolo has the loop look at the solo again after d.
+func (l *loop) watchSolo(d time.Duration) {
+	l.soloFrom, l.soloTick = time.Now(), time.After(d)
+}
+
+// hushed tells whether nothing else is claimed for the sake of the solo: for a moment while it waits for its neighbours
+// to finish, and for a moment when it has been started, since what kills its process does so soon.
+func (l *loop) hushed() bool { return l.solo != nil && time.Since(l.soloFrom) < l.d.soloLimit }
 
 // collect takes in the reports and the passes that are there.
 func (l *loop) collect() {
@@ -214,14 +235,18 @@ func (l *loop) collect() {
 	}
 }
 
+// take takes in what a worker reports, or what is handed back.
 func (l *loop) take(t *task) {
+	if to := l.d.target(t.Topic); to.publisher != nil {
+		l.heldBy[to]--
+	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)
 	} else {
 		l.held--
 	}
 	if t == l.solo {
-		l.solo, l.soloing = nil, false
+		l.solo, l.soloing, l.soloTick = nil, false, nil
 	}
 }
 
@@ -232,12 +257,25 @@ func (l *loop) wait() {
 	if l.bell != nil {
 		rang, answers = l.bell.rang, l.bell.answers
 	}
+	var try <-chan time.Time
+	if now := time.Now(); l.under < maxPasses {
+		if at := l.d.targets.next(now); !at.IsZero() {
+			timer := time.NewTimer(at.Sub(now))
+			defer timer.Stop()
+			try = timer.C
+		}
+	}
 	select {
 	case <-l.ctx.Done():
+	case <-try:
 	case t := <-l.reports:
 		l.take(t)
 	case p := <-l.passes:
 		l.land(p)
+	case <-l.leases.lapsed:
+		l.withdraw(false)
+	case <-l.soloTick:
+		l.soloTick = nil
 	case <-rang:
 		l.feed()
 		l.watched = false // ask again: it may be who watched that rang, because it stopped
@@ -250,7 +288,7 @@ func (l *loop) wait() {
 		if l.bell == nil {
 			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
 		}
-		l.poll.Reset(jitter(l.patience))
+		l.poll.Reset(sooner(l.patience))
 	}
 }
 
@@ -270,16 +308,16 @@ func (l *loop) heed(a bellAnswer) {
 	// because it may stay open for hours.
 	l.refused++
 	l.d.signals.refused.emit()
-	l.pause(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused))
+	l.pause(max(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused), l.pace.pause()))
 }
 
-// pause waits d, taking in reports and passes, less if ctx ends.
+// pause waits d, taking in reports and passes, less if there is need to hurry.
 func (l *loop) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-l.hurry:
 			return
 		case <-timer.C:
 			return
@@ -287,73 +325,68 @@ func (l *loop) pause(d time.Duration) {
 			l.take(t)
 		case p := <-l.passes:
 			l.land(p)
+		case <-l.leases.lapsed:
+			l.withdraw(false)
 		}
 	}
 }
 
-// stop hands back what was not started, waits for what was, and settles it.
-func (l *loop) stop() error {
-	var unstarted []*Claimed
-	if l.solo != nil && !l.soloing {
-		l.leases.drop(l.solo)
-		unstarted = append(unstarted, l.solo.Claimed)
+// withdraw takes back what has not been started and need not be any more: what has lost its lease while it waited for a
+// worker, or everything. It is handed back by its fence, so that its attempt is not counted unless somebody else has
+// claimed it since.
+func (l *loop) withdraw(everything bool) {
+	gone := func(t *task) bool { return everything || l.leases.isLost(t) }
+	if l.solo != nil && !l.soloing && gone(l.solo) {
+		l.handBack(l.solo)
+		l.solo = nil
 	}
 	for _, queue := range append(slices.Collect(maps.Values(l.publish)), l.queue) {
-		for drained := false; !drained; {
+		for range len(queue) {
 			select {
 			case t := <-queue:
-				l.leases.drop(t)
-				unstarted = append(unstarted, t.Claimed)
-			default:
-				drained = true
+				if gone(t) {
+					l.handBack(t)
+				} else {
+					queue <- t // has room: nobody else sends
+				}
+			default: // a worker was faster
 			}
 		}
 	}
-	l.held -= len(unstarted)
-	timeout := time.NewTimer(l.d.cfg.ShutdownTimeout)
-	defer timeout.Stop()
-	var trouble retrier
-	const (
-		running = iota
-		cancelled
-		over
-	)
-	for phase := running; ; {
+}
+
+// handBack has t, which was not started, released with the next pass.
+func (l *loop) handBack(t *task) {
+	t.unstarted, t.result = true, notStarted
+	l.take(t)
+}
+
+// stop hands back what was not started, waits for what was, and settles it.
+func (l *loop) stop() error {
+	l.stopping = true
+	l.hurry = l.talk.Done()
+	l.withdraw(true)
+	give := l.give
+	for {
 		l.collect()
-		if len(unstarted) > 0 || len(l.finished) > 0 {
-			x := settlement(l.finished)
-			x.releases = append(x.releases, unstarted...)
-			if err := l.d.exchange(l.talk, x); err == nil {
-				l.held -= len(l.finished)
-				l.finished = nil
-				unstarted = nil
-				l.d.account(x)
-				trouble.reset()
-				continue
-			} else if phase == over {
-				return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(unstarted)+len(l.finished), err)
-			} else {
-				l.d.log.Error("talk to the database", "error", err)
-			}
-		} else if l.held == 0 {
+		switch {
+		case len(l.finished) > 0 && l.talk.Err() == nil && l.under < maxPasses:
+			l.send(0)
+		case l.under > 0:
+		case len(l.finished) > 0: // talk is over
+			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.because)
+		case l.held == 0:
 			return nil
-		} else if phase == over {
+		case l.givenUp():
 			return fmt.Errorf("stop dispatcher: still running after %s: %s", l.d.cfg.ShutdownTimeout, l.leases.names())
-		}
-		var again <-chan time.Time
-		if len(unstarted) > 0 || len(l.finished) > 0 {
-			again = time.After(trouble.next())
 		}
 		select {
 		case t := <-l.reports:
 			l.take(t)
-		case <-again:
-		case <-timeout.C:
-			if phase == running {
-				l.cancel(errShutdown)
-				timeout.Reset(shutdownGrace)
-			}
-			phase++
+		case p := <-l.passes:
+			l.land(p)
+		case <-give:
+			give = nil
 		}
 	}
 }
@@ -364,6 +397,9 @@ func (l *leases) names() string {
 	defer l.mu.Unlock()
 	var names []string
 	for t := range l.of {
+		if t.finished {
+			continue
+		}
 		names = append(names, t.Namespace+"/"+t.Topic+" "+t.ID.String())
 	}
 	slices.Sort(names)

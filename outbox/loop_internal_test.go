@@ -29,8 +29,9 @@ func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	t.Helper()
 	cfg := DispatcherConfig{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
-	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: slog.New(slog.DiscardHandler)})
-	l.bell = newDoorbell(nil, nil, bell{}, l.d.log)
+	log := slog.New(slog.DiscardHandler)
+	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: log, targets: newTargets(Breaker{}, nil, log)})
+	l.bell = newDoorbell(nil, nil, nil, bell{}, l.d.log)
 	l.patience, l.poll = time.Second, time.NewTimer(time.Hour)
 	l.backlog = true
 	l.under, l.claiming, l.reserved = 2, 100, 100
@@ -78,4 +79,22 @@ func TestEmptyClaimLetsNobodyGo(t *testing.T) {
 	require.True(t, l.asked)
 	require.Equal(t, 5, l.wish)
 	require.True(t, l.hungry)
+}
+
+// TestPollsComeNoLaterThanAskedFor: they are spread downwards only, because PollInterval and MaxPollInterval are bounds of
+// the latency.
+func TestPollsComeNoLaterThanAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{0, 1, 4, time.Millisecond, 10 * time.Second, 1 << 62} {
+		least := d
+		for range 1000 {
+			got := sooner(d)
+			require.LessOrEqual(t, got, d)
+			require.GreaterOrEqual(t, got, d-d/5)
+			least = min(least, got)
+		}
+		if d > time.Microsecond {
+			require.Less(t, least, d-d/10, "they are spread")
+		}
+	}
 }

@@ -3,10 +3,17 @@ package outbox
 import (
 	"context"
 	"time"
+
+	"github.com/google/uuid"
 )
 
-// maintain sweeps once a lease and prunes once a PruneInterval until ctx ends, each with jitter.
-func (d *Dispatcher) maintain(ctx context.Context) {
+// grace is how long the holder of an event that a sweep has found may still settle it: another lease, or until it has
+// reached the database again. It is counted from that find, not from the end of the lease, because a database that was
+// away was so for its holder too.
+func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*longestPause }
+
+// maintain sweeps once a lease, without what is held, and prunes once a PruneInterval until ctx ends, each with jitter.
+func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
 	sweep := time.NewTimer(jitter(d.cfg.LeaseDuration))
 	defer sweep.Stop()
 	var pruneC <-chan time.Time
@@ -20,14 +27,20 @@ func (d *Dispatcher) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			n, err := d.store.sweep(ctx, d.scope())
+			c := d.scope()
+			c.held = held()
+			n, noted, err := d.store.sweep(ctx, c, d.grace())
 			if err != nil && ctx.Err() == nil {
 				d.log.Warn("sweep dead", "error", err)
 			}
 			if n > 0 {
 				d.log.Error("events are dead: their workers died on the last attempt", "count", n)
 			}
-			sweep.Reset(jitter(d.cfg.LeaseDuration))
+			if noted > 0 {
+				sweep.Reset(d.grace() + randomUpTo(d.cfg.LeaseDuration/10))
+			} else {
+				sweep.Reset(jitter(d.cfg.LeaseDuration))
+			}
 		case <-pruneC:
 			n, err := d.store.Prune(ctx)
 			if err != nil && ctx.Err() == nil {

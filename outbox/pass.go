@@ -18,18 +18,19 @@ func (l *loop) worthwhile(want int) bool {
 	}
 }
 
-func (l *loop) half() int { return (cap(l.queue) + 1) / 2 }
+func (l *loop) half() int { return (l.most + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
-// without appetite, none while a solo is pending, and not a few at a time while enough wait for the workers.
+// without appetite, none while a solo wants quiet, and not a few at a time while enough wait for the workers.
 // Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
-	busy := l.held - len(l.finished) - l.settling
-	free := cap(l.queue) - (l.held - len(l.finished)) - l.reserved
-	if !l.hungry || l.solo != nil || free <= 0 || l.claiming > 0 && !l.backlog {
+	held := l.held - l.stalled()
+	busy := held - len(l.finished) - l.settling
+	free := l.most - (held - len(l.finished)) - l.reserved
+	if !l.hungry || l.hushed() || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
-	if busy+l.claiming > l.d.cfg.Concurrency && free < cap(l.queue)/4 {
+	if busy+l.claiming > l.d.cfg.Concurrency && free < l.most/4 {
 		return 0
 	}
 	if l.backlog {
@@ -38,13 +39,27 @@ func (l *loop) room() int {
 	return min(free, l.d.cfg.BatchSize)
 }
 
+// stalled counts the events held by publishers whose calls take long: they take no room from the others, and no more of
+// theirs are claimed.
+func (l *loop) stalled() (n int) {
+	now := time.Now()
+	for t, held := range l.heldBy {
+		if is, _ := t.stalled(now); is {
+			n += held
+		}
+	}
+	return n
+}
+
 // pass is one round trip: settle what is finished, claim up to want.
 type pass struct {
 	x        *exchange
 	finished []*task
 	want     int
 	suspects bool
-	era      int // when it set out
+	try      *target // the claim is of one event, to find out whether this target is back
+	era      int     // when it set out
+	began    time.Time
 	tries    int // of trouble, when it set out
 	err      error
 }
@@ -57,18 +72,24 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: settlement(l.finished), finished: l.finished, want: want, era: l.era, tries: l.trouble.tries}
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
 	l.finished = nil
-	if want > 0 {
-		p.suspects = !l.probing && !time.Now().Before(l.nextSuspect)
+	if p.try = l.tryable(); p.try != nil {
+		p.x.claim, p.want = l.d.requestTry(p.try), 1
+	} else if want > 0 {
+		p.suspects = l.looksForSuspects(time.Now())
 		p.x.claim = l.d.request(want, p.suspects)
-		if p.x.claim != nil && l.backlog && !p.suspects {
+		switch {
+		case p.x.claim == nil:
+		case p.suspects:
+			p.x.claim.held = l.leases.unkept()
+		case l.backlog:
 			p.x.claim.after = l.front
 		}
 	}
 	l.under++
 	l.settling += len(p.finished)
-	l.claiming += want
+	l.claiming += p.want
 	l.reserved += p.reserved()
 	l.probing = l.probing || p.suspects
 	go func() {
@@ -77,7 +98,23 @@ func (l *loop) send(want int) {
 	}()
 }
 
-// land takes in a pass that has come back. After an error what it was to settle is there again.
+// tryable returns a target that rests and of which one event should be tried now. None is tried in the hush for a solo, and
+// none when the loop stops.
+func (l *loop) tryable() *target {
+	if l.stopping || l.hushed() {
+		return nil
+	}
+	return l.d.tryable()
+}
+
+// looksForSuspects tells whether a claim takes events whose lease has run out. Not while a solo is there, which one of
+// them might kill; nor right after trouble with the database, when processes that live have yet to settle what they hold.
+func (l *loop) looksForSuspects(now time.Time) bool {
+	return !l.probing && l.solo == nil && !now.Before(l.nextSuspect) && !now.Before(l.reunited)
+}
+
+// land takes in a pass that has come back. After an error what it was to settle is there again, but for what is known to
+// be settled; and what was claimed, if it was committed.
 func (l *loop) land(p *pass) {
 	l.under--
 	l.settling -= len(p.finished)
@@ -86,25 +123,42 @@ func (l *loop) land(p *pass) {
 	if p.suspects {
 		l.probing = false
 	}
-	if p.err != nil {
-		l.finished = append(l.finished, p.finished...)
-		l.d.log.Error("talk to the database", "error", p.err)
-		if p.want > 0 {
-			l.backlog, l.front = false, place{}
-			l.feed() // a claim beside it may have found nothing because this one had the rows locked
-		}
-		if p.tries == l.trouble.tries { // else this trouble has been waited out
-			l.pause(l.trouble.next())
-		}
-		return
+	if p.try != nil {
+		p.try.found(len(p.x.claimed) > 0)
 	}
-	l.trouble.reset()
-	l.held -= len(p.finished)
+	settled, open := p.x.divide(p.finished)
+	l.finished = append(l.finished, open...)
+	l.held -= len(settled)
+	l.leases.settled(settled)
 	l.d.account(p.x)
-	if p.want > 0 {
+	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
+		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
+			l.pace.took(time.Since(p.began))
+		}
 		l.took(p)
 	}
+	if p.err == nil {
+		if l.trouble.tries > 0 {
+			l.reunited = time.Now().Add(reunion)
+		}
+		l.trouble.reset()
+		return
+	}
+	if len(open) > 0 {
+		l.because = p.err
+	}
+	l.d.log.Error("talk to the database", "error", p.err)
+	if p.want > 0 {
+		l.backlog, l.front = false, place{}
+		l.feed() // a claim beside it may have found nothing because this one had the rows locked
+	}
+	if p.tries == l.trouble.tries { // else this trouble has been waited out
+		l.pause(l.trouble.next())
+	}
 }
+
+// reunion is how long after trouble with the database every process that lives has had a pass of its own.
+const reunion = longestPause + longestPause/2
 
 // advance notes how far p has claimed. A look from the head that gets all it asked for has found all there is up to its
 // last, be it behind the front of before: there may be more that came late. A pass that set out from that front says nothing
@@ -131,12 +185,22 @@ func (l *loop) took(p *pass) {
 		t.Claimed = claimed[i]
 		l.leases.add(t)
 		l.held++
-		found = found || t.Suspect
-		if t.Suspect && t.Attempt >= t.MaxAttempts {
-			l.solo = t
-			continue
+		if to := l.d.target(t.Topic); to.publisher != nil {
+			l.heldBy[to]++
 		}
-		l.start(t)
+		found = found || t.Suspect
+		switch {
+		case l.stopping:
+			l.handBack(t)
+		case t.Suspect && t.Attempt >= t.MaxAttempts:
+			l.solo = t
+			l.watchSolo(l.d.soloLimit)
+		default:
+			l.start(t)
+		}
+	}
+	if p.try != nil { // it says nothing of what the others have
+		return
 	}
 	if p.suspects && !found {
 		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
@@ -149,7 +213,7 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {
 			l.patience = l.d.cfg.PollInterval
-			l.poll.Reset(jitter(l.patience))
+			l.poll.Reset(sooner(l.patience))
 		}
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false

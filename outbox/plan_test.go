@@ -221,7 +221,9 @@ func planStatements(t *testing.T, s *Store) []explained {
 		{name: "states", call: func(q *dbsqlc.Queries) { _, _ = q.EventStates(t.Context(), ids) }, reads: 1000, sorts: 1000},
 		// The sweep may read what is due, once a lease, but never what is scheduled or final, nor sort it.
 		{name: "sweep", call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, BatchSize: sweepChunk})
+			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
+				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, Held: ids, Grace: pgInterval(time.Minute), BatchSize: sweepChunk,
+			})
 		}, reads: planBacklog + planInFlight + 1, sorts: sweepChunk},
 		{name: "prune delivered", call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "delivered", Retention: pgInterval(time.Hour), BatchSize: pruneChunk})
@@ -281,7 +283,7 @@ func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 		require.Eventually(t, func() bool {
 			require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.events'::regclass").Scan(&all, &hot))
 			return all >= want
-		}, 30*time.Second, 20*time.Millisecond)
+		}, testPatience, 20*time.Millisecond)
 		require.Equal(t, want, all)
 		return hot
 	}

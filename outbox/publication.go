@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"runtime/debug"
-	"slices"
-	"strings"
-	"sync"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // Publication says where a topic is published and as what. Generated code fills it from the YAML.
@@ -28,8 +26,8 @@ type Publication[P any] struct {
 
 // publication is a Publication that has forgotten its type.
 type publication struct {
-	broker   string
-	outgoing func(Event, json.RawMessage) (Outgoing, error)
+	broker, destination string
+	outgoing            func(Event, json.RawMessage) (Outgoing, error)
 }
 
 // Publish ties t to a publisher in place of a handler.
@@ -41,7 +39,7 @@ func Publish[P any](t Topic[P], p Publication[P]) TopicHandler {
 
 func newPublication[P any](t Topic[P], p Publication[P]) *publication {
 	decode := decoder(t)
-	return &publication{broker: p.Broker, outgoing: func(e Event, payload json.RawMessage) (Outgoing, error) {
+	return &publication{broker: p.Broker, destination: p.Destination, outgoing: func(e Event, payload json.RawMessage) (Outgoing, error) {
 		o := Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey}
 		if p.Key == nil && p.Headers == nil {
 			return o, nil
@@ -72,149 +70,119 @@ func newPublication[P any](t Topic[P], p Publication[P]) *publication {
 // publishBatch is how many events one call of a Publisher takes.
 const publishBatch = 500
 
-// Bounds of the pause of a publisher that is unavailable.
-const (
-	firstPublisherPause   = 500 * time.Millisecond
-	longestPublisherPause = 30 * time.Second
-)
-
-// target is a publisher as one dispatcher or listener sees it.
-type target struct {
-	broker    string
-	publisher Publisher
-
-	mu    sync.Mutex
-	until time.Time // paused
-	cause error     // of the pause
-	tries int       // times in a row that it was unavailable
+// send publishes events and returns a result for each. It survives a publisher that panics, ends its goroutine or
+// answers too little, and returns when the publisher does.
+func (t *target) send(ctx context.Context, events []Outgoing) []result {
+	began := time.Now()
+	t.call(began)
+	results := resultsOf(t.deliver(ctx, events))
+	t.call(time.Time{})
+	ids := make([]uuid.UUID, len(events))
+	for i := range events {
+		ids[i] = events[i].ID
+	}
+	t.heed(began, ids, results)
+	return results
 }
 
-// addTarget adds the publisher of broker to targets.
-func addTarget(targets map[string]*target, publishers map[string]Publisher, broker string) error {
-	if targets[broker] != nil {
+// deliver calls the publisher. When a call with several events does not return as it must, one of them may be the
+// reason: it is found by halves, so that the others arrive. Some of them may then arrive twice.
+func (t *target) deliver(ctx context.Context, events []Outgoing) []error {
+	var errs []error
+	err := guard.Call("publisher", guard.Never, func() error {
+		errs = t.publisher.Publish(ctx, events)
 		return nil
+	})
+	if err == nil && len(errs) == len(events) {
+		return errs
 	}
-	p, there := publishers[broker]
-	switch {
-	case !there && len(publishers) > 0:
-		return fmt.Errorf("publishes to %s: field Publishers has none of that name, but %s", broker, strings.Join(slices.Sorted(maps.Keys(publishers)), ", "))
-	case !there:
-		return fmt.Errorf("publishes to %s: field Publishers has none of that name", broker)
-	case p == nil:
-		return fmt.Errorf("publishes to %s: its entry in field Publishers is nil", broker)
+	var crashed *guard.Crash
+	if errors.As(err, &crashed) {
+		t.log.Error("publisher did not return", "target", t.name, "count", len(events), "stack", crashed.Error())
+	} else {
+		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
 	}
-	targets[broker] = &target{broker: broker, publisher: p}
-	return nil
-}
-
-// open returns the topics that can be handled now: all but those whose publisher is paused.
-func (d *Dispatcher) open(now time.Time) []string {
-	topics := make([]string, 0, len(d.topics))
-	for _, topic := range d.topics {
-		if p := d.handlers[topic].publication; p == nil || d.targets[p.broker].resting(now) == nil {
-			topics = append(topics, topic)
+	if len(events) == 1 {
+		return []error{err}
+	}
+	half := len(events) / 2
+	errs = t.deliver(ctx, events[:half])
+	failed := make(map[string]bool)
+	for i, err := range errs {
+		if events[i].Key != "" && err != nil {
+			failed[events[i].Key] = true
 		}
 	}
-	return topics
-}
-
-// pause returns how long t is paused.
-func (t *target) pause() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return max(time.Until(t.until), 0)
-}
-
-// heed pauses t when one of errs says that it is unavailable, for longer each time, and returns for how long.
-func (t *target) heed(errs []error) (pause time.Duration, because error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, err := range errs {
-		switch {
-		case err == nil:
-			t.tries = 0
-		case IsUnavailable(err) && because == nil:
-			because = err
+	var rest []Outgoing
+	for _, e := range events[half:] {
+		if !failed[e.Key] {
+			rest = append(rest, e)
 		}
 	}
-	if because == nil {
-		return 0, nil
+	var sent []error
+	if len(rest) > 0 {
+		sent = t.deliver(ctx, rest)
 	}
-	t.tries++
-	pause = backoff(firstPublisherPause, longestPublisherPause, t.tries)
-	t.until, t.cause = time.Now().Add(pause), because
-	return pause, because
-}
-
-// resting returns why t is paused, nil when it is not.
-func (t *target) resting(now time.Time) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !now.Before(t.until) {
-		return nil
-	}
-	return t.cause
-}
-
-// send publishes events and returns an error for each. While t is paused none is sent, and the error is what paused it.
-// It survives a publisher that panics or answers too little.
-func (t *target) send(ctx context.Context, log *slog.Logger, events []Outgoing) (errs []error) {
-	if because := t.resting(time.Now()); because != nil {
-		return allFail(len(events), because)
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			stack := debug.Stack()
-			log.Error("publisher panicked", "publisher", t.broker, "stack", string(stack))
-			errs = allFail(len(events), fmt.Errorf("publisher panicked: %.1000v", r))
+	for _, e := range events[half:] {
+		if failed[e.Key] {
+			errs = append(errs, ErrBehind)
+		} else {
+			errs, sent = append(errs, sent[0]), sent[1:]
 		}
-		if pause, because := t.heed(errs); because != nil {
-			log.Warn("publisher is unavailable", "publisher", t.broker, "pause", pause, "error", errorText(because))
-		}
-	}()
-	errs = t.publisher.Publish(ctx, events)
-	if len(errs) != len(events) {
-		errs = allFail(len(events), fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events)))
 	}
 	return errs
 }
 
-func allFail(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
+// outgoing makes what a publisher gets of n events, and returns a result for each that cannot be published: the codec
+// of a payload, keys and headers are code of others.
+func outgoing(n int, of func(i int) (*publication, Event, json.RawMessage)) ([]Outgoing, []result) {
+	made := make([]Outgoing, n)
+	errs := guard.Each("code for the key or headers", n, guard.Limit, func(i int) (func(), error) {
+		p, event, payload := of(i)
+		o, err := p.outgoing(event, payload)
+		return func() { made[i] = o }, err
+	})
+	return made, resultsOf(errs)
 }
 
-// handedBack reports whether err leaves its event as it was, the attempt uncounted.
-func handedBack(err error) bool {
-	return err != nil && (IsUnavailable(err) || errors.Is(err, ErrBehind))
-}
-
-// publish sends the events of tasks, all of one target, and notes the results.
+// publish sends the events of tasks, all of one target, and reports the results.
 func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []*task, report func(*task)) {
-	events := make([]Outgoing, 0, len(tasks))
-	sent := make([]*task, 0, len(tasks))
+	begun := make([]*task, 0, len(tasks))
 	for _, k := range tasks {
-		if !l.begin(k, func(error) {}) {
-			k.err = ErrLeaseLost
+		if l.begin(k, func(error) {}) {
+			begun = append(begun, k)
+		} else {
+			k.result = failure(classNotSent, "its lease ran out before it was published")
 			report(k)
-			continue
 		}
-		o, err := d.handlers[k.Topic].publication.outgoing(k.Event, k.Payload)
-		if err != nil {
-			k.err = err
-			report(k)
-			continue
-		}
-		events, sent = append(events, o), append(sent, k)
 	}
-	if len(events) == 0 {
+	admitted := t.admit(len(begun))
+	for _, k := range begun[admitted:] {
+		k.result = t.why()
+		report(k)
+	}
+	if begun = begun[:admitted]; len(begun) == 0 {
 		return
 	}
-	for i, err := range t.send(ctx, d.log, events) {
-		sent[i].err = err
+	made, results := outgoing(len(begun), func(i int) (*publication, Event, json.RawMessage) {
+		return d.handlers[begun[i].Topic].publication, begun[i].Event, begun[i].Payload
+	})
+	events := make([]Outgoing, 0, len(begun))
+	sent := make([]*task, 0, len(begun))
+	for i, k := range begun {
+		if results[i].class != classDone {
+			k.result = results[i]
+			report(k)
+			continue
+		}
+		events, sent = append(events, made[i]), append(sent, k)
+	}
+	if len(events) == 0 {
+		t.heed(time.Now(), nil, nil) // nothing was tried
+		return
+	}
+	for i, r := range t.send(ctx, events) {
+		sent[i].result, sent[i].tried = r, true
 		report(sent[i])
 	}
 }

@@ -5,30 +5,142 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
-// away is a publisher that is unavailable and counts its calls.
-type away struct{ calls int }
-
-func (a *away) Publish(_ context.Context, events []Outgoing) []error {
-	a.calls++
-	return allFail(len(events), Unavailable(errors.New("connection refused")))
+// oneTarget returns the only destination of a broker, with a publisher that must not be called.
+func oneTarget(t *testing.T, b Breaker) *target {
+	t.Helper()
+	s := newTargets(b.withDefaults(), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
+	require.NoError(t, s.add("test/said", &publication{broker: "kafka", destination: "orders"}))
+	return s.all[0]
 }
 
-// TestPausedPublisherIsNotCalled: what was claimed before is handed back, and does not make the pause longer.
-func TestPausedPublisherIsNotCalled(t *testing.T) {
-	t.Parallel()
-	p := &away{}
-	to := &target{broker: "kafka", publisher: p}
-	for range 3 {
-		errs := to.send(t.Context(), slog.New(slog.DiscardHandler), make([]Outgoing, 2))
-		require.Len(t, errs, 2)
-		for _, err := range errs {
-			require.True(t, handedBack(err))
-		}
+type unused struct{}
+
+func (unused) Publish(context.Context, []Outgoing) []error { panic("called") }
+
+// try has n events of to come to results of err, and returns those.
+func try(to *target, err error, ids ...uuid.UUID) []result {
+	errs := make([]error, len(ids))
+	for i := range errs {
+		errs[i] = err
 	}
-	require.Equal(t, 1, p.calls)
+	results := resultsOf(errs)
+	to.heed(time.Now(), ids, results)
+	return results
+}
+
+func newIDs(n int) []uuid.UUID {
+	ids := make([]uuid.UUID, n)
+	for i := range ids {
+		ids[i] = uuid.New()
+	}
+	return ids
+}
+
+func TestRestAdmitsOneEventAfterEachPause(t *testing.T) {
+	t.Parallel()
+	to := oneTarget(t, Breaker{FirstPause: time.Hour, MaxPause: time.Hour})
+	require.Equal(t, 7, to.admit(7))
+	try(to, Unavailable(errors.New("refused")), newIDs(7)...)
+	require.True(t, to.resting())
+	require.Zero(t, to.admit(7), "it rests")
+	require.Equal(t, "refused", to.why().text)
+	to.until = time.Now() // the pause is over
+	require.Equal(t, 1, to.admit(7))
+	require.Zero(t, to.admit(7), "one is under way")
+	try(to, Unavailable(errors.New("refused")), uuid.New())
+	require.Zero(t, to.admit(7))
+	require.Equal(t, 2, to.tries)
+	to.until = time.Now()
+	require.Equal(t, 1, to.admit(7))
+	try(to, nil, uuid.New())
+	require.False(t, to.resting())
+	require.Equal(t, 7, to.admit(7))
+	require.Zero(t, to.tries)
+}
+
+func TestRestIsNotProlongedByWhatWasUnderWay(t *testing.T) {
+	t.Parallel()
+	to := oneTarget(t, Breaker{})
+	before := time.Now()
+	for range 5 {
+		try(to, Unavailable(errors.New("refused")), uuid.New())
+	}
 	require.Equal(t, 1, to.tries)
+	to.heed(before, newIDs(1), []result{{}})
+	require.True(t, to.resting(), "what began before the rest does not show that it is over")
+}
+
+func TestBreakerTripsAtDifferentEventsInARow(t *testing.T) {
+	t.Parallel()
+	failure := errors.New("500")
+	to := oneTarget(t, Breaker{Failures: 3})
+	bad := newIDs(3)
+	for range 5 {
+		require.Equal(t, classFailed, try(to, failure, bad[0])[0].class, "one bad event is no outage")
+	}
+	try(to, failure, bad[1])
+	try(to, nil, uuid.New())
+	require.Equal(t, classFailed, try(to, failure, bad[0], bad[1])[0].class, "counted again since one was delivered")
+	require.False(t, to.resting())
+	require.Equal(t, classUnavailable, try(to, failure, bad[2])[0].class)
+	require.True(t, to.resting())
+	to.until = time.Now()
+	require.Equal(t, 1, to.admit(1))
+	require.Equal(t, classUnavailable, try(to, failure, bad[0])[0].class, "the one that was tried is not charged either")
+	try(to, Permanent(errors.New("400")), bad[0])
+	require.False(t, to.resting(), "it has answered")
+
+	all := try(oneTarget(t, Breaker{Failures: 3}), failure, newIDs(5)...)
+	for _, r := range all {
+		require.Equal(t, classUnavailable, r.class, "of one call, those before the third are not charged either")
+	}
+	require.Equal(t, classFailed, try(oneTarget(t, Breaker{Failures: -1}), failure, newIDs(50)...)[49].class, "it is off")
+}
+
+func TestBrokerRestsAsAWhole(t *testing.T) {
+	t.Parallel()
+	s := newTargets(Breaker{}.withDefaults(), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
+	for topic, destination := range map[string]string{"a/a": "one", "a/b": "two", "a/c": "two"} {
+		require.NoError(t, s.add(topic, &publication{broker: "kafka", destination: destination}))
+	}
+	require.Len(t, s.all, 2)
+	one, two := s.of["a/a"], s.of["a/b"]
+	require.Same(t, two, s.of["a/c"])
+	try(one, Unavailable(errors.New("no rights")), uuid.New())
+	require.True(t, one.resting())
+	require.False(t, two.resting())
+	try(two, BrokerUnavailable(errors.New("nobody home")), uuid.New())
+	require.True(t, two.resting())
+	require.Zero(t, two.admit(1))
+	one.broker.until = time.Now()
+	require.Zero(t, one.admit(3), "it rests for a reason of its own")
+	require.Equal(t, 1, two.admit(3), "and leaves the try to the other")
+	try(two, nil, uuid.New())
+	require.False(t, two.resting())
+	require.True(t, one.resting())
+}
+
+func TestRestOfAHandlerEndsWithAnyAnswer(t *testing.T) {
+	t.Parallel()
+	s := newTargets(Breaker{}.withDefaults(), nil, slog.New(slog.DiscardHandler))
+	require.NoError(t, s.add("a/a", nil))
+	to := s.all[0]
+	for range 20 {
+		require.Equal(t, classFailed, try(to, errors.New("failed"), uuid.New())[0].class, "failures of a handler are those of its events")
+	}
+	require.Equal(t, classUnavailable, try(to, BrokerUnavailable(errors.New("away")), uuid.New())[0].class)
+	require.True(t, to.resting())
+	require.Equal(t, classFailed, try(to, errors.New("failed"), uuid.New())[0].class)
+	require.False(t, to.resting())
+	try(to, Unavailable(RetryAfter(time.Minute, errors.New("429"))), uuid.New())
+	require.Greater(t, to.left(), 50*time.Second, "the target has said when")
+	try(to, nil, uuid.New())
+	try(to, Unimplemented("a/a"), uuid.New())
+	require.Greater(t, to.left(), 20*time.Second, "nothing changes before a deployment")
 }

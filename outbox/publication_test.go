@@ -46,7 +46,7 @@ func (b *broker) Publish(_ context.Context, events []outbox.Outgoing) []error {
 }
 
 var publishedTopic = outbox.Topic[said]{
-	Namespace: "test", Name: "published", Version: 1,
+	Namespace: "test", Name: "published", Version: 1, Retry: late,
 	Keys: func(n said) outbox.Keys {
 		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
 	},
@@ -100,10 +100,62 @@ func TestUnavailablePublisherCostsNoAttempt(t *testing.T) {
 	for range 20 {
 		r, err := d.Drain(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, outbox.DrainReport{}, r)
+		r.HandedBack = 0 // 3, then 1 after each pause
+		require.Equal(t, outbox.DrainReport{Resting: []string{"kafka:sc.test"}}, r)
 	}
 	require.Equal(t, "pending 0 3", value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM outbox.events GROUP BY status"))
 	require.Less(t, value[int](t, pool, "SELECT max(claim_no)::int FROM outbox.events"), 5, "a paused publisher's topics are not claimed")
+}
+
+// notSentOnce answers ErrNotSent to each event except the first, once.
+func notSentOnce() func(outbox.Outgoing) error {
+	seen := make(map[string]bool)
+	return func(o outbox.Outgoing) error {
+		id := o.ID.String()
+		if len(seen) == 0 || seen[id] {
+			seen[id] = true
+			return nil
+		}
+		seen[id] = true
+		return fmt.Errorf("publish: %w: %w", outbox.ErrNotSent, context.Canceled)
+	}
+}
+
+func TestNotSentCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	b.answer = notSentOnce()
+	topic := publishedTopic
+	topic.Retry.MaxAttempts = 1
+	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
+		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
+	}, outbox.Publish(topic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
+	require.NoError(t, err)
+	enqueueSaid(t, pool, 4)
+	for delivered := 0; delivered < 4; {
+		r, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, r.Retried+r.Dead)
+		delivered += r.Delivered
+	}
+	require.Equal(t, "delivered 1 4", value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM outbox.events GROUP BY status"))
+}
+
+func TestNotSentCostsAListenerNoAttempt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	b := newBroker()
+	b.answer = notSentOnce()
+	l := listenerTo(t, pool, outbox.ListenerSpec{Retry: outbox.Retry{MaxAttempts: 1}}, b)
+	putAll(t, pool, "a1", "a2", "b1")
+	for delivered := 0; delivered < 3; {
+		r := drainAll(t, l)
+		require.Zero(t, r.Retried+r.Dead)
+		delivered += r.Delivered
+	}
+	require.Equal(t, []string{"a1", "a2", "b1"}, b.names(t))
+	require.Equal(t, 0, value[int](t, pool, "SELECT count(*)::int FROM outbox.dead_letters"))
 }
 
 func TestPublisherFailuresAreThoseOfTheEvent(t *testing.T) {
@@ -155,7 +207,7 @@ func TestPublisherMustBeConfigured(t *testing.T) {
 func listenerTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, b *broker) *outbox.Listener {
 	t.Helper()
 	spec.Name = "relay"
-	l, err := outbox.NewListener(pool, spec, outbox.ListenerConfig{
+	l, err := outbox.NewListener(pool, withLateRetries(spec), outbox.ListenerConfig{
 		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
 	}, outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
 	require.NoError(t, err)
@@ -237,7 +289,8 @@ func TestUnavailablePublisherHoldsAListenerUp(t *testing.T) {
 	l := listenerTo(t, pool, outbox.ListenerSpec{Retry: outbox.Retry{MaxAttempts: 2}}, b)
 	putAll(t, pool, "a1", "b1")
 	for range 5 {
-		require.Equal(t, outbox.DrainReport{}, drainAll(t, l))
+		r := drainAll(t, l)
+		require.Equal(t, outbox.DrainReport{HandedBack: 2, Resting: []string{"kafka:sc.test"}}, r)
 		retryNow(t, pool)
 	}
 	require.Equal(t, "0 nobody home", value[string](t, pool, "SELECT retry_count || ' ' || last_error FROM outbox.listeners"))

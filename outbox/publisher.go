@@ -11,14 +11,24 @@ import (
 type Publisher interface {
 	// Publish sends events and returns an error for each, in their order: nil once the broker has it for good.
 	//
-	// What an error is decides what becomes of its event: Permanent makes it a dead letter at once, RetryAfter has it
-	// tried again after a delay, Unavailable hands it back with its attempt uncounted and pauses the publisher,
-	// ErrBehind hands it back likewise because an earlier event with its key failed; any other is a failed attempt.
+	// The error decides what becomes of its event:
+	//   - Permanent: the event becomes a dead letter immediately.
+	//   - Unavailable, BrokerUnavailable: the event is handed back with its attempt uncounted, and its destination, or the
+	//     whole broker, is paused.
+	//   - ErrBehind: the event was not sent, because an earlier event with its key failed. It is handed back, uncounted.
+	//   - ErrNotSent: the event was not sent for another reason. It is handed back, uncounted, and nothing is paused.
+	//   - RetryAfter: the attempt failed and is repeated after a delay.
+	//   - Any other error: the attempt failed.
 	//
 	// Events with the same non-empty Key are in order, and are to reach the broker in that order: when one of them
-	// fails, Publish sends none of those behind it and returns ErrBehind for them. When ctx ends it returns as soon
-	// as it can; what may have been sent, or not, is an ordinary error. It keeps none of events. It is called from
-	// several goroutines at once, never with one key in two of them.
+	// fails, Publish sends none of those behind it and returns ErrBehind for them.
+	//
+	// When ctx ends, Publish returns as soon as it can. It returns ErrNotSent, or an error that wraps it, for each event of
+	// which nothing was handed to the broker, so that a shutdown costs such an event no attempt. What may have been sent,
+	// or not, is an ordinary error: its attempt counts.
+	//
+	// Publish must not retain events. It is called from several goroutines concurrently, never with one key in two of
+	// them. Calls with different destinations must not wait for each other longer than the broker's limits require.
 	Publish(ctx context.Context, events []Outgoing) []error
 }
 
@@ -35,13 +45,22 @@ type Outgoing struct {
 // ErrBehind: an event was not sent, because an earlier one with its key has failed.
 var ErrBehind = errors.New("not sent: an earlier event with its key failed")
 
-type unavailableError struct{ err error }
+// ErrNotSent is returned by a Publisher, as it is or wrapped, for an event that was surely not sent and is not to blame:
+// ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is handed
+// back with its attempt uncounted, and nothing is paused.
+var ErrNotSent = errors.New("not sent")
+
+type unavailableError struct {
+	err    error
+	broker bool // the trouble is the whole broker's
+}
 
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// Unavailable marks err, returned by a Publisher, as trouble of the broker and not of the event: the event is handed
-// back, its attempt uncounted, and the publisher is paused with growing back-off. Unavailable(nil) is nil.
+// Unavailable marks err, returned by a Publisher, as trouble of the event's destination and not of the event: the event
+// is handed back with its attempt uncounted, and the destination is paused with a growing delay. Other destinations of
+// the broker are not paused. Unavailable(RetryAfter(d, err)) asks for a pause of at least d. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -49,11 +68,23 @@ func Unavailable(err error) error {
 	return &unavailableError{err: err}
 }
 
-// IsUnavailable reports whether err was marked by Unavailable.
+// BrokerUnavailable is Unavailable for trouble of the whole broker: there is no connection to it, or it refuses the
+// credentials, so that no destination of it can be reached. All its destinations are paused. BrokerUnavailable(nil) is nil.
+func BrokerUnavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unavailableError{err: err, broker: true}
+}
+
+// IsUnavailable reports whether err was marked by Unavailable or BrokerUnavailable.
 func IsUnavailable(err error) bool {
 	var u *unavailableError
 	return errors.As(err, &u)
 }
 
-// IsPermanent reports whether err was marked by Permanent.
-func IsPermanent(err error) bool { return isPermanent(err) }
+// IsBrokerUnavailable reports whether err was marked by BrokerUnavailable. Of several marks the outermost counts.
+func IsBrokerUnavailable(err error) bool {
+	var u *unavailableError
+	return errors.As(err, &u) && u.broker
+}

@@ -75,12 +75,48 @@ func TestQueueDuplicateWhoseRivalCommitsMeanwhile(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
+// TestResolveOfADeletedRival: the rival of a duplicate commits while the batch waits for it, and is deleted before its id is
+// asked for. There is no id, and nothing was written.
+func TestResolveOfADeletedRival(t *testing.T) {
+	t.Parallel()
+	for _, log := range []bool{false, true} {
+		pool := pgtest.Database(t)
+		m := message(tenantA, 1)
+		m.Log = log
+		rivalTx := begin(t, pool, pgx.TxOptions{})
+		_, err := outbox.Enqueue(t.Context(), rivalTx, "", m)
+		require.NoError(t, err)
+		tx := begin(t, pool, pgx.TxOptions{})
+		var b pgx.Batch
+		queued, err := outbox.Queue(&b, "", m)
+		require.NoError(t, err)
+		sent := make(chan error, 1)
+		go func() { sent <- tx.SendBatch(t.Context(), &b).Close() }()
+		awaitBlocked(t, pool, 1)
+		require.NoError(t, rivalTx.Commit(t.Context()))
+		require.NoError(t, <-sent)
+		execute(t, pool, "DELETE FROM outbox.events")
+		execute(t, pool, "DELETE FROM outbox.log")
+		for range 2 {
+			receipt, err := queued.Resolve(t.Context(), tx)
+			require.EqualError(t, err, "resolve test/ping: the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
+			require.Zero(t, receipt)
+		}
+		again, err := outbox.Enqueue(t.Context(), tx, "", m)
+		require.NoError(t, err, "the transaction is usable")
+		require.False(t, again.Duplicate)
+		receipt, err := queued.Resolve(t.Context(), tx)
+		require.NoError(t, err)
+		require.Equal(t, outbox.Receipt{ID: again.ID, Duplicate: true}, receipt)
+	}
+}
+
 // awaitBlocked waits until n sessions of the database wait for a lock.
 func awaitBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	}, patience, interval)
+	})
 }
 
 func TestEnqueueWaitsForAnOpenRival(t *testing.T) {

@@ -10,8 +10,6 @@ const (
 	firstPause = 50 * time.Millisecond
 	// longestPause keeps the first delivery within two seconds of the database's return.
 	longestPause = time.Second
-	// shutdownGrace is how long handlers get to notice that their contexts are cancelled.
-	shutdownGrace = time.Second
 )
 
 var errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")

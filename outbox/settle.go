@@ -14,39 +14,71 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// Ack marks events delivered. The outcomes are in the order of the events. It is safe to repeat after an
-// error, whose statement may have been committed: a repeat answers Already.
+// Ack marks events delivered. The outcomes are in the order of the events. When one of them is Lost, Ack also returns an
+// error that wraps ErrLeaseLost and says how many are; the others are settled all the same. Ack is safe to repeat after
+// any other error, whose statement may have been committed: a repeat answers Already.
 func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
 	x := exchange{acks: pointers(events)}
-	err := s.exchange(ctx, &x)
-	return x.acked, err
+	if err := s.exchange(ctx, &x); err != nil {
+		return x.acked, err
+	}
+	return x.acked, lostError("ack", x.acked)
 }
 
 // Nack ends failed attempts: an event is due again after its back-off, or becomes a dead letter when its
-// attempts are spent or the error is Permanent; the database decides which. Outcomes and repeats as in Ack.
+// attempts are spent or the error is Permanent; the database decides which. Outcomes, errors and repeats as in Ack.
 func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error) {
 	x := exchange{nacks: failures}
-	err := s.exchange(ctx, &x)
-	return x.nacked, err
+	if err := s.exchange(ctx, &x); err != nil {
+		return x.nacked, err
+	}
+	return x.nacked, lostError("nack", x.nacked)
 }
 
-// Release hands events back that were not started: due as before, with the attempt given back. Outcomes and
+// Release hands events back that were not started: due as before, with the attempt given back. Outcomes, errors and
 // repeats as in Ack.
 func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, error) {
 	x := exchange{releases: pointers(events)}
-	err := s.exchange(ctx, &x)
-	return x.released, err
+	if err := s.exchange(ctx, &x); err != nil {
+		return x.released, err
+	}
+	return x.released, lostError("release", x.released)
 }
 
-// Extend renews the leases of events, to end lease from now, also those that have run out while nobody
-// claimed the event. Outcomes in the order of the events, never Already.
+// lostError counts what was not done, so that a caller that ignores outcomes notices.
+func lostError(what string, outcomes []Outcome) error {
+	var lost, locked int
+	for _, o := range outcomes {
+		switch o {
+		case Lost:
+			lost++
+		case Locked:
+			locked++
+		}
+	}
+	var err error
+	if locked > 0 {
+		err = fmt.Errorf("%s: %d of %d events are locked by another transaction: try again before their leases end", what, locked, len(outcomes))
+	}
+	if lost > 0 {
+		err = errors.Join(fmt.Errorf("%s: %d of %d events lost: %w", what, lost, len(outcomes), ErrLeaseLost), err)
+	}
+	return err
+}
+
+// Extend renews leases: they now end after the given duration. An expired lease is renewed too, unless somebody has
+// reclaimed the event. Outcomes and errors as in Ack, except that an event is never Already, and Locked when another
+// transaction has its row locked: Extend waits for nobody, so that one such row does not cost the other leases. Locked
+// is an error too.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claimed) ([]Outcome, error) {
 	if lease < minLease {
 		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, minLease)
 	}
 	x := exchange{extends: pointers(events), lease: lease}
-	err := s.exchange(ctx, &x)
-	return x.extended, err
+	if err := s.exchange(ctx, &x); err != nil {
+		return x.extended, err
+	}
+	return x.extended, lostError("extend", x.extended)
 }
 
 // exchange is what one round trip to the database does: any mix of finalisations, then a claim, in one
@@ -54,12 +86,16 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 type exchange struct {
 	acks, releases, extends []*Claimed
 	nacks                   []Failure
+	handedBack              int           // how many of releases came back because their target is away
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
+
+	committed bool // the outcomes that are not 0, and what was claimed, are known
 
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
 	claimed                           []*Claimed
+	refusals                          map[fence]error // why, where the outcome is refused
 }
 
 func pointers(events []Claimed) []*Claimed {
@@ -88,7 +124,42 @@ func (s *Store) exchange(ctx context.Context, x *exchange) error {
 	if err != nil {
 		return wrap(x.what(), err)
 	}
+	x.committed = true
 	return s.judge(ctx, x)
+}
+
+// divide tells which of finished, whose settlement x is, are settled, and which have to be settled again because x failed
+// or because it is not known what became of them.
+func (x *exchange) divide(finished []*task) (settled, open []*task) {
+	if !x.committed {
+		return nil, finished
+	}
+	unknown := make(map[fence]struct{})
+	note := func(c *Claimed, o Outcome) {
+		if o == 0 {
+			unknown[fence{c.ID, c.ClaimNo}] = struct{}{}
+		}
+	}
+	for i, c := range x.acks {
+		note(c, x.acked[i])
+	}
+	for i := range x.nacks {
+		note(&x.nacks[i].Claimed, x.nacked[i])
+	}
+	for i, c := range x.releases {
+		note(c, x.released[i])
+	}
+	if len(unknown) == 0 {
+		return finished, nil
+	}
+	for _, t := range finished {
+		if _, ok := unknown[fence{t.ID, t.ClaimNo}]; ok {
+			open = append(open, t)
+		} else {
+			settled = append(settled, t)
+		}
+	}
+	return settled, open
 }
 
 func (x *exchange) what() string {
@@ -107,15 +178,24 @@ func (x *exchange) what() string {
 
 // try sends x as one batch.
 func (s *Store) try(ctx context.Context, x *exchange) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	b := &pgx.Batch{}
 	s.db.Begin(b)
 	keep, drop := s.byHistory(x.acks)
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
 	s.queueAck(b, x, drop, true)
-	s.queueNack(b, x)
+	s.queueNack(b, x, encodingOf(conn.Conn()))
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventRelease(ctx, dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker)})
+		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), DelaysUs: make([]int64, len(ids))}
+		for i, c := range x.releases {
+			p.DelaysUs[i] = c.after.Microseconds()
+		}
+		_, _ = q.EventRelease(ctx, p)
 	})
 	x.extended = s.queueChange(b, x.extends, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		_, _ = q.EventExtend(ctx, dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), Lease: pgInterval(x.lease)})
@@ -128,7 +208,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 		})
 	}
 	s.db.Commit(b)
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		x.claimed = nil // rolled back, or unknown: their leases run out
 		return err
 	}
@@ -221,7 +301,7 @@ func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
 	}
 }
 
-func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
+func (s *Store) queueNack(b *pgx.Batch, x *exchange, encoding string) {
 	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
 	if len(x.nacks) == 0 {
 		return
@@ -233,10 +313,11 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		index[fence{f.ID, f.ClaimNo}] = i
 		p.Ids = append(p.Ids, pgUUID(f.ID))
 		p.ClaimNos = append(p.ClaimNos, f.ClaimNo)
-		p.DelaysUs = append(p.DelaysUs, retryDelay(f.Err, s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
+		why := f.why()
+		p.DelaysUs = append(p.DelaysUs, why.delay(s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
-		p.Permanents = append(p.Permanents, isPermanent(f.Err))
-		p.Errors = append(p.Errors, errorText(f.Err))
+		p.Permanents = append(p.Permanents, why.class == classRefused)
+		p.Errors = append(p.Errors, storable(why.text, encoding))
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
@@ -269,21 +350,21 @@ func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
 // judge finds out what became of the events that x did not change. Usually there are none.
 func (s *Store) judge(ctx context.Context, x *exchange) error {
 	var open []pgtype.UUID
-	each := func(visit func(c *Claimed, o *Outcome, already func(status string) bool)) {
+	each := func(visit func(kind finalisation, i int, c *Claimed, o *Outcome)) {
 		for i := range x.acks {
-			visit(x.acks[i], &x.acked[i], func(status string) bool { return status == "delivered" })
+			visit(acking, i, x.acks[i], &x.acked[i])
 		}
 		for i := range x.nacks {
-			visit(&x.nacks[i].Claimed, &x.nacked[i], func(status string) bool { return status == "pending" || status == "dead" })
+			visit(nacking, i, &x.nacks[i].Claimed, &x.nacked[i])
 		}
 		for i := range x.releases {
-			visit(x.releases[i], &x.released[i], func(status string) bool { return status == "pending" })
+			visit(releasing, i, x.releases[i], &x.released[i])
 		}
 		for i := range x.extends {
-			visit(x.extends[i], &x.extended[i], func(string) bool { return false })
+			visit(extending, i, x.extends[i], &x.extended[i])
 		}
 	}
-	each(func(c *Claimed, o *Outcome, _ func(string) bool) {
+	each(func(_ finalisation, _ int, c *Claimed, o *Outcome) {
 		if *o == 0 {
 			open = append(open, pgUUID(c.ID))
 		}
@@ -302,19 +383,43 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 	for _, row := range rows {
 		states[row.ID.Bytes] = row
 	}
-	each(func(c *Claimed, o *Outcome, already func(string) bool) {
+	each(func(kind finalisation, i int, c *Claimed, o *Outcome) {
 		if *o != 0 {
 			return
 		}
 		row, there := states[c.ID]
-		switch {
-		case there && row.ClaimNo == c.ClaimNo && row.LockedBy == pgUUID(s.worker) && already(row.Status):
-			*o = Already
-		case !there && already("delivered") && s.policyOf(c.Topic).retention.Delivered == 0:
-			*o = Already // deleted on ack
-		default:
-			*o = Lost
+		same := there && row.ClaimNo == c.ClaimNo && row.LockedBy == pgUUID(s.worker)
+		*o = Lost
+		switch kind {
+		case acking:
+			deleted := !there && s.policyOf(c.Topic).retention.Delivered == 0
+			if deleted || same && row.Status == "delivered" {
+				*o = Already
+			}
+		case nacking: // a release leaves an attempt less, and the sweep its own error
+			if same && int(row.Attempts) == c.Attempt &&
+				(row.Status == "pending" || row.Status == "dead" && row.LastError == x.nacks[i].why().text) {
+				*o = Already
+			}
+		case releasing:
+			if same && row.Status == "pending" && int(row.Attempts) < c.Attempt {
+				*o = Already
+			}
+		case extending:
+			if same && row.Status == "processing" {
+				*o = Locked
+			}
 		}
 	})
 	return nil
 }
+
+// finalisation is what is done to a claim.
+type finalisation int
+
+const (
+	acking finalisation = iota
+	nacking
+	releasing
+	extending
+)

@@ -21,6 +21,7 @@ type shardLoop struct {
 	shards  int  // in this generation
 	worked  bool // since it was idle
 	slow    bool // the latest batch was handled too slowly for another in its turn
+	pace    pace // of the looks
 	trouble retrier
 }
 
@@ -37,16 +38,27 @@ var (
 func (s *shardLoop) loop(ctx context.Context) error {
 	var a *advance
 	var asked *outlook
+	var err error
 	for {
 		take := ctx.Err() == nil
 		if a == nil && !take {
 			return nil
 		}
+		if s.after == unknown {
+			s.pace.start()
+			if asked, err = s.look(ctx); err != nil {
+				return err
+			}
+			if s.after == unknown {
+				continue // there was trouble, or ctx has ended
+			}
+		}
 		if a != nil && !take {
 			a.params.Release = true
 		}
-		moved, t, err := s.exchange(s.run.talk, a, take)
-		if err != nil {
+		var moved bool
+		var t *turn
+		if moved, t, err = s.exchange(s.run.talk, a, take); err != nil {
 			if s.run.talk.Err() != nil {
 				return s.gaveUp(a, err)
 			}
@@ -63,19 +75,21 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			a = nil
 		}
 		if t == nil {
-			if s.run.drained != nil {
+			if asked != nil && s.run.drained != nil {
 				return nil
 			}
 			if asked != nil {
+				s.pace.stop()
 				s.sleep(ctx, asked)
 			}
+			s.pace.start()
 			if asked, err = s.look(ctx); err != nil {
 				return err
 			}
 			continue
 		}
 		asked = nil
-		s.run.report(s.shard, shardWorking)
+		s.run.report(s.shard, shardWorking, 0)
 		s.worked = true
 		if a, err = s.take(ctx, t); err != nil {
 			return err
@@ -131,6 +145,8 @@ func (s *shardLoop) look(ctx context.Context) (*outlook, error) {
 	}
 	row, ok, err := s.wait(s.run.talk)
 	switch {
+	case err != nil && s.run.drained != nil:
+		return nil, err
 	case err != nil:
 		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
 		s.pause(ctx, false)
@@ -155,24 +171,29 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardDeaf, min(limit, 20*time.Millisecond)
-	case w.ForeignLease && s.worked: // it has just been handed to a process that may be asleep
-		state = shardDeaf
+	case (w.ForeignLease || w.Kept) && s.worked: // it has just been handed to a process that may be asleep
 		s.l.ring(s.run.talk)
-	case w.ForeignLease:
-		state = shardDeaf
+	case w.ForeignLease || w.Kept:
 		s.ask(ctx)
-	case w.Paused || w.Blocked:
+	}
+	if w.ForeignLease || w.Paused || w.Blocked {
 		state = shardDeaf
 	}
+	pause := s.pace.pause()
 	var due <-chan time.Time // an idle shard is woken by the watch
 	switch wait := time.Until(w.due); {
+	case w.Ready: // look again when the process that it is left to has had its chance
+		if state == shardIdle {
+			state = shardLooking
+		}
+		due = time.After(max(time.Until(s.vacancy.since.Add(s.l.handicap)), pause))
 	case !w.due.IsZero() && (wait < limit || state == shardIdle):
 		due = time.After(wait)
 	case state == shardDeaf:
-		due = time.After(jitter(limit))
+		due = time.After(max(sooner(limit), pause))
 	}
 	s.worked = false
-	s.run.report(s.shard, state)
+	s.run.report(s.shard, state, pause)
 	select {
 	case <-ctx.Done():
 	case <-due:
@@ -203,6 +224,14 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 			s.pause(ctx, false)
 			return nil, nil
 		}
+	}
+	if held, err := s.charge(s.run.talk, t); err != nil {
+		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+		s.repeat(t)
+		s.pause(ctx, false)
+		return nil, nil
+	} else if !held {
+		return nil, nil
 	}
 	if s.l.transactional {
 		return s.inTransaction(ctx, t)
@@ -262,11 +291,12 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 		return s.again(ctx, t, err)
 	}
 	undo := func() {
-		end, cancel := s.l.limited(context.WithoutCancel(talk))
+		end, cancel := s.l.limited(talk)
 		defer cancel()
 		_ = tx.Rollback(end)
 	}
 	b := s.l.newBatch(ctx, t, tx)
+	b.entries = s.doubt.pick(b.entries)
 	if err := s.handle(b); err != nil {
 		go func() { // the transaction is in use until the handler returns, which is why Run has failed
 			<-b.finished
@@ -279,17 +309,18 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 		return s.again(ctx, t, ErrLeaseLost)
 	}
 	if b.cause != nil {
-		return s.broke(ctx, b, b.cause)
+		return s.broke(ctx, b, b.cause, true)
 	}
 	a := s.l.end(t, s.shard, ctx.Err() != nil)
 	moved, err := s.endIn(talk, tx, a)
 	if err != nil {
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session lives
-			return s.broke(ctx, b, err) // a deferred constraint, for example
+			return s.broke(ctx, b, err, false) // a deferred constraint, for example
 		}
 		return s.again(ctx, t, err)
 	}
+	s.doubt.passed(t.entries())
 	s.note(a)
 	s.run.account(a, moved)
 	return nil, nil
@@ -316,6 +347,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
+	a.encode(encodingOf(tx.Conn()))
 	s.l.db.Guard(b) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {
@@ -325,28 +357,45 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 }
 
 // again gives up what was done in a turn that came to nothing by no handler's fault. If it was committed after all,
-// the next turn goes on from there.
+// the next turn continues from there.
 func (s *shardLoop) again(ctx context.Context, t *turn, err error) (*advance, error) {
-	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(t.events)+len(t.parked), "error", err)
-	s.repeat(t)
-	if ctx.Err() != nil { // hand back, so that the next holder need not wait or be careful
-		t.forget()
-		return s.l.end(t, s.shard, true), nil
+	a := s.undone(ctx, t, err)
+	if a == nil {
+		s.pause(ctx, false)
 	}
-	s.pause(ctx, false)
-	return nil, nil
+	return a, nil
 }
 
-// broke deals with a transaction that a handler left unusable. If only one was started it has failed; else events
-// are taken one by one, each in a transaction of its own, until it is found.
-func (s *shardLoop) broke(ctx context.Context, b *batch, cause error) (*advance, error) {
+// undone has the next turn be t again. If ctx has ended it returns the end of t instead, so that the next holder need not
+// wait or be careful.
+func (s *shardLoop) undone(ctx context.Context, t *turn, err error) *advance {
+	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(t.events)+len(t.parked), "error", err)
+	s.repeat(t)
+	if ctx.Err() == nil {
+		return nil
+	}
+	t.forget()
+	return s.l.end(t, s.shard, true)
+}
+
+// broke deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
+// them at the commit. If only one was started it has failed; else fewer are taken in each of the next turns until it is
+// found.
+func (s *shardLoop) broke(ctx context.Context, b *batch, cause error, running bool) (*advance, error) {
 	t := b.t
 	started := t.forget()
-	if len(started) != 1 || ctx.Err() != nil {
-		s.single = len(started)
+	switch {
+	case ctx.Err() != nil, len(started) == 0:
 		return s.again(ctx, t, cause)
+	case len(started) > 1 && running: // the connection may be lost because the database is in trouble
+		s.doubt.broke(started, running)
+		return s.again(ctx, t, cause)
+	case len(started) > 1:
+		s.doubt.broke(started, running)
+		return s.undone(ctx, t, cause), nil
 	}
-	s.l.judge(started[0], fmt.Errorf("transaction of the handler: %w", cause))
+	s.l.judge(started[0], resultOf(fmt.Errorf("transaction of the handler: %w", cause)))
+	s.doubt.found(started[0])
 	a := s.l.end(t, s.shard, false)
 	s.note(a)
 	return a, nil

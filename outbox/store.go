@@ -27,6 +27,10 @@ type StoreConfig struct {
 	// WorkerID marks the claims of this store; the zero UUID means a new one. Two processes may share one
 	// by accident: claim numbers keep them apart.
 	WorkerID uuid.UUID
+	// Retention says, by topic, how long Prune keeps final events, and that Ack deletes the events of a topic whose
+	// Delivered is zero next to a positive Dead. A zero Retention means the defaults. Prune leaves topics that are not
+	// named here alone, and Ack keeps their events. Only Prune needs it.
+	Retention map[string]Retention
 }
 
 // ClaimConfig says what to claim. The zero value claims up to 100 events of any topic for 30 s.
@@ -52,8 +56,9 @@ type Claimed struct {
 	// Suspect is set when the lease of an earlier claim ran out, so that its holder may have died of it.
 	Suspect bool
 
-	due      time.Time // by the database's clock
-	deadline time.Time // on this process's monotonic clock, counted from before the claim was sent
+	due      time.Time     // by the database's clock
+	deadline time.Time     // on this process's monotonic clock, counted from before the claim was sent
+	after    time.Duration // how much later than now a release makes it due; 0 leaves the time it was due
 }
 
 // Failure is a failed attempt, for Nack.
@@ -64,6 +69,21 @@ type Failure struct {
 	// RetryAt, if not zero, is when the next attempt is due; else a back-off decides: that of the topic
 	// in a dispatcher, the default of Retry in a Store, which knows no topics.
 	RetryAt time.Time
+
+	result *result // of Err, if it is known
+}
+
+// why returns what Err says, which is asked once.
+func (f *Failure) why() result {
+	switch {
+	case f.result != nil:
+	case f.Err == nil:
+		f.result = &result{class: classFailed, text: "no error given"}
+	default:
+		r := resultOf(f.Err)
+		f.result = &r
+	}
+	return *f.result
 }
 
 // Outcome is what a finalisation did to one event.
@@ -75,11 +95,15 @@ const (
 	Acked Outcome = iota + 1
 	// Already: it was so before, by the same claim: a repeat after an answer that was lost.
 	Already
-	// Lost: the claim is over, nothing was changed. Somebody else holds or has finished the event.
+	// Lost: the claim is over, nothing was changed. Somebody else holds or has finished the event, or the same claim has
+	// ended in another way.
 	Lost
+	// Locked: the claim stands and nothing was changed, because another transaction has the row locked. Only Extend
+	// answers it.
+	Locked
 )
 
-// String returns "acked", "already" or "lost".
+// String returns "acked", "already", "lost" or "locked".
 func (o Outcome) String() string {
 	switch o {
 	case Acked:
@@ -88,6 +112,8 @@ func (o Outcome) String() string {
 		return "already"
 	case Lost:
 		return "lost"
+	case Locked:
+		return "locked"
 	}
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
@@ -99,7 +125,7 @@ type Store struct {
 	db        *database
 	namespace string
 	worker    uuid.UUID
-	policies  map[string]policy // by topic; others have the default
+	policies  map[string]policy // by topic: those whose retention is known
 }
 
 // NewStore checks cfg and returns a Store on pool, which stays the caller's.
@@ -119,10 +145,20 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 			return nil, fmt.Errorf("new store: %w", err)
 		}
 	}
-	return &Store{pool: pool, db: db, namespace: cfg.Namespace, worker: cfg.WorkerID}, nil
+	s := &Store{pool: pool, db: db, namespace: cfg.Namespace, worker: cfg.WorkerID, policies: make(map[string]policy, len(cfg.Retention))}
+	for topic, keep := range cfg.Retention {
+		switch {
+		case !pgname.IsName(topic):
+			return nil, fmt.Errorf("new store: field Retention: %q is not a valid topic name: use one like turn_finalized, without the namespace", topic)
+		case keep.Delivered < 0 || keep.Dead < 0:
+			return nil, fmt.Errorf("new store: field Retention: topic %s has a negative duration", topic)
+		}
+		s.policies[topic] = policy{retry: Retry{}.withDefaults(), retention: keep.withDefaults()}
+	}
+	return s, nil
 }
 
-// policyOf returns what is known of a topic.
+// policyOf returns what is known of a topic, or for a topic of which nothing is known what keeps its events.
 func (s *Store) policyOf(topic string) policy {
 	if p, ok := s.policies[topic]; ok {
 		return p
@@ -159,7 +195,8 @@ type claim struct {
 	lease                       time.Duration
 	topics                      []string
 	tenants                     []uuid.UUID
-	after                       place // without suspects: where to begin
+	after                       place       // without suspects: where to begin
+	held                        []uuid.UUID // by the claimer: not taken although their lease has run out
 }
 
 // place is one in the order in which events are claimed. The zero value is before all.
@@ -230,14 +267,16 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	}
 	return dbsqlc.EventClaimParams{
 		Namespace: s.namespace, MaxAttempts: pgLimit(c.maxAttempts), Topics: topics, TenantIds: pgUUIDs(c.tenants),
-		BatchSize: int32(c.size), Suspects: int32(c.suspects), WorkerID: pgUUID(s.worker), Lease: pgInterval(c.lease),
+		BatchSize: int32(c.size), Suspects: int32(c.suspects), Held: pgUUIDs(c.held), WorkerID: pgUUID(s.worker), Lease: pgInterval(c.lease),
 	}
 }
 
 // claimedSlab is how many claimed events share an allocation, which lives as long as one of them.
 const claimedSlab = 16
 
-// scanClaimed reads the rows of EventClaim and EventClaimFresh, in the order of its columns.
+// scanClaimed reads the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is committed by
+// then, so no value that a row can have may be an error here: it would throw all events of the claim away. Hence types
+// that hold whatever PostgreSQL does, such as the infinity of a timestamptz.
 func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, error) {
 	defer rows.Close()
 	var claimed []*Claimed
@@ -250,71 +289,102 @@ func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, erro
 		slab = slab[1:]
 		c.Namespace, c.deadline = s.namespace, deadline
 		var id, tenant pgtype.UUID
+		var createdAt, due pgtype.Timestamptz
 		var headers, payload []byte
 		if err := rows.Scan(
 			&id, &c.Topic, &c.Version, &tenant, &c.DedupeKey, &c.PartitionKey, &c.Entity.Type, &c.Entity.ID,
-			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &c.CreatedAt, &c.due, &c.Suspect,
+			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.Suspect,
 		); err != nil {
 			return nil, err
 		}
-		c.ID, c.Payload = id.Bytes, payload
+		c.ID, c.Payload, c.CreatedAt, c.due = id.Bytes, payload, createdAt.Time, due.Time
 		c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
-		if headers != nil {
-			if err := json.Unmarshal(headers, &c.Headers); err != nil {
-				c.Headers = nil // written by hand, not by Enqueue: an event is worth more than its headers
-			}
-		}
+		c.Headers = headersOf(headers)
 		claimed = append(claimed, c)
 	}
 	return claimed, rows.Err()
 }
 
-// SweepDead makes dead letters of the events that no claim takes again, because their holder died on their
-// last attempt or because the limit was lowered, and returns how many. It waits for nobody.
+// headersOf decodes the headers of a row. Somebody may have written them by hand: an event is worth more than its headers,
+// so what is not text is left out.
+func headersOf(column []byte) map[string]string {
+	if column == nil {
+		return nil
+	}
+	var headers map[string]string
+	if json.Unmarshal(column, &headers) == nil {
+		return headers
+	}
+	var mixed map[string]any
+	if json.Unmarshal(column, &mixed) != nil {
+		return nil
+	}
+	headers = make(map[string]string, len(mixed))
+	for name, value := range mixed {
+		if text, ok := value.(string); ok {
+			headers[name] = text
+		}
+	}
+	return headers
+}
+
+// SweepDead makes dead letters of the events that no claim takes again, because their lease has run out on their
+// last attempt or because the limit was lowered, and returns how many. It waits for nobody: a holder that lives, but could
+// not reach the database for a lease, cannot settle them any more. Dispatchers give such a holder some time.
 func (s *Store) SweepDead(ctx context.Context) (int, error) {
-	return s.sweep(ctx, &claim{})
+	n, _, err := s.sweep(ctx, &claim{}, 0)
+	return n, err
 }
 
 const sweepChunk = 500
 
-func (s *Store) sweep(ctx context.Context, c *claim) (int, error) {
+// sweep buries what c could never claim. What a lease has run out of is only noted the first time that a sweep finds it,
+// and buried when grace has passed since and it is still so.
+func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
 	topics := c.topics
 	if topics == nil {
 		topics = []string{}
 	}
-	total := 0
 	for {
-		var n int64
+		var row dbsqlc.EventSweepDeadRow
 		err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
-			n, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
+			row, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Namespace: s.namespace, MaxAttempts: pgLimit(c.maxAttempts), Topics: topics,
-				TenantIds: pgUUIDs(c.tenants), BatchSize: sweepChunk,
+				TenantIds: pgUUIDs(c.tenants), Held: pgUUIDs(c.held), Grace: pgInterval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		})
-		total += int(n)
-		if err != nil || n < sweepChunk {
-			return total, err
+		died, noted = died+int(row.Died), noted+int(row.Noted)
+		if err != nil || row.Died+row.Noted < sweepChunk {
+			return died, noted, err
 		}
 	}
 }
 
 const pruneChunk = 1000
 
-// Prune deletes events that were delivered or died longer ago than their topic's retention (168 h and
-// 720 h for topics the store knows nothing of), in chunks of a transaction each, and returns how many.
+// Prune deletes events that were delivered or died longer ago than the retention of their topic, in chunks of one
+// transaction each, and returns how many. It prunes only topics whose retention StoreConfig.Retention names, because what
+// it deletes is the dedupe window and the dead letters of its topic; without any it is an error. `outboxgen prune` does
+// the same for all topics of an outbox.yaml.
 func (s *Store) Prune(ctx context.Context) (int, error) {
+	if len(s.policies) == 0 {
+		return 0, errors.New("prune: no topic has a known retention: name the topics in StoreConfig.Retention, or run `outboxgen prune`")
+	}
 	topics, err := s.db.each(s.pool).EventFinalTopics(ctx, s.namespace)
 	if err != nil {
 		return 0, wrap("prune", err)
 	}
 	total := 0
 	for _, topic := range topics {
-		keep := s.policyOf(topic).retention
+		known, ok := s.policies[topic]
+		if !ok {
+			continue // somebody else's, or nobody's
+		}
 		for _, rule := range [...]struct {
 			status string
 			keep   time.Duration
-		}{{"delivered", keep.Delivered}, {"dead", keep.Dead}} {
+		}{{"delivered", known.retention.Delivered}, {"dead", known.retention.Dead}} {
 			n, err := s.pruneTopic(ctx, topic, rule.status, rule.keep)
 			total += n
 			if err != nil {

@@ -23,7 +23,16 @@ var errHandler = errors.New("handler failed")
 func finalisers(t testing.TB) map[string]func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
 	must := func(outcomes []outbox.Outcome, err error) []outbox.Outcome {
 		t.Helper()
-		require.NoError(t, err)
+		if lost := countOf(outcomes, outbox.Lost); lost > 0 {
+			require.ErrorIs(t, err, outbox.ErrLeaseLost)
+			require.ErrorContains(t, err, fmt.Sprintf(": %d of %d events lost", lost, len(outcomes)))
+		}
+		if locked := countOf(outcomes, outbox.Locked); locked > 0 {
+			require.ErrorContains(t, err, fmt.Sprintf("%d of %d events are locked by another transaction", locked, len(outcomes)))
+		}
+		if countOf(outcomes, outbox.Acked)+countOf(outcomes, outbox.Already) == len(outcomes) {
+			require.NoError(t, err)
+		}
 		return outcomes
 	}
 	return map[string]func(*outbox.Store, ...outbox.Claimed) []outbox.Outcome{
@@ -40,6 +49,15 @@ func finalisers(t testing.TB) map[string]func(s *outbox.Store, claimed ...outbox
 			return must(s.Extend(t.Context(), longLease, claimed...))
 		},
 	}
+}
+
+func countOf(outcomes []outbox.Outcome, o outbox.Outcome) (n int) {
+	for _, got := range outcomes {
+		if got == o {
+			n++
+		}
+	}
+	return n
 }
 
 func failures(err error, claimed ...outbox.Claimed) []outbox.Failure {
@@ -108,7 +126,7 @@ func TestFinalisersAreIdempotent(t *testing.T) {
 			require.Equal(t, before, fingerprint(t, pool))
 			require.Equal(t, []outbox.Outcome{outbox.Already, outbox.Acked, outbox.Already}, finalise(s, claimed[1], claimed[2], claimed[0]))
 			for other, finalise := range finalisers(t) {
-				if other != name && (name != "release" || other != "nack") && (name != "nack" || other != "release") {
+				if other != name {
 					require.Equal(t, all(3, outbox.Lost), finalise(s, claimed...), "%s after %s", other, name)
 				}
 			}
@@ -197,6 +215,12 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 			tx := begin(t, pool, pgx.TxOptions{})
 			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
 			require.NoError(t, err)
+			if name == "extend" { // waits for nobody
+				require.Equal(t, []outbox.Outcome{outbox.Locked, outbox.Acked}, finalise(s, claimed...))
+				require.NoError(t, tx.Commit(t.Context()))
+				require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Acked}, finalise(s, claimed...))
+				return
+			}
 			got := make(chan []outbox.Outcome, 1)
 			go func() { got <- finalise(s, claimed...) }()
 			awaitBlocked(t, pool, 1)
@@ -238,11 +262,7 @@ func TestDeadEventStaysDead(t *testing.T) {
 	require.Equal(t, 1, n)
 	before := fingerprint(t, pool)
 	for name, finalise := range finalisers(t) {
-		want := outbox.Lost
-		if name == "nack" {
-			want = outbox.Already
-		}
-		require.Equal(t, all(1, want), finalise(s, claimed...), "late %s", name)
+		require.Equal(t, all(1, outbox.Lost), finalise(s, claimed...), "late %s", name)
 		require.Equal(t, before, fingerprint(t, pool))
 	}
 }
@@ -415,28 +435,43 @@ func TestSweepTakesMoreThanOneChunk(t *testing.T) {
 	require.Equal(t, 1203, countWhere(t, pool, "status = 'dead' AND last_error LIKE '%lowered%'"))
 }
 
-func TestPruneWithDefaultRetention(t *testing.T) {
+// TestPruneKeepsToItsTopics: a store deletes by the retention that it was given, and nothing of a topic whose retention it
+// does not know: that may be kept for a year.
+func TestPruneKeepsToItsTopics(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := newStore(t, pool)
-	final := func(status string, age string, n int) {
+	_, err := newStore(t, pool).Prune(t.Context())
+	require.ErrorContains(t, err, "StoreConfig.Retention")
+	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{
+		"usual": {}, "other": {}, "short": {Delivered: time.Hour, Dead: 2 * time.Hour},
+	}})
+	require.NoError(t, err)
+	final := func(topic, status, age string, n int) {
 		execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
-			SELECT 'test', 't' || i % 3, '1', $1, statement_timestamp() - $2::interval FROM generate_series(1, $3) AS i`, status, age, n)
+			SELECT 'test', $4, '1', $1, statement_timestamp() - $2::interval FROM generate_series(1, $3) AS i`, status, age, n, topic)
 	}
-	final("delivered", "167 h", 3)
-	final("delivered", "169 h", 2500)
-	final("dead", "169 h", 3)
-	final("dead", "719 h", 3)
-	final("dead", "721 h", 3)
+	for _, topic := range []string{"usual", "other", "unknown"} {
+		final(topic, "delivered", "167 h", 1)
+		final(topic, "delivered", "169 h", 1100)
+		final(topic, "dead", "169 h", 1)
+		final(topic, "dead", "719 h", 1)
+		final(topic, "dead", "721 h", 1)
+	}
+	final("short", "delivered", "30 min", 1)
+	final("short", "delivered", "61 min", 1)
+	final("short", "dead", "61 min", 1)
+	final("short", "dead", "121 min", 1)
 	enqueueN(t, pool, 2)
 	execute(t, pool, "UPDATE outbox.events SET created_at = '2000-01-01', next_attempt_at = '2000-01-01' WHERE status = 'pending'")
 	claimN(t, s, 1)
-	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) VALUES ('elsewhere', 't0', '1', 'dead', '2000-01-01')`)
+	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) VALUES ('elsewhere', 'usual', '1', 'dead', '2000-01-01')`)
+	unknown := countWhere(t, pool, "topic = 'unknown'")
 	n, err := s.Prune(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 2503, n)
-	require.Equal(t, 3, countWhere(t, pool, "status = 'delivered'"))
-	require.Equal(t, 6, countWhere(t, pool, "status = 'dead' AND namespace = 'test'"))
+	require.Equal(t, 2*1101+2, n)
+	require.Equal(t, unknown, countWhere(t, pool, "topic = 'unknown'"), "kept for as long as whoever knows it says")
+	require.Equal(t, 2, countWhere(t, pool, "topic = 'short'"))
+	require.Equal(t, 2*3, countWhere(t, pool, "topic IN ('usual', 'other') AND namespace = 'test'"))
 	require.Equal(t, 2, countWhere(t, pool, "finalized_at IS NULL"), "what is not final is never pruned, however old")
 	require.Equal(t, 1, countWhere(t, pool, "namespace = 'elsewhere'"))
 	n, err = s.Prune(t.Context())
@@ -444,10 +479,35 @@ func TestPruneWithDefaultRetention(t *testing.T) {
 	require.Zero(t, n)
 }
 
+// TestStoreDeletesOnAckWhereItsRetentionSaysSo: as a dispatcher does.
+func TestStoreDeletesOnAckWhereItsRetentionSaysSo(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {Dead: time.Hour}}})
+	require.NoError(t, err)
+	enqueueN(t, pool, 1)
+	_, err = s.Ack(t.Context(), claimN(t, s, 1)...)
+	require.NoError(t, err)
+	require.Zero(t, countWhere(t, pool, "true"))
+}
+
+func TestStoreRefusesRetention(t *testing.T) {
+	t.Parallel()
+	for want, keep := range map[string]map[string]outbox.Retention{
+		`"test/ping" is not a valid topic name`: {"test/ping": {}},
+		"topic ping has a negative duration":    {"ping": {Delivered: -1, Dead: time.Hour}},
+		"topic pong has a negative duration":    {"pong": {Dead: -1}},
+	} {
+		_, err := outbox.NewStore(unconnected(t), outbox.StoreConfig{Namespace: space, Retention: keep})
+		require.ErrorContains(t, err, "new store: field Retention: "+want)
+	}
+}
+
 func TestPruneAndSweepWaitForNobody(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := newStore(t, pool)
+	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})
+	require.NoError(t, err)
 	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
 	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, attempts) SELECT 'test', 'ping', '1', 5 FROM generate_series(1, 3)`)
 	tx := begin(t, pool, pgx.TxOptions{})

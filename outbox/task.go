@@ -1,32 +1,42 @@
 package outbox
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
 // the loop again once it is reported; held and its lease belong to leases.
 type task struct {
 	*Claimed
-	err    error                   // what the handler made of it
-	cancel context.CancelCauseFunc // of the handler's context, set by leases.begin
-	lost   bool                    // nobody keeps its lease any more
+	result    result                  // what the handler made of it
+	tried     bool                    // the handler was called, or the publisher
+	unstarted bool                    // handed back by the loop, or because its lease was over
+	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
+	lost      bool                    // nobody keeps its lease any more
+	finished  bool                    // nothing runs any more; it is to be settled
 }
 
-// leases knows every event that this process holds, renews their leases, and cancels the handlers of those
-// it could not keep.
+// notStarted is the result of what is handed back.
+var notStarted = failure(classNotSent, "it was handed back before it was handled")
+
+// leases knows every event that this process holds until it is settled, renews their leases, and cancels the handlers of
+// those it could not keep.
 type leases struct {
-	d  *Dispatcher
-	mu sync.Mutex
-	of map[*task]struct{}
+	d      *Dispatcher
+	lapsed signal // what has not been started has lost its lease
+	mu     sync.Mutex
+	of     map[*task]struct{}
 }
 
-func newLeases(d *Dispatcher) *leases { return &leases{d: d, of: make(map[*task]struct{})} }
+func newLeases(d *Dispatcher) *leases {
+	return &leases{d: d, lapsed: make(signal, 1), of: make(map[*task]struct{})}
+}
 
 func (l *leases) add(t *task) {
 	l.mu.Lock()
@@ -34,21 +44,62 @@ func (l *leases) add(t *task) {
 	l.mu.Unlock()
 }
 
-// drop forgets t and tells whether its lease was lost.
-func (l *leases) drop(t *task) (lost bool) {
+// finish notes that nothing runs for t any more, and tells whether there is anything to settle. A failure is none
+// when the lease was lost, because then the event is somebody else's; of a success, and of what is handed back with its
+// attempt uncounted, the fence decides.
+func (l *leases) finish(t *task) bool {
+	settle := t.unstarted || !t.result.class.charged()
+	l.mu.Lock()
+	t.finished = true
+	if settle = settle || !t.lost; !settle {
+		delete(l.of, t)
+	}
+	l.mu.Unlock()
+	if !settle {
+		l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", t.result.text)
+	}
+	return settle
+}
+
+// settled forgets what the database has settled.
+func (l *leases) settled(tasks []*task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.of, t)
+	for _, t := range tasks {
+		delete(l.of, t)
+	}
+}
+
+func (l *leases) isLost(t *task) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return t.lost
 }
 
-// finish forgets t, whose handler has returned, and tells whether there is anything to settle: not if it
-// failed and its lease was lost, because then the event is somebody else's.
-func (l *leases) finish(t *task) bool {
-	if lost := l.drop(t); !lost || t.err == nil {
-		return true // also when the lease was lost: the fence decides
+// unkept returns what is held although its lease may have run out: what still runs or waits to be settled. No claim and no
+// sweep of this process takes it.
+func (l *leases) unkept() []uuid.UUID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	var ids []uuid.UUID
+	for t := range l.of {
+		if t.lost || l.over(t, now) {
+			ids = append(ids, t.ID)
+		}
 	}
-	l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", errorText(t.err))
+	return ids
+}
+
+// holdLastAttempt tells whether anything that has not finished is on its last attempt, but for other.
+func (l *leases) holdLastAttempt(other *task) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for t := range l.of {
+		if t != other && !t.finished && t.Attempt >= t.MaxAttempts {
+			return true
+		}
+	}
 	return false
 }
 
@@ -60,7 +111,7 @@ func (l *leases) begin(t *task, cancel context.CancelCauseFunc) bool {
 	if !t.lost && l.over(t, time.Now()) {
 		l.lose(t)
 	}
-	t.cancel = cancel
+	t.cancel, t.unstarted = cancel, t.lost
 	return !t.lost
 }
 
@@ -70,10 +121,10 @@ func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
 
 func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
 
-// renew keeps leases alive until ctx ends. A lease is renewed when a third of it has gone, and given up
+// renew keeps leases alive until ctx ends, or talk in the middle of a statement. A lease is renewed when a third of it has gone, and given up
 // shortly before its end, by this process's monotonic clock from before the claim was sent: the database's
 // idea of its end is never earlier.
-func (l *leases) renew(ctx context.Context) {
+func (l *leases) renew(ctx, talk context.Context) {
 	lease := l.d.cfg.LeaseDuration
 	tick := time.NewTicker(lease / 10)
 	defer tick.Stop()
@@ -84,7 +135,7 @@ func (l *leases) renew(ctx context.Context) {
 		case <-tick.C:
 		}
 		if due, until := l.due(time.Now()); len(due) > 0 {
-			l.extend(ctx, due, until)
+			l.extend(talk, due, until)
 		}
 	}
 }
@@ -97,7 +148,7 @@ func (l *leases) due(now time.Time) (due []*task, until time.Time) {
 	until = now.Add(max(lease/5, time.Second)) // then once more, on another connection
 	for t := range l.of {
 		switch {
-		case t.lost:
+		case t.lost, t.finished:
 		case l.over(t, now):
 			l.lose(t)
 		case t.deadline.Sub(now) <= lease-lease/3:
@@ -115,89 +166,102 @@ func (l *leases) lose(t *task) {
 	t.lost = true
 	if t.cancel != nil {
 		t.cancel(ErrLeaseLost)
+	} else {
+		l.lapsed.emit()
 	}
 	l.d.log.Warn("lease lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
 	l.d.signals.lost.emit()
 }
 
-func (l *leases) extend(ctx context.Context, due []*task, until time.Time) {
+func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 	lease := l.d.cfg.LeaseDuration
 	x := exchange{lease: lease}
 	for _, t := range due {
 		x.extends = append(x.extends, t.Claimed)
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	ctx, cancel := context.WithDeadline(talk, until)
 	defer cancel()
 	sent := time.Now()
-	if err := l.d.store.exchange(ctx, &x); err != nil {
+	if err := l.d.store.exchangeApart(ctx, &x); err != nil {
 		l.d.log.Warn("renew leases", "count", len(due), "error", err)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, t := range due {
-		if _, held := l.of[t]; !held {
-			continue // finished meanwhile
+		if t.finished {
+			continue
 		}
-		if x.extended[i] == Lost {
+		switch x.extended[i] {
+		case Lost:
 			l.lose(t)
-		} else {
+		case refused:
+			l.d.logRefusal(&x, t.Claimed)
+		case Locked: // tried again with the next tick
+			l.d.log.Warn("renew lease: another transaction has the event locked", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
+		default:
 			t.deadline = sent.Add(lease)
 		}
 	}
 	l.d.signals.renewed.emit()
 }
 
-// do runs the handler of t and notes its result. It survives panics and reports runtime.Goexit, which
-// still ends the goroutine.
+// do runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
+// still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
 func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	ended := "called runtime.Goexit" // unless something else is found
-	defer func() {
-		r := recover()
-		if r != nil {
-			ended = fmt.Sprintf("panicked: %.1000v", r) // leaves room for the stack
+	to := d.target(t.Topic)
+	began := time.Now()
+	guard.Run("handler", func() error {
+		switch {
+		case !l.begin(t, cancel):
+			t.result = failure(classNotSent, "its lease ran out before it was handled")
+			return nil
+		case to.admit(1) == 0:
+			t.result = to.why()
+			return nil
 		}
-		if ended != "" {
-			stack := debug.Stack()
-			t.err = fmt.Errorf("handler %s\n%s", ended, handlerStack(stack))
-			d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", string(stack))
+		t.tried = true
+		return d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+	}, func(err error) {
+		if t.tried {
+			results := []result{resultOf(err)}
+			to.heed(began, []uuid.UUID{t.ID}, results)
+			t.result = results[0]
+			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+				d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", crashed.Error())
+			}
 		}
 		cancel(nil)
 		report(t)
-	}()
-	if l.begin(t, cancel) {
-		t.err = d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
-	} else {
-		t.err = ErrLeaseLost
-	}
-	ended = ""
-}
-
-// handlerStack drops the frames of the recovery from a stack, because last_error has no room for them.
-func handlerStack(stack []byte) []byte {
-	for _, first := range []string{"\npanic(", "\nruntime.Goexit("} {
-		if _, frames, ok := bytes.Cut(stack, []byte(first)); ok {
-			if _, frames, ok = bytes.Cut(frames, []byte("\n\t")); ok { // its file and line
-				_, frames, _ = bytes.Cut(frames, []byte("\n"))
-				return frames
-			}
-		}
-	}
-	return stack
+	})
 }
 
 // settlement turns finished tasks into the acks and nacks of an exchange.
-func settlement(finished []*task) *exchange {
+func (d *Dispatcher) settlement(finished []*task) *exchange {
 	x := &exchange{acks: make([]*Claimed, 0, len(finished))}
 	for _, t := range finished {
-		switch {
-		case t.err == nil:
-			x.acks = append(x.acks, t.Claimed)
-		case handedBack(t.err):
+		if t.unstarted {
 			x.releases = append(x.releases, t.Claimed)
-		default:
-			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, Err: t.err})
+			continue
+		}
+		switch t.result.class {
+		case classDone:
+			x.acks = append(x.acks, t.Claimed)
+		case classFailed, classRefused:
+			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
+		case classUnavailable:
+			x.handedBack++
+			if t.tried { // behind those that were not, so that not always the same event is tried
+				t.after = max(d.target(t.Topic).left(), time.Millisecond)
+			}
+			x.releases = append(x.releases, t.Claimed)
+		case classNotSent:
+			x.handedBack++
+			if t.tried && !t.result.behind {
+				t.after = d.cfg.Breaker.FirstPause // else it would come back immediately, for nothing
+			}
+			x.releases = append(x.releases, t.Claimed)
 		}
 	}
 	return x
@@ -208,23 +272,44 @@ func settlement(finished []*task) *exchange {
 func (d *Dispatcher) exchange(ctx context.Context, x *exchange) error {
 	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
 	defer cancel()
-	return d.store.exchange(ctx, x)
+	return d.store.exchangeApart(ctx, x)
 }
 
-// account logs the outcomes of x and adds them up.
+// account logs the outcomes of x that are known and adds them up.
 func (d *Dispatcher) account(x *exchange) (r DrainReport) {
+	if !x.committed {
+		return r
+	}
 	for i, o := range x.acked {
-		if o == Lost {
+		switch o {
+		case 0: // not known yet
+		case refused:
+			r.Lost++
+			d.logRefusal(x, x.acks[i])
+		case Lost:
 			r.Lost++
 			d.log.Error("event was handled but lost to another claim", "topic", x.acks[i].Topic, "event_id", x.acks[i].ID, "attempt", x.acks[i].Attempt)
-		} else {
+		default:
 			r.Delivered++
+		}
+	}
+	for i, o := range x.released {
+		switch o {
+		case refused:
+			d.logRefusal(x, x.releases[i])
+		case Lost:
+			d.log.Warn("event lost", "topic", x.releases[i].Topic, "event_id", x.releases[i].ID, "attempt", x.releases[i].Attempt,
+				"error", ErrLeaseLost.Error())
 		}
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", errorText(f.Err)}
+		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", f.why().text}
 		switch {
+		case o == 0: // not known yet
+		case o == refused:
+			r.Lost++
+			d.logRefusal(x, &f.Claimed)
 		case o == Lost:
 			r.Lost++
 			d.log.Error("event failed and was lost to another claim", attrs...)
@@ -236,5 +321,12 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 			d.log.Warn("event failed", attrs...)
 		}
 	}
+	r.HandedBack += x.handedBack
 	return r
+}
+
+// logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
+func (d *Dispatcher) logRefusal(x *exchange, c *Claimed) {
+	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
+		"topic", c.Topic, "event_id", c.ID, "attempt", c.Attempt, "error", x.refusals[fence{c.ID, c.ClaimNo}])
 }

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 type Topic[P any] struct {
 	// Schema, Namespace and Name say where the events are. Schema "" means "outbox".
 	Schema, Namespace, Name string
-	// Version is the payload's schema number.
+	// Version is the payload's schema number; 0 means 1.
 	Version int
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
@@ -47,6 +48,9 @@ func Tenant(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: 
 
 // String returns "namespace/name".
 func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
+
+// version returns the schema number of what t enqueues, which is also the newest that its handler knows.
+func (t Topic[P]) version() int { return cmp.Or(t.Version, 1) }
 
 // EnqueueOption changes how one event is enqueued.
 type EnqueueOption func(*enqueueOptions)
@@ -105,7 +109,7 @@ func (t Topic[P]) Queue(b *pgx.Batch, p P, opts ...EnqueueOption) (*QueuedReceip
 
 // message validates p and turns it into a Message.
 func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
-	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.Version, Log: t.Log, MaxAttempts: t.Retry.MaxAttempts}
+	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.version(), Log: t.Log, MaxAttempts: t.Retry.MaxAttempts}
 	if t.Validate != nil {
 		if err := t.Validate(p); err != nil {
 			return m, err

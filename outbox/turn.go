@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -18,10 +17,12 @@ type turn struct {
 	leaseNo    int64
 	shards     int
 	lastSeq    int64 // where the cursor stands in the open window
-	retryCount int   // attempts of the first event that is not done
-	careful    bool  // one event at a time, its attempt counted in retryCount already
+	retryCount int   // attempts of the event at lastSeq+1
+	careful    bool  // one event at a time, its attempt counted before it is made
+	apart      bool  // events that were set aside are handled alone, and those of the log wait
 	parkedDue  bool
 	parkedRoom bool // another key may be set aside
+	awayRoom   bool // likewise, while its target is away
 	batch      int  // most events that were asked for
 	scan       int  // most positions that were asked for
 	scanned    int
@@ -37,17 +38,19 @@ type turn struct {
 // entry is one event of a turn.
 type entry struct {
 	Event
-	payload json.RawMessage
-	seq     int64
-	no      int64  // of an event set aside earlier
-	key     string // what keeps it in order: the partition key, or the id without one
-	head    bool   // first of its key among those set aside
-	used    int    // attempts before this turn
-	started bool   // its handler was called
-	running bool   // and has not returned
-	fate    fate
-	err     error
-	held    *hold // not to be tried yet
+	payload  json.RawMessage
+	seq      int64
+	no       int64  // of an event set aside earlier
+	key      string // what keeps it in order: the partition key, or the id without one
+	head     bool   // first of its key among those set aside
+	suspects int32  // how many of its key, from this one on, may have killed the process
+	used     int    // attempts before this turn
+	started  bool   // its handler was called
+	running  bool   // and has not returned
+	fate     fate
+	result   result
+	held     *hold // not to be tried yet
+	away     bool  // held because its target is away: its attempt is not counted
 }
 
 // fate is what becomes of an entry in its turn.
@@ -61,21 +64,21 @@ const (
 	aside // is put behind others of its key that are set aside
 )
 
-// judge decides about an entry whose handler returned err.
-func (l *Listener) judge(e *entry, err error) {
-	e.err = err
+// judge decides about an entry whose handler has returned with r, which is not about its target.
+func (l *Listener) judge(e *entry, r result) {
+	e.result = r
 	switch {
-	case err == nil:
+	case r.class == classDone:
 		e.fate = done
 		e.payload, e.Headers = nil, nil // a turn may have many more events; the rest is for the log, should the lease be lost
-	case isPermanent(err) || e.Attempt >= e.MaxAttempts:
+	case r.class == classRefused || e.Attempt >= e.MaxAttempts:
 		e.fate = dead
 	default:
 		e.fate = failed
 	}
 }
 
-var errSpent = errors.New("attempts spent: the process that handled it died each time, or the limit was lowered")
+const spentText = "attempts spent: the process that handled it died each time, or the limit was lowered"
 
 // begin numbers the attempts of the events of t, and decides about those that need no handler.
 func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, holds map[int64]hold) {
@@ -83,18 +86,18 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 	for i, seq := range aheadSeqs {
 		t.ahead[seq] = aheadAttempts[i]
 	}
-	head := t.retryCount
-	if t.careful {
-		head-- // this attempt is counted already
-	}
 	for _, e := range t.events {
+		if l.publishes {
+			e.key = l.target(e).lane() + e.key
+		}
 		n, ahead := t.ahead[e.seq]
 		if ahead && n == 0 {
 			e.fate = done
 			continue
 		}
-		e.used = max(int(n), head)
-		head = 0
+		if e.used = int(n); e.seq == t.lastSeq+1 {
+			e.used = max(e.used, t.retryCount)
+		}
 		l.number(e)
 		if h, held := holds[e.seq]; held && time.Now().Before(h.until) {
 			e.held = &h
@@ -105,7 +108,7 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 func (l *Listener) number(e *entry) {
 	e.Attempt, e.MaxAttempts = e.used+1, l.cfg.MaxAttempts
 	if e.used >= e.MaxAttempts && e.fate == waiting {
-		e.fate, e.err = dead, errSpent
+		e.fate, e.result = dead, result{class: classRefused, text: spentText}
 	}
 }
 
@@ -113,7 +116,7 @@ func (l *Listener) number(e *entry) {
 func (t *turn) forget() (started []*entry) {
 	for _, e := range slices.Concat(t.parked, t.events) {
 		if e.started {
-			e.fate, e.err = waiting, nil
+			e.fate, e.result = waiting, result{}
 			started = append(started, e)
 		}
 	}
@@ -122,10 +125,12 @@ func (t *turn) forget() (started []*entry) {
 
 // advance is a turn that has ended, as the database is to keep it.
 type advance struct {
-	turn    *turn
-	params  dbsqlc.ListenerAdvanceParams
-	settle  *dbsqlc.ParkedSettleParams // nil when nothing was set aside
-	promote []string                   // keys whose first event becomes their head
+	turn     *turn
+	params   dbsqlc.ListenerAdvanceParams
+	settle   *dbsqlc.ParkedSettleParams // nil when nothing was set aside
+	promote  []string                   // keys whose first event becomes their head
+	returned []*target                  // that are back: what waits for them is due
+	suspect  int32                      // how many events of a key of promote, from its new head on, may have killed the process
 }
 
 // entries returns all events that t has had.
@@ -145,15 +150,23 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p := &a.params
 	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
 	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
-	p.Release, p.ParkedDue = release, t.parkedDue
+	p.Release = release
 	l.endParked(a, shard)
 	l.endLog(a)
+	for _, to := range l.targets.all {
+		if to.isBack() {
+			a.returned = append(a.returned, to)
+		}
+	}
 	return a
 }
 
 // endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
 func (l *Listener) endLog(a *advance) {
 	t, p := a.turn, &a.params
+	if t.apart {
+		p.LastSeq, p.RetryCount = t.lastSeq, int32(t.retryCount)
+	}
 	p.Handled += int32(len(t.passed))
 	var stop *entry
 	for _, e := range t.events {
@@ -162,7 +175,7 @@ func (l *Listener) endLog(a *advance) {
 		case dead:
 			p.DeadSeqs = append(p.DeadSeqs, e.seq)
 			p.DeadAttempts = append(p.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
-			p.DeadErrors = append(p.DeadErrors, errorText(e.err))
+			p.DeadErrors = append(p.DeadErrors, e.result.text)
 		case aside:
 			l.setAside(a, e)
 		}
@@ -176,7 +189,7 @@ func (l *Listener) endLog(a *advance) {
 			attempts := e.used
 			if e.fate == failed {
 				attempts = e.Attempt
-				e.held = &hold{time.Now().Add(retryDelay(e.err, l.spec.Retry, e.Attempt)), errorText(e.err)}
+				e.held = &hold{time.Now().Add(e.result.delay(l.spec.Retry, e.Attempt)), e.result.text}
 			}
 			if e.held != nil {
 				e.held.delay(p)
@@ -189,6 +202,7 @@ func (l *Listener) endLog(a *advance) {
 		}
 	}
 	switch {
+	case t.apart:
 	case stop != nil:
 		p.LastSeq = stop.seq - 1
 	default:
@@ -230,13 +244,34 @@ func (c *cursor) note(a *advance) {
 	}
 }
 
+// encode makes the texts of a such that a database with that encoding can keep them.
+func (a *advance) encode(encoding string) {
+	lists := [][]string{a.params.DeadErrors, a.params.ParkedErrors}
+	if a.settle != nil {
+		lists = append(lists, a.settle.DeadErrors, a.settle.FailedErrors)
+	}
+	for _, texts := range lists {
+		for i, text := range texts {
+			texts[i] = storable(text, encoding)
+		}
+	}
+	if text := a.params.LastError; text != nil {
+		kept := storable(*text, encoding)
+		a.params.LastError = &kept
+	}
+}
+
 // setAside parks e: as the head of its key if it was tried, else behind it.
 func (l *Listener) setAside(a *advance, e *entry) {
 	p := &a.params
 	delay, attempts, text := int64(-1), 0, ""
-	if e.err != nil {
-		delay, attempts, text = retryDelay(e.err, l.spec.Retry, e.Attempt).Microseconds(), e.Attempt, errorText(e.err)
+	switch {
+	case e.away:
+		delay, attempts, text = e.held.left().Microseconds(), e.used, e.held.text
+	case e.result.class.charged():
+		delay, attempts, text = e.result.delay(l.spec.Retry, e.Attempt).Microseconds(), e.Attempt, e.result.text
 	}
+	p.ParkedKeys = append(p.ParkedKeys, e.key)
 	p.ParkedSeqs = append(p.ParkedSeqs, e.seq)
 	p.ParkedAttempts = append(p.ParkedAttempts, int32(attempts))
 	p.ParkedDelaysUs = append(p.ParkedDelaysUs, delay)
@@ -256,8 +291,8 @@ func (l *Listener) endParked(a *advance, shard int) {
 	a.settle = s
 	for _, e := range a.turn.parked {
 		a.promote = append(a.promote, e.key)
-		if e.fate != waiting {
-			a.params.Handled++
+		if a.turn.careful && (e.fate == done || e.fate == dead) {
+			a.suspect = e.suspects - 1
 		}
 		switch e.fate {
 		case done:
@@ -265,18 +300,18 @@ func (l *Listener) endParked(a *advance, shard int) {
 		case dead:
 			s.Dead = append(s.Dead, e.no)
 			s.DeadAttempts = append(s.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
-			s.DeadErrors = append(s.DeadErrors, errorText(e.err))
+			s.DeadErrors = append(s.DeadErrors, e.result.text)
 		case failed:
 			s.Failed = append(s.Failed, e.no)
 			s.FailedAttempts = append(s.FailedAttempts, int32(e.Attempt))
-			s.FailedDelaysUs = append(s.FailedDelaysUs, retryDelay(e.err, l.spec.Retry, e.Attempt).Microseconds())
-			s.FailedErrors = append(s.FailedErrors, errorText(e.err))
+			s.FailedDelaysUs = append(s.FailedDelaysUs, e.result.delay(l.spec.Retry, e.Attempt).Microseconds())
+			s.FailedErrors = append(s.FailedErrors, e.result.text)
 		case waiting:
 			if e.head { // its attempt was counted when it was taken
 				s.Failed = append(s.Failed, e.no)
 				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
 				s.FailedDelaysUs = append(s.FailedDelaysUs, e.held.left().Microseconds())
-				s.FailedErrors = append(s.FailedErrors, "")
+				s.FailedErrors = append(s.FailedErrors, e.held.why())
 			}
 		}
 	}

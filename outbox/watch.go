@@ -1,8 +1,8 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -19,15 +19,38 @@ const (
 type shardReport struct {
 	shard int
 	state shardState
+	pause time.Duration // that the look before it calls for
 }
 
-// report tells the watch the state of a shard.
-func (r *listenerRun) report(shard int, state shardState) {
+// pace measures the looks of a shard, or of a dispatcher, that find nothing. What one costs may grow with what others have not committed, so
+// that a pause of four times as long keeps idle listeners from more than a fifth of a backend's time.
+type pace struct {
+	began        time.Time
+	latest, then time.Duration
+}
+
+// restful is how many times as long as a look the pause behind it is at least.
+const restful = 4
+
+// start begins a look.
+func (p *pace) start() { p.began = time.Now() }
+
+// stop ends a look that has found nothing.
+func (p *pace) stop() { p.took(time.Since(p.began)) }
+
+func (p *pace) took(d time.Duration) { p.latest, p.then = d, p.latest }
+
+// pause is how long to wait before the next look, unless somebody rings. Of two looks the shorter one counts: one that had
+// to wait for the database once says nothing about the next.
+func (p *pace) pause() time.Duration { return restful * min(p.latest, p.then) }
+
+// report tells the watch the state of a shard, and how long it should not be told to look for nothing.
+func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	if r.drained != nil {
 		r.turns++
 		return
 	}
-	r.states <- shardReport{shard: shard, state: state}
+	r.states <- shardReport{shard: shard, state: state, pause: pause}
 }
 
 // watch sleeps with the doorbell for all shards of a process: it asks to be rung when all have found nothing, lets
@@ -36,6 +59,7 @@ type watch struct {
 	of      *listenerRun
 	bell    *doorbell // nil when polling
 	states  []shardState
+	pauses  []time.Duration
 	asked   bool // the doorbell has been asked to watch
 	watched bool // and has answered that it does
 	wish    int  // the number of the latest thing asked of it
@@ -45,9 +69,9 @@ type watch struct {
 }
 
 func newWatch(r *listenerRun) *watch {
-	w := &watch{of: r, states: make([]shardState, len(r.looks))}
+	w := &watch{of: r, states: make([]shardState, len(r.looks)), pauses: make([]time.Duration, len(r.looks))}
 	if r.l.cfg.Wake == WakeDoorbell {
-		w.bell = newDoorbell(cmp.Or(r.l.cfg.ListenPool, r.l.pool), r.l.db, r.l.db.logBell(), r.l.log)
+		w.bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, r.l.db.logBell(), r.l.log)
 	}
 	return w
 }
@@ -61,12 +85,12 @@ func (w *watch) run(ctx context.Context) {
 		rang, answers = w.bell.rang, w.bell.answers
 		go func() {
 			defer close(over)
-			w.bell.run(ctx)
+			w.bell.run(ctx, w.of.talk)
 		}()
 		defer func() { <-over }()
 	}
 	w.patience = w.of.l.cfg.PollInterval
-	poll := time.NewTimer(jitter(w.patience))
+	poll := time.NewTimer(sooner(w.patience))
 	defer poll.Stop()
 	var again <-chan time.Time
 	for {
@@ -74,10 +98,10 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-w.of.states:
-			w.states[r.shard] = r.state
+			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
 			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
 				w.patience = w.of.l.cfg.PollInterval
-				poll.Reset(jitter(w.patience))
+				poll.Reset(sooner(w.patience))
 			}
 			w.settle()
 		case a := <-answers:
@@ -94,10 +118,13 @@ func (w *watch) run(ctx context.Context) {
 			if w.bell == nil {
 				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
 			}
-			poll.Reset(jitter(w.patience))
+			poll.Reset(max(sooner(w.patience), w.pause()))
 		}
 	}
 }
+
+// pause is the longest that the looks of the shards call for.
+func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
 
 // look tells every shard that waits to look.
 func (w *watch) look() {
@@ -159,5 +186,5 @@ func (w *watch) heed(a bellAnswer) (again <-chan time.Time) {
 	}
 	w.refused++
 	w.of.l.signals.refused.emit()
-	return time.After(backoff(2*time.Millisecond, 25*time.Millisecond, w.refused))
+	return time.After(max(backoff(2*time.Millisecond, 25*time.Millisecond, w.refused), w.pause()))
 }

@@ -19,7 +19,9 @@ var errNoReturn = errors.New("send event: the publisher called runtime.Goexit")
 // returns what Publish is to return:
 //   - When an event fails, those behind it with its key are not sent: outbox.ErrBehind.
 //   - When one finds its destination unavailable, no other is sent there any more in this call: they are unavailable too.
-//   - When ctx has ended, what has not been sent fails with its cause. It is for send to heed ctx.
+//     Those of every destination are when it finds the broker unavailable.
+//   - When ctx has ended, send is not called any more: outbox.ErrNotSent. It is for send to heed ctx, and to return
+//     outbox.ErrNotSent only if it has handed nothing of the event to the broker.
 //   - A send that panics has failed.
 func Each(
 	ctx context.Context, events []outbox.Outgoing, concurrency int, send func(context.Context, outbox.Outgoing) error,
@@ -68,8 +70,9 @@ type round struct {
 	send   func(context.Context, outbox.Outgoing) error
 	errs   []error
 
-	mu   sync.Mutex
-	down map[string]error // by destination
+	mu     sync.Mutex
+	broker error            // why no event is sent any more
+	down   map[string]error // why none is sent to a destination
 }
 
 func (r *round) run(chain []int) {
@@ -87,23 +90,38 @@ func (r *round) run(chain []int) {
 
 func (r *round) one(o outbox.Outgoing) (err error) {
 	if r.ctx.Err() != nil {
-		return fmt.Errorf("send event: %w", context.Cause(r.ctx))
+		return fmt.Errorf("send event: %w: %w", outbox.ErrNotSent, context.Cause(r.ctx))
 	}
-	r.mu.Lock()
-	err = r.down[o.Destination]
-	r.mu.Unlock()
-	if err != nil {
+	if err := r.unavailable(o.Destination); err != nil {
 		return err
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("send event: the publisher panicked (%T)\n%s", p, debug.Stack()) // the value may hold the payload
 		}
-		if outbox.IsUnavailable(err) {
-			r.mu.Lock()
-			r.down[o.Destination] = err
-			r.mu.Unlock()
-		}
+		r.note(o.Destination, err)
 	}()
 	return r.send(r.ctx, o)
+}
+
+// unavailable returns why nothing is to be sent to a destination.
+func (r *round) unavailable(destination string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broker != nil {
+		return r.broker
+	}
+	return r.down[destination]
+}
+
+// note remembers what the result of an event says about others.
+func (r *round) note(destination string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case outbox.IsBrokerUnavailable(err):
+		r.broker = err
+	case outbox.IsUnavailable(err):
+		r.down[destination] = err
+	}
 }

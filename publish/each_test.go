@@ -119,17 +119,31 @@ func TestEachStopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
-	errs := publish.Each(ctx, batch("d", "a", "a", "", "b"), 1, func(context.Context, outbox.Outgoing) error {
+	errs := publish.Each(ctx, batch("d", "c", "a", "", "b"), 1, func(context.Context, outbox.Outgoing) error {
 		cancel(stop)
 		return nil
 	})
 	require.NoError(t, errs[0], "it was sent")
 	for _, err := range errs[1:] {
-		require.Error(t, err)
+		require.ErrorIs(t, err, outbox.ErrNotSent)
+		require.ErrorIs(t, err, stop)
 		require.False(t, outbox.IsPermanent(err))
 	}
-	require.ErrorIs(t, errs[1], stop)
-	require.ErrorIs(t, errs[2], stop)
+}
+
+func TestEachGivesUpOnAnUnavailableBroker(t *testing.T) {
+	t.Parallel()
+	events := append(batch("one", "a", "a", ""), batch("two", "b", "")...)
+	var sent atomic.Int64
+	errs := publish.Each(t.Context(), events, 1, func(context.Context, outbox.Outgoing) error {
+		sent.Add(1)
+		return outbox.BrokerUnavailable(errors.New("no route"))
+	})
+	for _, i := range []int{0, 2, 3, 4} {
+		require.True(t, outbox.IsBrokerUnavailable(errs[i]), i)
+	}
+	require.Equal(t, outbox.ErrBehind, errs[1])
+	require.EqualValues(t, 1, sent.Load(), "one attempt is enough to know")
 }
 
 // TestEachSurvivesTheSender: an event whose send did not return is never taken for sent.

@@ -91,7 +91,7 @@ WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
         l.ahead_seqs, l.ahead_attempts,
         coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
-        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq
+        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq, l.last_error
     FROM outbox_schema.listeners AS l
     WHERE l.listener = @listener
 ),
@@ -131,7 +131,7 @@ hop AS (
     WHERE h.xid IS NOT NULL
 )
 SELECT
-    c.shard, c.in_batch, c.retry_count,
+    c.shard, c.in_batch, c.retry_count, coalesce(c.last_error, '') AS last_error,
     (c.retry_count > 0 AND c.careful = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
     coalesce(c.ahead_attempts[array_position(c.ahead_seqs, g.seq)], 0)::integer AS attempts,
     g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
@@ -266,7 +266,7 @@ FROM (
     WHERE o.listener = @listener
       AND (sqlc.narg('bucket')::integer IS NULL OR sqlc.narg('bucket')::integer % o.shards = o.shard)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -413,7 +413,7 @@ RETURNING p.key;
 
 -- name: ParkedFind :one
 -- Reads a parked event by its id.
-SELECT p.no, p.key, p.bucket, p.attempts, p.id, p.namespace, p.topic, p.version, p.tenant_id,
+SELECT p.no, p.key, p.bucket, p.attempts, coalesce(p.last_error, '') AS last_error, p.id, p.namespace, p.topic, p.version, p.tenant_id,
     coalesce(p.dedupe_key, '') AS dedupe_key,
     coalesce(p.partition_key, '') AS partition_key,
     coalesce(p.entity_type, '') AS entity_type,
@@ -605,6 +605,7 @@ SET lo = (@lo::text)::pg_snapshot,
     turn = gen_random_uuid(),
     running = false,
     careful = 0,
+    preferred = NULL,
     wanted_by = NULL,
     retry_count = 0,
     retry_after = NULL,

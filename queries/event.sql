@@ -152,10 +152,12 @@ CROSS JOIN LATERAL (
 -- name: EventClaim :many
 -- Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
 -- at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
--- a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
--- it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
+-- a time, none behind edge, which is where fresh filled up, none of held, which the claimer itself has yet to settle, and
+-- one that is on its last attempt alone, so that it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
 -- one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
--- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
+-- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
+-- and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
+-- of a foreign key that somebody has on the table.
 WITH fresh AS MATERIALIZED (
     SELECT e.id, e.next_attempt_at
     FROM outbox_schema.events AS e
@@ -168,7 +170,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @batch_size::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 edge AS MATERIALIZED (
     (SELECT f.next_attempt_at, f.id
@@ -192,12 +194,13 @@ suspect AS MATERIALIZED (
       AND (e.next_attempt_at, e.id) <= (
           (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
       AND e.locked_until < statement_timestamp()
+      AND NOT e.id = ANY (@held::uuid[])
       AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
       AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @suspects::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
@@ -253,7 +256,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @batch_size::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE outbox_schema.events AS e
@@ -342,7 +345,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = @worker_id
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
@@ -356,25 +359,30 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no, o.dies::boolean AS died;
 
 -- name: EventRelease :many
--- Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+-- Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
 -- Guard and lock order as in EventAck.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
-        unnest(@claim_nos::bigint[]) AS claim_no
+        unnest(@claim_nos::bigint[]) AS claim_no,
+        unnest(@delays_us::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT e.id, w.delay_us
     FROM want AS w
     JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
     WHERE e.status = 'processing'
       AND e.locked_by = @worker_id
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = 'pending',
-    attempts = e.attempts - 1,
+    attempts = greatest(e.attempts - 1, 0),
+    next_attempt_at = CASE
+        WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
+        ELSE e.next_attempt_at
+    END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o
@@ -383,7 +391,8 @@ RETURNING e.id, e.claim_no;
 
 -- name: EventExtend :many
 -- Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
--- Guard and lock order as in EventAck.
+-- Guard as in EventAck. SKIP LOCKED, because a renewal that waits for one row loses all leases of its batch meanwhile;
+-- EventStates tells which were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -396,7 +405,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = @worker_id
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e SKIP LOCKED
 )
 UPDATE outbox_schema.events AS e
 SET locked_until = clock_timestamp() + @lease::interval,
@@ -406,44 +415,68 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no;
 
 -- name: EventStates :many
--- Reads where events stand, to tell a repeated finalisation from a lost lease.
-SELECT e.id, e.status, e.claim_no, e.locked_by
+-- Reads where events stand, to tell a repeated finalisation from a lost lease and from a row that is locked.
+SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
 JOIN outbox_schema.events AS e ON e.id = w.id;
 
--- name: EventSweepDead :execrows
+-- name: EventSweepDead :one
 -- Buries what no claim will take again: events whose lease ran out on their last attempt, and pending ones
 -- whose attempts exceed a limit that was lowered since. Walks the due part of events_due; SKIP LOCKED, so
 -- that it never waits for a late ack.
+-- An event whose lease ran out is only noted at first, by an updated_at past locked_until, which no claim and no
+-- renewal leaves: its holder may live, and have been without the database for as long as everybody. It dies when it is
+-- still so after the grace, which a holder has, from the first look at it, to settle it by its fence. Not one of held,
+-- which the sweeper itself has yet to settle. Returns how many died, and how many were noted.
 WITH spent AS MATERIALIZED (
-    SELECT e.id
+    SELECT
+        e.id,
+        (
+            e.locked_until IS NULL
+            OR e.updated_at > e.locked_until
+            OR @grace::interval = interval '0'
+        ) AS dies
     FROM outbox_schema.events AS e
     WHERE e.finalized_at IS NULL
       AND e.namespace = @namespace
       AND e.next_attempt_at <= statement_timestamp()
       AND e.attempts >= coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
-      AND (e.locked_until IS NULL OR e.locked_until < statement_timestamp())
+      AND (
+          e.locked_until IS NULL
+          OR e.locked_until < statement_timestamp()
+              AND NOT e.updated_at > greatest(e.locked_until, statement_timestamp() - @grace::interval)
+      )
+      AND NOT e.id = ANY (@held::uuid[])
       AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT @batch_size::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+swept AS (
+    UPDATE outbox_schema.events AS e
+    SET status = CASE WHEN s.dies THEN 'dead' ELSE e.status END,
+        finalized_at = CASE WHEN s.dies THEN statement_timestamp() END,
+        updated_at = statement_timestamp(),
+        locked_until = CASE WHEN s.dies THEN NULL ELSE e.locked_until END,
+        last_error = CASE
+            WHEN NOT s.dies THEN e.last_error
+            WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
+            ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
+                || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
+            END
+    FROM spent AS s
+    WHERE e.id = s.id
+    RETURNING s.dies
 )
-UPDATE outbox_schema.events AS e
-SET status = 'dead',
-    finalized_at = statement_timestamp(),
-    updated_at = statement_timestamp(),
-    locked_until = NULL,
-    last_error = CASE
-        WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
-        ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
-             || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
-        END
-FROM spent AS s
-WHERE e.id = s.id;
+SELECT
+    count(*) FILTER (WHERE w.dies) AS died,
+    count(*) FILTER (WHERE NOT w.dies) AS noted
+FROM swept AS w;
 
 -- name: EventPrune :execrows
--- Deletes one chunk of final events past their retention, oldest first, by events_final.
+-- Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
+-- deletes: a row that a foreign key has locked is skipped, not waited for.
 WITH old AS MATERIALIZED (
     SELECT e.id
     FROM outbox_schema.events AS e

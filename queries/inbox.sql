@@ -55,10 +55,11 @@ WITH fresh AS (
     RETURNING processed_events.event_id
 ),
 moved AS (
-    INSERT INTO outbox_schema.entity_versions AS v (consumer_group, entity_type, entity_id, version, event_id)
-    SELECT @consumer_group::text, @entity_type::text, @entity_id::text, @version::bigint, f.event_id
+    INSERT INTO outbox_schema.entity_versions AS v (
+        consumer_group, source, tenant_id, entity_type, entity_id, version, event_id)
+    SELECT @consumer_group::text, @source::text, @tenant_id::uuid, @entity_type::text, @entity_id::text, @version::bigint, f.event_id
     FROM fresh AS f
-    ON CONFLICT (consumer_group, entity_type, entity_id) DO UPDATE
+    ON CONFLICT (consumer_group, source, tenant_id, entity_type, entity_id) DO UPDATE
     SET version = excluded.version,
         event_id = excluded.event_id,
         updated_at = excluded.updated_at
@@ -74,6 +75,8 @@ SELECT
 SELECT v.version, v.event_id
 FROM outbox_schema.entity_versions AS v
 WHERE v.consumer_group = @consumer_group
+  AND v.source = @source
+  AND v.tenant_id = @tenant_id
   AND v.entity_type = @entity_type
   AND v.entity_id = @entity_id;
 
@@ -81,11 +84,13 @@ WHERE v.consumer_group = @consumer_group
 -- Keeps a stale event with what made it stale. One that is parked already, because it came again after its record was
 -- pruned, stays as it is.
 INSERT INTO outbox_schema.inbox_parked (
-    consumer_group, event_id, entity_type, entity_id, version, last_version, last_event_id, payload)
-SELECT v.consumer_group, @event_id::uuid, v.entity_type, v.entity_id, @version::bigint, v.version, v.event_id,
+    consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, payload)
+SELECT v.consumer_group, @event_id::uuid, v.source, v.tenant_id, v.entity_type, v.entity_id, @version::bigint, v.version, v.event_id,
     sqlc.narg('payload')::bytea
 FROM outbox_schema.entity_versions AS v
 WHERE v.consumer_group = @consumer_group
+  AND v.source = @source
+  AND v.tenant_id = @tenant_id
   AND v.entity_type = @entity_type
   AND v.entity_id = @entity_id
 ON CONFLICT (consumer_group, event_id) DO NOTHING;

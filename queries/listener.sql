@@ -52,14 +52,17 @@ FROM (
     WHERE o.listener = @listener
       AND o.max_lag IS DISTINCT FROM sqlc.narg('max_lag')::interval
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard;
 
 -- name: ListenerTurn :one
 -- Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
--- is paused, waits for a retry, is held by another or has nothing to do.
+-- is paused, waits for a retry, is held by another, has nothing to do, or had another turn since the taker looked.
+--
+-- A lease is only held while a turn runs. Between turns preferred names the worker that gets the next one, so that shards
+-- stay where they are: another worker takes it as heir, when it saw something to do and the preferred one did not take it.
 --
 -- What has committed behind high_seq is of the transactions that lo lists, or of those from its xmax up to lo_bound. Between
 -- these two there may be millions, of any database, since a savepoint takes an xid too: log_xid is looked at by ranges, which
@@ -71,32 +74,28 @@ WHERE l.listener = @listener
 -- on it: with 0 instead, a window would hold nothing, and be opened over and over.
 --
 -- The transaction must have no xid yet: hi is this statement's snapshot, and hi_bound the xid that is assigned after it
--- was taken, above every one that was assigned before. lease_no is compared with what that snapshot sees, because a
--- statement that waited for the row's lock goes on with its newer version: without the comparison it could put a snapshot
--- older than lo into hi, and deliver again what another holder has delivered meanwhile.
+-- was taken, above every one that was assigned before. after_no is the lease_no that the taker has seen, and fences the
+-- turn in two ways. A statement that waited for the row's lock continues with its newer version: without the comparison it
+-- could put a snapshot older than lo into hi, and deliver again what another holder has delivered meanwhile. And a copy of
+-- the statement that reaches the server late, when its taker has sent it again and handled that turn, takes nothing.
 --
 -- running is still set when the answer of the latest turn never came: its handlers may have killed their process. Then
 -- events are taken one by one (careful), each attempt counted before it is made. A taker that got no answer asks again
--- with the same turn: a try of its own that comes to the server late, even behind the next, changes nothing, and a turn
--- that is over is never taken again. A turn that runs is nobody else's until its lease is over, not even of the same
--- worker, whose id another process may have; but for previous, which the taker knows to be over: its end was lost in a
--- crash of the server.
+-- with the same turn, and gets the one that runs; a turn that is over is never taken again. A turn that runs is nobody
+-- else's until its lease is over, not even of the same worker, whose id another process may have; except previous, which
+-- the taker knows to be over: its end was lost in a crash of the server.
 UPDATE outbox_schema.listeners AS l
 SET lease_by = @worker_id,
     lease_until = clock_timestamp() + @lease::interval,
     lease_no = CASE WHEN l.running AND l.turn = @turn THEN l.lease_no ELSE l.lease_no + 1 END,
     turn = @turn,
-    wanted_by = CASE WHEN l.lease_by = @worker_id THEN l.wanted_by END,
+    preferred = @worker_id,
+    wanted_by = CASE WHEN l.preferred = @worker_id THEN l.wanted_by END,
     running = true,
     careful = CASE
         WHEN l.running AND NOT (l.turn = @turn OR l.lease_by = @worker_id AND l.turn = @previous)
             THEN greatest(@careful_size::integer, l.careful)
         ELSE l.careful
-    END,
-    retry_count = CASE
-        WHEN l.running AND (l.turn = @turn OR l.lease_by = @worker_id AND l.turn = @previous) THEN l.retry_count
-        WHEN l.running OR l.careful > 0 THEN l.retry_count + 1
-        ELSE l.retry_count
     END,
     in_batch = true,
     hi = CASE
@@ -117,19 +116,13 @@ SET lease_by = @worker_id,
 WHERE l.listener = @listener
   AND l.shard = @shard
   AND (
-    l.lease_by IS NULL
+    l.lease_by IS NULL AND (l.preferred IS NULL OR l.preferred = @worker_id OR @heir::boolean)
     OR l.lease_until < statement_timestamp()
-    OR l.lease_by = @worker_id AND (NOT l.running OR l.turn IN (@turn, @previous))
+    OR l.lease_by = @worker_id AND l.running AND l.turn IN (@turn, @previous)
   )
-  AND (l.running OR l.turn IS DISTINCT FROM @turn)
+  AND (l.lease_no = @after_no::bigint AND l.turn IS DISTINCT FROM @turn OR l.running AND l.turn = @turn)
   AND NOT l.paused
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
-  AND l.lease_no = (
-    SELECT s.lease_no
-    FROM outbox_schema.listeners AS s
-    WHERE s.listener = @listener
-      AND s.shard = @shard
-  )
   AND CASE
     WHEN l.in_batch THEN true
     WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
@@ -208,8 +201,9 @@ RETURNING
 -- Ends a turn: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 -- What died is copied to the dead letters and what is set aside is parked, in the same statement. Guarded by the lease
 -- and by running, which makes a repeat change nothing: moved is false then, and ListenerTurnState tells why.
--- A worker that asks for the shard is given what is left of the lease, if it still asks: one that stops does not. release
--- gives the lease up; strand has it run out, because handlers of the turn still run.
+-- The lease ends with the turn. The next turn is left to the same worker, or to one that asks for the shard, if it still
+-- asks: one that stops does not. release leaves it to nobody; strand has the lease run out, because handlers of the turn
+-- still run.
 WITH moved AS (
     UPDATE outbox_schema.listeners AS l
     SET last_seq = CASE WHEN @closes::boolean THEN 0 ELSE @last_seq::bigint END,
@@ -226,13 +220,10 @@ WITH moved AS (
         retry_after = clock_timestamp() + sqlc.narg('delay')::interval,
         last_error = sqlc.narg('last_error')::text,
         running = false,
-        careful = CASE WHEN @closes::boolean AND NOT @parked_due::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
-        lease_by = CASE
-            WHEN @release::boolean THEN NULL
-            WHEN @strand::boolean THEN gen_random_uuid()
-            ELSE coalesce(l.wanted_by, l.lease_by)
-        END,
-        lease_until = CASE WHEN @release::boolean THEN NULL ELSE l.lease_until END,
+        careful = CASE WHEN @closes::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
+        lease_by = CASE WHEN @strand::boolean THEN gen_random_uuid() END,
+        lease_until = CASE WHEN @strand::boolean THEN l.lease_until END,
+        preferred = CASE WHEN NOT @release::boolean AND NOT @strand::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
         wanted_by = NULL,
         advanced_at = clock_timestamp()
     WHERE l.listener = @listener
@@ -271,7 +262,7 @@ aside AS (
         listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
         entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
     SELECT
-        m.listener, coalesce(g.partition_key, g.id::text), g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+        m.listener, w.key, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
         g.dedupe_key, g.partition_key, g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket,
         g.created_at, w.attempts,
         CASE WHEN w.delay_us >= 0 THEN clock_timestamp() + w.delay_us * interval '1 microsecond' END,
@@ -279,6 +270,7 @@ aside AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
+            unnest(@parked_keys::text[]) AS key,
             unnest(@parked_seqs::bigint[]) AS seq,
             unnest(@parked_attempts::integer[]) AS attempts,
             unnest(@parked_delays_us::bigint[]) AS delay_us,
@@ -303,6 +295,18 @@ FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener
   AND l.shard = @shard;
 
+-- name: ListenerCharge :execrows
+-- Counts an attempt at the event behind last_seq before it is made, because it may kill its process: retry_count always
+-- belongs to the event behind last_seq, so that the cursor moves there. What lies between is not the listener's.
+UPDATE outbox_schema.listeners AS l
+SET last_seq = @last_seq,
+    retry_count = @attempts
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.lease_by = @worker_id
+  AND l.lease_no = @lease_no
+  AND l.running;
+
 -- name: ListenerRenew :execrows
 -- Renews a lease while a turn is handled.
 UPDATE outbox_schema.listeners AS l
@@ -314,36 +318,96 @@ WHERE l.listener = @listener
   AND l.running;
 
 -- name: ListenerRelease :execrows
--- Gives up the leases of a worker that stops, but for turns that were never ended, and what it has asked others for.
+-- Gives up what a worker that stops is preferred for, and what it has asked others for. The lease of a turn that was never
+-- ended runs out. lease_no moves, so that no turn that the worker asked for and got no answer to is taken later.
 UPDATE outbox_schema.listeners AS l
-SET lease_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_by END,
-    lease_until = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE l.lease_until END,
-    wanted_by = CASE WHEN l.lease_by = @worker_id AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, @worker_id) END
+SET lease_no = CASE WHEN l.preferred = @worker_id AND NOT l.running THEN l.lease_no + 1 ELSE l.lease_no END,
+    preferred = nullif(l.preferred, @worker_id),
+    wanted_by = CASE WHEN l.preferred = @worker_id THEN NULL ELSE nullif(l.wanted_by, @worker_id) END
 FROM (
     SELECT o.shard
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
-      AND (o.lease_by = @worker_id AND NOT o.running OR o.wanted_by = @worker_id)
+      AND (o.preferred = @worker_id OR o.wanted_by = @worker_id)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
-  AND (l.lease_by = @worker_id AND NOT l.running OR l.wanted_by = @worker_id);
+  AND (l.preferred = @worker_id OR l.wanted_by = @worker_id);
 
 -- name: ListenerWait :one
 -- Tells a process that got no turn what it waits for. No row if the listener was detached, or has fewer shards now.
 -- wait_us is until something falls due by itself: a retry, the end of another's lease, or a parked event; -1 when
--- nothing does.
+-- nothing does. ready tells, of a shard whose next turn is left to another worker, that there is something to do in it, by
+-- the rule of ListenerTurn: then the other worker may be dead.
 SELECT
     l.shards,
+    l.lease_no,
     l.paused,
     (l.reshard_to IS NOT NULL)::boolean AS resharding,
     coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
-    coalesce((l.lease_by <> @worker_id OR l.running) AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce(l.lease_by IS NULL AND l.preferred <> @worker_id, false)::boolean AS kept,
+    CASE
+        WHEN l.lease_by IS NOT NULL OR coalesce(l.preferred = @worker_id, true) OR l.paused THEN false
+        WHEN l.retry_after > statement_timestamp() THEN false
+        WHEN l.in_batch THEN true
+        WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
+        WHEN l.reshard_to IS NOT NULL THEN false
+        WHEN EXISTS (
+            SELECT
+            FROM outbox_schema.parked AS p
+            WHERE p.listener = l.listener
+              AND p.retry_after <= statement_timestamp()
+              AND p.bucket % l.shards = l.shard
+        ) THEN true
+        WHEN (
+            SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+            FROM outbox_schema.log AS g
+            WHERE g.seq > l.high_seq
+              AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
+            ORDER BY g.seq
+            LIMIT 1
+        ) IS NOT NULL THEN true
+        ELSE EXISTS (
+            SELECT
+            FROM (SELECT pg_snapshot_xip(l.lo) AS xid) AS x
+            WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
+              AND EXISTS (
+                SELECT
+                FROM outbox_schema.log AS g
+                WHERE g.xid = ANY (ARRAY[x.xid])
+                  AND g.seq <= l.high_seq
+              )
+        ) OR EXISTS (
+            SELECT
+            FROM (
+                SELECT b.xid AS after, lead(b.xid, 1, l.lo_bound) OVER (ORDER BY b.xid) AS before
+                FROM (
+                    SELECT (((pg_snapshot_xmax(l.lo)::text)::bigint - 1)::text)::xid8 AS xid
+                    UNION ALL
+                    SELECT p.xid
+                    FROM (SELECT pg_snapshot_xip(pg_current_snapshot()) AS xid) AS p
+                    WHERE p.xid >= pg_snapshot_xmax(l.lo)
+                      AND p.xid < l.lo_bound
+                ) AS b
+                WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
+            ) AS s
+            WHERE (
+                SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+                FROM outbox_schema.log AS g
+                WHERE g.xid > s.after
+                  AND g.xid < s.before
+                  AND g.seq <= l.high_seq
+                ORDER BY g.xid, g.seq
+                LIMIT 1
+            ) IS NOT NULL
+        )
+    END::boolean AS ready,
     coalesce((extract(epoch FROM least(
         CASE WHEN l.retry_after > statement_timestamp() THEN l.retry_after END,
-        CASE WHEN (l.lease_by <> @worker_id OR l.running) AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
+        CASE WHEN l.lease_until >= statement_timestamp() THEN l.lease_until END,
         (
             SELECT p.retry_after
             FROM outbox_schema.parked AS p
@@ -359,19 +423,19 @@ WHERE l.listener = @listener
   AND l.shard = @shard;
 
 -- name: ListenerWant :execrows
--- Asks for a shard of a worker that holds at least two more than this one. Writes nothing otherwise.
+-- Asks for a shard of a worker that has at least two more than this one, or will have. Writes nothing otherwise, and never
+-- in place of what another has asked for: idle workers would take turns at that.
 UPDATE outbox_schema.listeners AS l
 SET wanted_by = @worker_id
 WHERE l.listener = @listener
   AND l.shard = @shard
-  AND l.wanted_by IS DISTINCT FROM @worker_id
-  AND l.lease_by <> @worker_id
-  AND l.lease_until >= statement_timestamp()
+  AND l.wanted_by IS NULL
+  AND l.preferred <> @worker_id
   AND (
-    SELECT count(*) FILTER (WHERE o.lease_by = l.lease_by) - count(*) FILTER (WHERE o.lease_by = @worker_id OR o.wanted_by = @worker_id)
+    SELECT count(*) FILTER (WHERE coalesce(o.wanted_by, o.preferred) = l.preferred)
+        - count(*) FILTER (WHERE coalesce(o.wanted_by, o.preferred) = @worker_id)
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
-      AND (o.lease_until >= statement_timestamp() OR o.wanted_by = @worker_id)
   ) > 1;
 
 -- name: ListenerReshard :execrows
@@ -388,7 +452,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -409,7 +473,7 @@ FROM (
       AND o.reshard_to IS NOT NULL
       AND o.barrier IS NULL
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = @listener
   AND l.shard = s.shard
@@ -429,7 +493,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS l;
 
 -- name: ListenerDropShards :exec
@@ -450,6 +514,7 @@ SET shards = @shards::integer,
     lease_no = @lease_no,
     lease_by = NULL,
     lease_until = NULL,
+    preferred = NULL,
     wanted_by = NULL,
     paused = @paused,
     reshard_to = NULL,

@@ -279,7 +279,8 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
         SELECT
         FROM outbox_schema.parked AS k
         WHERE k.listener = @listener
-          AND k.key = coalesce(p.partition_key, p.id::text)
+          AND k.key = (@lanes::text[])[array_position(@topics::text[], p.namespace || '/' || p.topic)]
+              || coalesce(p.partition_key, p.id::text)
     ))::boolean AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true

@@ -1,14 +1,15 @@
 -- name: ParkedTake :many
 -- Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
 -- event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead.
--- Guarded by the turn. In a careful one the attempt of the head is counted before it is made, since it may kill its
--- process, and the one that was counted for an event of the log is not, since there was none.
+-- Guarded by the turn. suspect notes on each head how many events of its key are taken with it: if the process dies of
+-- one, the next careful turns take these and no others, one by one, the attempt counted before it is made.
 WITH due AS MATERIALIZED (
     SELECT p.key
     FROM outbox_schema.parked AS p
     WHERE p.listener = @listener
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % @shards::integer = @shard::integer
+      AND (p.suspect > 0 OR NOT @careful::boolean)
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
@@ -21,26 +22,17 @@ WITH due AS MATERIALIZED (
     ORDER BY p.retry_after
     LIMIT @key_limit::integer
 ),
-charged AS (
+noted AS (
     UPDATE outbox_schema.parked AS p
-    SET attempts = p.attempts + 1
+    SET attempts = CASE WHEN @careful::boolean THEN p.attempts + 1 ELSE p.attempts END,
+        suspect = CASE WHEN @careful::boolean THEN p.suspect ELSE @event_limit::integer END
     FROM due AS d
     WHERE p.listener = @listener
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
-      AND @careful::boolean
-),
-spared AS (
-    UPDATE outbox_schema.listeners AS l
-    SET retry_count = 0
-    WHERE l.listener = @listener
-      AND l.shard = @shard::integer
-      AND l.lease_by = @worker_id
-      AND l.lease_no = @lease_no
-      AND l.running
-      AND @careful::boolean
+      AND (@careful::boolean OR p.suspect <> @event_limit::integer)
 )
-SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
+SELECT e.no, e.key, e.suspect, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
     coalesce(e.partition_key, '') AS partition_key,
     coalesce(e.entity_type, '') AS entity_type,
@@ -49,7 +41,7 @@ SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     e.headers, e.payload, e.created_at, e.attempts
 FROM due AS d
 CROSS JOIN LATERAL (
-    SELECT o.no, o.key, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
+    SELECT o.no, o.key, o.suspect, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
@@ -72,7 +64,7 @@ WITH held AS MATERIALIZED (
       AND l.lease_by = @worker_id
       AND l.lease_no = @lease_no
       AND l.running
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
@@ -103,6 +95,7 @@ dead AS (
 )
 UPDATE outbox_schema.parked AS p
 SET attempts = w.attempts,
+    suspect = 0,
     retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
     last_error = coalesce(nullif(w.error, ''), p.last_error)
 FROM held AS h, (
@@ -115,9 +108,10 @@ FROM held AS h, (
 WHERE p.no = w.no;
 
 -- name: ParkedPromote :exec
--- Makes the first event of each key its head, due at once, unless it is the head already.
+-- Makes the first event of each key its head, due immediately, unless it is the head already.
 UPDATE outbox_schema.parked AS p
-SET retry_after = clock_timestamp()
+SET retry_after = clock_timestamp(),
+    suspect = @suspect
 FROM (SELECT unnest(@keys::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
@@ -130,3 +124,20 @@ CROSS JOIN LATERAL (
 ) AS first
 WHERE p.no = first.no
   AND p.retry_after IS NULL;
+
+-- name: ParkedWake :exec
+-- Makes the heads due that wait for a target that is back: those without an attempt. Locked in the order of no, and what
+-- somebody settles just now is skipped, so that no two such statements wait for each other.
+UPDATE outbox_schema.parked AS p
+SET retry_after = statement_timestamp()
+FROM (
+    SELECT o.no
+    FROM outbox_schema.parked AS o
+    WHERE o.listener = @listener
+      AND o.retry_after > statement_timestamp()
+      AND o.attempts = 0
+      AND o.namespace || '/' || o.topic = ANY (@topics::text[])
+    ORDER BY o.no
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS w
+WHERE p.no = w.no;

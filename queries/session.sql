@@ -60,3 +60,7 @@ WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
   AND a.xact_start < statement_timestamp() - @held::interval
 ORDER BY a.xact_start
 LIMIT 1;
+
+-- name: BellProbe :exec
+-- BellRing with a token, by which one sleeper knows that what is sent through this connection reaches it.
+SELECT pg_notify(@channel::text, @token::text);

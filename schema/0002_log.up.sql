@@ -2,7 +2,7 @@
 --
 -- seq and xid together are what a cursor works with. The CASE takes the transaction's xid before the seq, so
 -- that whoever has a seq has had an xid for longer; the sequence must keep CACHE 1, so that seqs are drawn in
--- order. docs/delivery.md has the proof that leans on both.
+-- order. docs/listeners.md, "How the cursor works", has the proof that leans on both.
 CREATE SEQUENCE outbox_schema.log_seq AS bigint CACHE 1;
 
 CREATE TABLE outbox_schema.log (
@@ -68,6 +68,7 @@ CREATE TABLE outbox_schema.listeners (
     turn           uuid,
     running        boolean     NOT NULL DEFAULT false,
     careful        integer     NOT NULL DEFAULT 0,
+    preferred      uuid,
     wanted_by      uuid,
     retry_count    integer     NOT NULL DEFAULT 0,
     retry_after    timestamptz,
@@ -108,8 +109,10 @@ COMMENT ON COLUMN outbox_schema.listeners.lease_no IS 'Counts turns and never go
 COMMENT ON COLUMN outbox_schema.listeners.turn IS 'Names the latest turn, so that its taker knows it again after a lost answer.';
 COMMENT ON COLUMN outbox_schema.listeners.running IS 'Whether events of the latest turn are being handled: still set when the next turn is taken, the handler''s process died of one of them, maybe.';
 COMMENT ON COLUMN outbox_schema.listeners.careful IS 'How many events are still to be taken one by one, each with its attempt counted beforehand, because one of them may kill its process.';
-COMMENT ON COLUMN outbox_schema.listeners.wanted_by IS 'Worker that asks the holder of several shards for this one.';
-COMMENT ON COLUMN outbox_schema.listeners.retry_count IS 'Failed attempts of the event the cursor stands at.';
+COMMENT ON COLUMN outbox_schema.listeners.lease_by IS 'Worker that handles events of the shard; null between turns.';
+COMMENT ON COLUMN outbox_schema.listeners.preferred IS 'Worker that the next turn is left to, for a moment: that of the latest one, or one that has asked for the shard.';
+COMMENT ON COLUMN outbox_schema.listeners.wanted_by IS 'Worker that asks for this shard, because another has several.';
+COMMENT ON COLUMN outbox_schema.listeners.retry_count IS 'Attempts of the event at last_seq + 1, where the cursor stands; 0 when that was not tried.';
 COMMENT ON COLUMN outbox_schema.listeners.retry_after IS 'When the next attempt is due.';
 COMMENT ON COLUMN outbox_schema.listeners.max_lag IS 'Lag that raises an alarm; null means none does.';
 COMMENT ON COLUMN outbox_schema.listeners.reshard_to IS 'Number of shards that was asked for; no new window opens until the barrier is set.';
@@ -140,6 +143,7 @@ CREATE TABLE outbox_schema.parked (
     attempts       integer     NOT NULL DEFAULT 0,
     retry_after    timestamptz,
     last_error     text,
+    suspect        integer     NOT NULL DEFAULT 0,
     parked_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
     CONSTRAINT parked_pkey PRIMARY KEY (no),
     CONSTRAINT parked_event_key UNIQUE (seq, listener)
@@ -154,6 +158,7 @@ CREATE INDEX parked_due ON outbox_schema.parked (listener, retry_after)
 COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has set aside behind a failed one of the same key.';
 COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key, or the id of an event without one.';
 COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for those behind it.';
+COMMENT ON COLUMN outbox_schema.parked.suspect IS 'How many events of its key, from this head on, one of which may have killed its process; 0 when none may.';
 
 -- What listeners gave up on, with a copy of the event.
 CREATE TABLE outbox_schema.dead_letters (

@@ -21,16 +21,19 @@ COMMENT ON TABLE outbox_schema.processed_events IS 'Events that consumers have h
 COMMENT ON COLUMN outbox_schema.processed_events.consumer_group IS 'Who handled it: each group handles each event once.';
 COMMENT ON COLUMN outbox_schema.processed_events.processed_at IS 'Time of the record by the database clock; the retention counts from here.';
 
--- The last version of each entity that a group has applied. No index but the key covers what changes, so that
+-- The last version of each entity that a group has applied. Types and ids of entities are names that one tenant of one
+-- source gives: those of another may be the same and mean another entity. No index but the key covers what changes, so that
 -- each change is a HOT update; fillfactor leaves the room for it.
 CREATE TABLE outbox_schema.entity_versions (
     consumer_group text        NOT NULL,
+    source         text        NOT NULL,
+    tenant_id      uuid        NOT NULL,
     entity_type    text        NOT NULL,
     entity_id      text        NOT NULL,
     version        bigint      NOT NULL,
     event_id       uuid        NOT NULL,
     updated_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
-    CONSTRAINT entity_versions_pkey PRIMARY KEY (consumer_group, entity_type, entity_id),
+    CONSTRAINT entity_versions_pkey PRIMARY KEY (consumer_group, source, tenant_id, entity_type, entity_id),
     CONSTRAINT entity_versions_version_check CHECK (version >= 1)
 ) WITH (
     fillfactor = 70,
@@ -39,6 +42,8 @@ CREATE TABLE outbox_schema.entity_versions (
 );
 
 COMMENT ON TABLE outbox_schema.entity_versions IS 'Last applied version of each entity, by consumer group. Kept as long as the entity may change, deletions included.';
+COMMENT ON COLUMN outbox_schema.entity_versions.source IS 'Who emits the events of the entity: the source of CloudEvents, else / and the namespace. Empty when the consumer gives none.';
+COMMENT ON COLUMN outbox_schema.entity_versions.tenant_id IS 'Tenant of the entity; the zero UUID when it has none.';
 COMMENT ON COLUMN outbox_schema.entity_versions.version IS 'Events of the entity with this version or a lower one are stale.';
 COMMENT ON COLUMN outbox_schema.entity_versions.event_id IS 'Event that brought the version.';
 
@@ -46,6 +51,8 @@ COMMENT ON COLUMN outbox_schema.entity_versions.event_id IS 'Event that brought 
 CREATE TABLE outbox_schema.inbox_parked (
     consumer_group text        NOT NULL,
     event_id       uuid        NOT NULL,
+    source         text        NOT NULL,
+    tenant_id      uuid        NOT NULL,
     entity_type    text        NOT NULL,
     entity_id      text        NOT NULL,
     version        bigint      NOT NULL,

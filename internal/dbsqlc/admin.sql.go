@@ -453,7 +453,7 @@ FROM (
     WHERE o.listener = $4
       AND ($5::integer IS NULL OR $5::integer % o.shards = o.shard)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $4
   AND l.shard = s.shard
@@ -571,7 +571,7 @@ WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
         l.ahead_seqs, l.ahead_attempts,
         coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
-        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq
+        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq, l.last_error
     FROM outbox_schema.listeners AS l
     WHERE l.listener = $3
 ),
@@ -611,7 +611,7 @@ hop AS (
     WHERE h.xid IS NOT NULL
 )
 SELECT
-    c.shard, c.in_batch, c.retry_count,
+    c.shard, c.in_batch, c.retry_count, coalesce(c.last_error, '') AS last_error,
     (c.retry_count > 0 AND c.careful = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
     coalesce(c.ahead_attempts[array_position(c.ahead_seqs, g.seq)], 0)::integer AS attempts,
     g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
@@ -679,6 +679,7 @@ type ListenerStandingRow struct {
 	Shard         int32
 	InBatch       bool
 	RetryCount    int32
+	LastError     string
 	Exact         bool
 	Attempts      int32
 	Seq           int64
@@ -713,6 +714,7 @@ func (q *Queries) ListenerStanding(ctx context.Context, arg ListenerStandingPara
 			&i.Shard,
 			&i.InBatch,
 			&i.RetryCount,
+			&i.LastError,
 			&i.Exact,
 			&i.Attempts,
 			&i.Seq,
@@ -917,7 +919,7 @@ func (q *Queries) ParkedDetach(ctx context.Context, listener string) (int64, err
 }
 
 const ParkedFind = `-- name: ParkedFind :one
-SELECT p.no, p.key, p.bucket, p.attempts, p.id, p.namespace, p.topic, p.version, p.tenant_id,
+SELECT p.no, p.key, p.bucket, p.attempts, coalesce(p.last_error, '') AS last_error, p.id, p.namespace, p.topic, p.version, p.tenant_id,
     coalesce(p.dedupe_key, '') AS dedupe_key,
     coalesce(p.partition_key, '') AS partition_key,
     coalesce(p.entity_type, '') AS entity_type,
@@ -941,6 +943,7 @@ type ParkedFindRow struct {
 	Key           string
 	Bucket        int16
 	Attempts      int32
+	LastError     string
 	ID            pgtype.UUID
 	Namespace     string
 	Topic         string
@@ -964,6 +967,7 @@ func (q *Queries) ParkedFind(ctx context.Context, arg ParkedFindParams) (ParkedF
 		&i.Key,
 		&i.Bucket,
 		&i.Attempts,
+		&i.LastError,
 		&i.ID,
 		&i.Namespace,
 		&i.Topic,
@@ -1100,6 +1104,7 @@ SET lo = ($1::text)::pg_snapshot,
     turn = gen_random_uuid(),
     running = false,
     careful = 0,
+    preferred = NULL,
     wanted_by = NULL,
     retry_count = 0,
     retry_after = NULL,

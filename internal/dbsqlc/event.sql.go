@@ -127,7 +127,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT $5::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 edge AS MATERIALIZED (
     (SELECT f.next_attempt_at, f.id
@@ -151,12 +151,13 @@ suspect AS MATERIALIZED (
       AND (e.next_attempt_at, e.id) <= (
           (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
       AND e.locked_until < statement_timestamp()
+      AND NOT e.id = ANY ($6::uuid[])
       AND e.attempts < coalesce($2::integer, e.max_attempts)
       AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
       AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
     ORDER BY e.next_attempt_at, e.id
-    LIMIT $6::integer
-    FOR UPDATE SKIP LOCKED
+    LIMIT $7::integer
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
@@ -175,8 +176,8 @@ claimed AS (
         attempts = e.attempts + 1,
         max_attempts = coalesce($2::integer, e.max_attempts),
         claim_no = e.claim_no + 1,
-        locked_by = $7,
-        locked_until = clock_timestamp() + $8::interval,
+        locked_by = $8,
+        locked_until = clock_timestamp() + $9::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
     WHERE e.id = p.id
@@ -202,6 +203,7 @@ type EventClaimParams struct {
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
+	Held        []pgtype.UUID
 	Suspects    int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
@@ -229,10 +231,12 @@ type EventClaimRow struct {
 
 // Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
 // at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
-// a time, none behind edge, which is where fresh filled up, and one that is on its last attempt alone, so that
-// it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
+// a time, none behind edge, which is where fresh filled up, none of held, which the claimer itself has yet to settle, and
+// one that is on its last attempt alone, so that it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
 // one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
-// A HOT update: no column of an index changes. Rows that another claim holds locked are skipped.
+// A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
+// and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
+// of a foreign key that somebody has on the table.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
 	rows, err := q.db.Query(ctx, EventClaim,
 		arg.Namespace,
@@ -240,6 +244,7 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
+		arg.Held,
 		arg.Suspects,
 		arg.WorkerID,
 		arg.Lease,
@@ -294,7 +299,7 @@ WITH fresh AS MATERIALIZED (
       AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
     ORDER BY e.next_attempt_at, e.id
     LIMIT $7::integer
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE outbox_schema.events AS e
@@ -419,7 +424,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = $4
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e SKIP LOCKED
 )
 UPDATE outbox_schema.events AS e
 SET locked_until = clock_timestamp() + $1::interval,
@@ -442,7 +447,8 @@ type EventExtendRow struct {
 }
 
 // Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
-// Guard and lock order as in EventAck.
+// Guard as in EventAck. SKIP LOCKED, because a renewal that waits for one row loses all leases of its batch meanwhile;
+// EventStates tells which were skipped.
 func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]EventExtendRow, error) {
 	rows, err := q.db.Query(ctx, EventExtend,
 		arg.Lease,
@@ -836,7 +842,7 @@ own AS MATERIALIZED (
     WHERE e.status = 'processing'
       AND e.locked_by = $7
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
@@ -922,7 +928,8 @@ type EventPruneParams struct {
 	BatchSize int32
 }
 
-// Deletes one chunk of final events past their retention, oldest first, by events_final.
+// Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
+// deletes: a row that a foreign key has locked is skipped, not waited for.
 func (q *Queries) EventPrune(ctx context.Context, arg EventPruneParams) (int64, error) {
 	result, err := q.db.Exec(ctx, EventPrune,
 		arg.Namespace,
@@ -1024,20 +1031,25 @@ const EventRelease = `-- name: EventRelease :many
 WITH want AS (
     SELECT
         unnest($1::uuid[]) AS id,
-        unnest($2::bigint[]) AS claim_no
+        unnest($2::bigint[]) AS claim_no,
+        unnest($3::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT e.id, w.delay_us
     FROM want AS w
     JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
     WHERE e.status = 'processing'
-      AND e.locked_by = $3
+      AND e.locked_by = $4
     ORDER BY e.id
-    FOR UPDATE OF e
+    FOR NO KEY UPDATE OF e
 )
 UPDATE outbox_schema.events AS e
 SET status = 'pending',
-    attempts = e.attempts - 1,
+    attempts = greatest(e.attempts - 1, 0),
+    next_attempt_at = CASE
+        WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
+        ELSE e.next_attempt_at
+    END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o
@@ -1048,6 +1060,7 @@ RETURNING e.id, e.claim_no
 type EventReleaseParams struct {
 	Ids      []pgtype.UUID
 	ClaimNos []int64
+	DelaysUs []int64
 	WorkerID pgtype.UUID
 }
 
@@ -1056,10 +1069,15 @@ type EventReleaseRow struct {
 	ClaimNo int64
 }
 
-// Handed back unstarted: pending as before, its attempt uncounted. claim_no stays, so that the claim is over.
+// Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
 // Guard and lock order as in EventAck.
 func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]EventReleaseRow, error) {
-	rows, err := q.db.Query(ctx, EventRelease, arg.Ids, arg.ClaimNos, arg.WorkerID)
+	rows, err := q.db.Query(ctx, EventRelease,
+		arg.Ids,
+		arg.ClaimNos,
+		arg.DelaysUs,
+		arg.WorkerID,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -1079,19 +1097,21 @@ func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]E
 }
 
 const EventStates = `-- name: EventStates :many
-SELECT e.id, e.status, e.claim_no, e.locked_by
+SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest($1::uuid[]) AS id) AS w
 JOIN outbox_schema.events AS e ON e.id = w.id
 `
 
 type EventStatesRow struct {
-	ID       pgtype.UUID
-	Status   string
-	ClaimNo  int64
-	LockedBy pgtype.UUID
+	ID        pgtype.UUID
+	Status    string
+	ClaimNo   int64
+	LockedBy  pgtype.UUID
+	Attempts  int32
+	LastError string
 }
 
-// Reads where events stand, to tell a repeated finalisation from a lost lease.
+// Reads where events stand, to tell a repeated finalisation from a lost lease and from a row that is locked.
 func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventStatesRow, error) {
 	rows, err := q.db.Query(ctx, EventStates, ids)
 	if err != nil {
@@ -1106,6 +1126,8 @@ func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventSt
 			&i.Status,
 			&i.ClaimNo,
 			&i.LockedBy,
+			&i.Attempts,
+			&i.LastError,
 		); err != nil {
 			return nil, err
 		}
@@ -1117,56 +1139,87 @@ func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventSt
 	return items, nil
 }
 
-const EventSweepDead = `-- name: EventSweepDead :execrows
+const EventSweepDead = `-- name: EventSweepDead :one
 WITH spent AS MATERIALIZED (
-    SELECT e.id
+    SELECT
+        e.id,
+        (
+            e.locked_until IS NULL
+            OR e.updated_at > e.locked_until
+            OR $1::interval = interval '0'
+        ) AS dies
     FROM outbox_schema.events AS e
     WHERE e.finalized_at IS NULL
-      AND e.namespace = $1
+      AND e.namespace = $2
       AND e.next_attempt_at <= statement_timestamp()
-      AND e.attempts >= coalesce($2::integer, e.max_attempts)
-      AND (e.locked_until IS NULL OR e.locked_until < statement_timestamp())
-      AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
-      AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
+      AND e.attempts >= coalesce($3::integer, e.max_attempts)
+      AND (
+          e.locked_until IS NULL
+          OR e.locked_until < statement_timestamp()
+              AND NOT e.updated_at > greatest(e.locked_until, statement_timestamp() - $1::interval)
+      )
+      AND NOT e.id = ANY ($4::uuid[])
+      AND (cardinality($5::text[]) = 0 OR e.topic = ANY ($5::text[]))
+      AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
     ORDER BY e.next_attempt_at, e.id
-    LIMIT $5::integer
-    FOR UPDATE SKIP LOCKED
+    LIMIT $7::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+swept AS (
+    UPDATE outbox_schema.events AS e
+    SET status = CASE WHEN s.dies THEN 'dead' ELSE e.status END,
+        finalized_at = CASE WHEN s.dies THEN statement_timestamp() END,
+        updated_at = statement_timestamp(),
+        locked_until = CASE WHEN s.dies THEN NULL ELSE e.locked_until END,
+        last_error = CASE
+            WHEN NOT s.dies THEN e.last_error
+            WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
+            ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
+                || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
+            END
+    FROM spent AS s
+    WHERE e.id = s.id
+    RETURNING s.dies
 )
-UPDATE outbox_schema.events AS e
-SET status = 'dead',
-    finalized_at = statement_timestamp(),
-    updated_at = statement_timestamp(),
-    locked_until = NULL,
-    last_error = CASE
-        WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
-        ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
-             || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
-        END
-FROM spent AS s
-WHERE e.id = s.id
+SELECT
+    count(*) FILTER (WHERE w.dies) AS died,
+    count(*) FILTER (WHERE NOT w.dies) AS noted
+FROM swept AS w
 `
 
 type EventSweepDeadParams struct {
+	Grace       pgtype.Interval
 	Namespace   string
 	MaxAttempts *int32
+	Held        []pgtype.UUID
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
 }
 
+type EventSweepDeadRow struct {
+	Died  int64
+	Noted int64
+}
+
 // Buries what no claim will take again: events whose lease ran out on their last attempt, and pending ones
 // whose attempts exceed a limit that was lowered since. Walks the due part of events_due; SKIP LOCKED, so
 // that it never waits for a late ack.
-func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (int64, error) {
-	result, err := q.db.Exec(ctx, EventSweepDead,
+// An event whose lease ran out is only noted at first, by an updated_at past locked_until, which no claim and no
+// renewal leaves: its holder may live, and have been without the database for as long as everybody. It dies when it is
+// still so after the grace, which a holder has, from the first look at it, to settle it by its fence. Not one of held,
+// which the sweeper itself has yet to settle. Returns how many died, and how many were noted.
+func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (EventSweepDeadRow, error) {
+	row := q.db.QueryRow(ctx, EventSweepDead,
+		arg.Grace,
 		arg.Namespace,
 		arg.MaxAttempts,
+		arg.Held,
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var i EventSweepDeadRow
+	err := row.Scan(&i.Died, &i.Noted)
+	return i, err
 }

@@ -13,13 +13,15 @@ import (
 
 const InboxPark = `-- name: InboxPark :exec
 INSERT INTO outbox_schema.inbox_parked (
-    consumer_group, event_id, entity_type, entity_id, version, last_version, last_event_id, payload)
-SELECT v.consumer_group, $1::uuid, v.entity_type, v.entity_id, $2::bigint, v.version, v.event_id,
+    consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, payload)
+SELECT v.consumer_group, $1::uuid, v.source, v.tenant_id, v.entity_type, v.entity_id, $2::bigint, v.version, v.event_id,
     $3::bytea
 FROM outbox_schema.entity_versions AS v
 WHERE v.consumer_group = $4
-  AND v.entity_type = $5
-  AND v.entity_id = $6
+  AND v.source = $5
+  AND v.tenant_id = $6
+  AND v.entity_type = $7
+  AND v.entity_id = $8
 ON CONFLICT (consumer_group, event_id) DO NOTHING
 `
 
@@ -28,6 +30,8 @@ type InboxParkParams struct {
 	Version       int64
 	Payload       []byte
 	ConsumerGroup string
+	Source        string
+	TenantID      pgtype.UUID
 	EntityType    string
 	EntityID      string
 }
@@ -40,6 +44,8 @@ func (q *Queries) InboxPark(ctx context.Context, arg InboxParkParams) error {
 		arg.Version,
 		arg.Payload,
 		arg.ConsumerGroup,
+		arg.Source,
+		arg.TenantID,
 		arg.EntityType,
 		arg.EntityID,
 	)
@@ -231,10 +237,11 @@ WITH fresh AS (
     RETURNING processed_events.event_id
 ),
 moved AS (
-    INSERT INTO outbox_schema.entity_versions AS v (consumer_group, entity_type, entity_id, version, event_id)
-    SELECT $1::text, $3::text, $4::text, $5::bigint, f.event_id
+    INSERT INTO outbox_schema.entity_versions AS v (
+        consumer_group, source, tenant_id, entity_type, entity_id, version, event_id)
+    SELECT $1::text, $3::text, $4::uuid, $5::text, $6::text, $7::bigint, f.event_id
     FROM fresh AS f
-    ON CONFLICT (consumer_group, entity_type, entity_id) DO UPDATE
+    ON CONFLICT (consumer_group, source, tenant_id, entity_type, entity_id) DO UPDATE
     SET version = excluded.version,
         event_id = excluded.event_id,
         updated_at = excluded.updated_at
@@ -249,6 +256,8 @@ SELECT
 type VersionAdvanceParams struct {
 	ConsumerGroup string
 	EventID       pgtype.UUID
+	Source        string
+	TenantID      pgtype.UUID
 	EntityType    string
 	EntityID      string
 	Version       int64
@@ -267,6 +276,8 @@ func (q *Queries) VersionAdvance(ctx context.Context, arg VersionAdvanceParams) 
 	row := q.db.QueryRow(ctx, VersionAdvance,
 		arg.ConsumerGroup,
 		arg.EventID,
+		arg.Source,
+		arg.TenantID,
 		arg.EntityType,
 		arg.EntityID,
 		arg.Version,
@@ -280,12 +291,16 @@ const VersionLast = `-- name: VersionLast :one
 SELECT v.version, v.event_id
 FROM outbox_schema.entity_versions AS v
 WHERE v.consumer_group = $1
-  AND v.entity_type = $2
-  AND v.entity_id = $3
+  AND v.source = $2
+  AND v.tenant_id = $3
+  AND v.entity_type = $4
+  AND v.entity_id = $5
 `
 
 type VersionLastParams struct {
 	ConsumerGroup string
+	Source        string
+	TenantID      pgtype.UUID
 	EntityType    string
 	EntityID      string
 }
@@ -297,7 +312,13 @@ type VersionLastRow struct {
 
 // Reads the last version of an entity; after VersionAdvance, which holds its row, the one that was compared.
 func (q *Queries) VersionLast(ctx context.Context, arg VersionLastParams) (VersionLastRow, error) {
-	row := q.db.QueryRow(ctx, VersionLast, arg.ConsumerGroup, arg.EntityType, arg.EntityID)
+	row := q.db.QueryRow(ctx, VersionLast,
+		arg.ConsumerGroup,
+		arg.Source,
+		arg.TenantID,
+		arg.EntityType,
+		arg.EntityID,
+	)
 	var i VersionLastRow
 	err := row.Scan(&i.Version, &i.EventID)
 	return i, err

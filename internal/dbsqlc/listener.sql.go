@@ -48,19 +48,16 @@ WITH moved AS (
         retry_after = clock_timestamp() + $6::interval,
         last_error = $7::text,
         running = false,
-        careful = CASE WHEN $1::boolean AND NOT $8::boolean THEN 0 ELSE greatest(l.careful - $9::integer, 0) END,
-        lease_by = CASE
-            WHEN $10::boolean THEN NULL
-            WHEN $11::boolean THEN gen_random_uuid()
-            ELSE coalesce(l.wanted_by, l.lease_by)
-        END,
-        lease_until = CASE WHEN $10::boolean THEN NULL ELSE l.lease_until END,
+        careful = CASE WHEN $1::boolean THEN 0 ELSE greatest(l.careful - $8::integer, 0) END,
+        lease_by = CASE WHEN $9::boolean THEN gen_random_uuid() END,
+        lease_until = CASE WHEN $9::boolean THEN l.lease_until END,
+        preferred = CASE WHEN NOT $10::boolean AND NOT $9::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
         wanted_by = NULL,
         advanced_at = clock_timestamp()
-    WHERE l.listener = $12
-      AND l.shard = $13
-      AND l.lease_by = $14
-      AND l.lease_no = $15
+    WHERE l.listener = $11
+      AND l.shard = $12
+      AND l.lease_by = $13
+      AND l.lease_no = $14
       AND l.running
     RETURNING l.listener
 ),
@@ -75,9 +72,9 @@ dead AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($16::bigint[]) AS seq,
-            unnest($17::integer[]) AS attempts,
-            unnest($18::text[]) AS error
+            unnest($15::bigint[]) AS seq,
+            unnest($16::integer[]) AS attempts,
+            unnest($17::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -93,7 +90,7 @@ aside AS (
         listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
         entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
     SELECT
-        m.listener, coalesce(g.partition_key, g.id::text), g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+        m.listener, w.key, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
         g.dedupe_key, g.partition_key, g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket,
         g.created_at, w.attempts,
         CASE WHEN w.delay_us >= 0 THEN clock_timestamp() + w.delay_us * interval '1 microsecond' END,
@@ -101,6 +98,7 @@ aside AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
+            unnest($18::text[]) AS key,
             unnest($19::bigint[]) AS seq,
             unnest($20::integer[]) AS attempts,
             unnest($21::bigint[]) AS delay_us,
@@ -127,10 +125,9 @@ type ListenerAdvanceParams struct {
 	RetryCount     int32
 	Delay          pgtype.Interval
 	LastError      *string
-	ParkedDue      bool
 	Handled        int32
-	Release        bool
 	Strand         bool
+	Release        bool
 	Listener       string
 	Shard          int32
 	WorkerID       pgtype.UUID
@@ -138,6 +135,7 @@ type ListenerAdvanceParams struct {
 	DeadSeqs       []int64
 	DeadAttempts   []int32
 	DeadErrors     []string
+	ParkedKeys     []string
 	ParkedSeqs     []int64
 	ParkedAttempts []int32
 	ParkedDelaysUs []int64
@@ -147,8 +145,9 @@ type ListenerAdvanceParams struct {
 // Ends a turn: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 // What died is copied to the dead letters and what is set aside is parked, in the same statement. Guarded by the lease
 // and by running, which makes a repeat change nothing: moved is false then, and ListenerTurnState tells why.
-// A worker that asks for the shard is given what is left of the lease, if it still asks: one that stops does not. release
-// gives the lease up; strand has it run out, because handlers of the turn still run.
+// The lease ends with the turn. The next turn is left to the same worker, or to one that asks for the shard, if it still
+// asks: one that stops does not. release leaves it to nobody; strand has the lease run out, because handlers of the turn
+// still run.
 func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams) (bool, error) {
 	row := q.db.QueryRow(ctx, ListenerAdvance,
 		arg.Closes,
@@ -158,10 +157,9 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.RetryCount,
 		arg.Delay,
 		arg.LastError,
-		arg.ParkedDue,
 		arg.Handled,
-		arg.Release,
 		arg.Strand,
+		arg.Release,
 		arg.Listener,
 		arg.Shard,
 		arg.WorkerID,
@@ -169,6 +167,7 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.DeadSeqs,
 		arg.DeadAttempts,
 		arg.DeadErrors,
+		arg.ParkedKeys,
 		arg.ParkedSeqs,
 		arg.ParkedAttempts,
 		arg.ParkedDelaysUs,
@@ -191,7 +190,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $1
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS l
 `
 
@@ -266,7 +265,7 @@ FROM (
       AND o.reshard_to IS NOT NULL
       AND o.barrier IS NULL
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $1
   AND l.shard = s.shard
@@ -279,6 +278,43 @@ WHERE l.listener = $1
 // assign one, but after the snapshot was taken.
 func (q *Queries) ListenerBarrier(ctx context.Context, listener string) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerBarrier, listener)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const ListenerCharge = `-- name: ListenerCharge :execrows
+UPDATE outbox_schema.listeners AS l
+SET last_seq = $1,
+    retry_count = $2
+WHERE l.listener = $3
+  AND l.shard = $4
+  AND l.lease_by = $5
+  AND l.lease_no = $6
+  AND l.running
+`
+
+type ListenerChargeParams struct {
+	LastSeq  int64
+	Attempts int32
+	Listener string
+	Shard    int32
+	WorkerID pgtype.UUID
+	LeaseNo  int64
+}
+
+// Counts an attempt at the event behind last_seq before it is made, because it may kill its process: retry_count always
+// belongs to the event behind last_seq, so that the cursor moves there. What lies between is not the listener's.
+func (q *Queries) ListenerCharge(ctx context.Context, arg ListenerChargeParams) (int64, error) {
+	result, err := q.db.Exec(ctx, ListenerCharge,
+		arg.LastSeq,
+		arg.Attempts,
+		arg.Listener,
+		arg.Shard,
+		arg.WorkerID,
+		arg.LeaseNo,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -390,7 +426,7 @@ FROM (
     WHERE o.listener = $2
       AND o.max_lag IS DISTINCT FROM $1::interval
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
@@ -455,20 +491,20 @@ func (q *Queries) ListenerRegistration(ctx context.Context, listener string) (Li
 
 const ListenerRelease = `-- name: ListenerRelease :execrows
 UPDATE outbox_schema.listeners AS l
-SET lease_by = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE l.lease_by END,
-    lease_until = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE l.lease_until END,
-    wanted_by = CASE WHEN l.lease_by = $1 AND NOT l.running THEN NULL ELSE nullif(l.wanted_by, $1) END
+SET lease_no = CASE WHEN l.preferred = $1 AND NOT l.running THEN l.lease_no + 1 ELSE l.lease_no END,
+    preferred = nullif(l.preferred, $1),
+    wanted_by = CASE WHEN l.preferred = $1 THEN NULL ELSE nullif(l.wanted_by, $1) END
 FROM (
     SELECT o.shard
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $2
-      AND (o.lease_by = $1 AND NOT o.running OR o.wanted_by = $1)
+      AND (o.preferred = $1 OR o.wanted_by = $1)
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
-  AND (l.lease_by = $1 AND NOT l.running OR l.wanted_by = $1)
+  AND (l.preferred = $1 OR l.wanted_by = $1)
 `
 
 type ListenerReleaseParams struct {
@@ -476,7 +512,8 @@ type ListenerReleaseParams struct {
 	Listener string
 }
 
-// Gives up the leases of a worker that stops, but for turns that were never ended, and what it has asked others for.
+// Gives up what a worker that stops is preferred for, and what it has asked others for. The lease of a turn that was never
+// ended runs out. lease_no moves, so that no turn that the worker asked for and got no answer to is taken later.
 func (q *Queries) ListenerRelease(ctx context.Context, arg ListenerReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerRelease, arg.WorkerID, arg.Listener)
 	if err != nil {
@@ -529,7 +566,7 @@ FROM (
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $2
     ORDER BY o.shard
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
@@ -561,6 +598,7 @@ SET shards = $1::integer,
     lease_no = $3,
     lease_by = NULL,
     lease_until = NULL,
+    preferred = NULL,
     wanted_by = NULL,
     paused = $4,
     reshard_to = NULL,
@@ -598,17 +636,13 @@ SET lease_by = $1,
     lease_until = clock_timestamp() + $2::interval,
     lease_no = CASE WHEN l.running AND l.turn = $3 THEN l.lease_no ELSE l.lease_no + 1 END,
     turn = $3,
-    wanted_by = CASE WHEN l.lease_by = $1 THEN l.wanted_by END,
+    preferred = $1,
+    wanted_by = CASE WHEN l.preferred = $1 THEN l.wanted_by END,
     running = true,
     careful = CASE
         WHEN l.running AND NOT (l.turn = $3 OR l.lease_by = $1 AND l.turn = $4)
             THEN greatest($5::integer, l.careful)
         ELSE l.careful
-    END,
-    retry_count = CASE
-        WHEN l.running AND (l.turn = $3 OR l.lease_by = $1 AND l.turn = $4) THEN l.retry_count
-        WHEN l.running OR l.careful > 0 THEN l.retry_count + 1
-        ELSE l.retry_count
     END,
     in_batch = true,
     hi = CASE
@@ -629,19 +663,13 @@ SET lease_by = $1,
 WHERE l.listener = $6
   AND l.shard = $7
   AND (
-    l.lease_by IS NULL
+    l.lease_by IS NULL AND (l.preferred IS NULL OR l.preferred = $1 OR $8::boolean)
     OR l.lease_until < statement_timestamp()
-    OR l.lease_by = $1 AND (NOT l.running OR l.turn IN ($3, $4))
+    OR l.lease_by = $1 AND l.running AND l.turn IN ($3, $4)
   )
-  AND (l.running OR l.turn IS DISTINCT FROM $3)
+  AND (l.lease_no = $9::bigint AND l.turn IS DISTINCT FROM $3 OR l.running AND l.turn = $3)
   AND NOT l.paused
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
-  AND l.lease_no = (
-    SELECT s.lease_no
-    FROM outbox_schema.listeners AS s
-    WHERE s.listener = $6
-      AND s.shard = $7
-  )
   AND CASE
     WHEN l.in_batch THEN true
     WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
@@ -712,7 +740,7 @@ RETURNING
             FROM outbox_schema.parked AS p
             WHERE p.listener = l.listener
               AND p.retry_after IS NOT NULL
-            LIMIT $8::integer
+            LIMIT $10::integer
         ) AS k
     )::integer AS parked_keys
 `
@@ -725,6 +753,8 @@ type ListenerTurnParams struct {
 	CarefulSize int32
 	Listener    string
 	Shard       int32
+	Heir        bool
+	AfterNo     int64
 	ParkedLimit int32
 }
 
@@ -741,7 +771,10 @@ type ListenerTurnRow struct {
 }
 
 // Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
-// is paused, waits for a retry, is held by another or has nothing to do.
+// is paused, waits for a retry, is held by another, has nothing to do, or had another turn since the taker looked.
+//
+// A lease is only held while a turn runs. Between turns preferred names the worker that gets the next one, so that shards
+// stay where they are: another worker takes it as heir, when it saw something to do and the preferred one did not take it.
 //
 // What has committed behind high_seq is of the transactions that lo lists, or of those from its xmax up to lo_bound. Between
 // these two there may be millions, of any database, since a savepoint takes an xid too: log_xid is looked at by ranges, which
@@ -753,16 +786,16 @@ type ListenerTurnRow struct {
 // on it: with 0 instead, a window would hold nothing, and be opened over and over.
 //
 // The transaction must have no xid yet: hi is this statement's snapshot, and hi_bound the xid that is assigned after it
-// was taken, above every one that was assigned before. lease_no is compared with what that snapshot sees, because a
-// statement that waited for the row's lock goes on with its newer version: without the comparison it could put a snapshot
-// older than lo into hi, and deliver again what another holder has delivered meanwhile.
+// was taken, above every one that was assigned before. after_no is the lease_no that the taker has seen, and fences the
+// turn in two ways. A statement that waited for the row's lock continues with its newer version: without the comparison it
+// could put a snapshot older than lo into hi, and deliver again what another holder has delivered meanwhile. And a copy of
+// the statement that reaches the server late, when its taker has sent it again and handled that turn, takes nothing.
 //
 // running is still set when the answer of the latest turn never came: its handlers may have killed their process. Then
 // events are taken one by one (careful), each attempt counted before it is made. A taker that got no answer asks again
-// with the same turn: a try of its own that comes to the server late, even behind the next, changes nothing, and a turn
-// that is over is never taken again. A turn that runs is nobody else's until its lease is over, not even of the same
-// worker, whose id another process may have; but for previous, which the taker knows to be over: its end was lost in a
-// crash of the server.
+// with the same turn, and gets the one that runs; a turn that is over is never taken again. A turn that runs is nobody
+// else's until its lease is over, not even of the same worker, whose id another process may have; except previous, which
+// the taker knows to be over: its end was lost in a crash of the server.
 func (q *Queries) ListenerTurn(ctx context.Context, arg ListenerTurnParams) (ListenerTurnRow, error) {
 	row := q.db.QueryRow(ctx, ListenerTurn,
 		arg.WorkerID,
@@ -772,6 +805,8 @@ func (q *Queries) ListenerTurn(ctx context.Context, arg ListenerTurnParams) (Lis
 		arg.CarefulSize,
 		arg.Listener,
 		arg.Shard,
+		arg.Heir,
+		arg.AfterNo,
 		arg.ParkedLimit,
 	)
 	var i ListenerTurnRow
@@ -824,13 +859,71 @@ func (q *Queries) ListenerTurnState(ctx context.Context, arg ListenerTurnStatePa
 const ListenerWait = `-- name: ListenerWait :one
 SELECT
     l.shards,
+    l.lease_no,
     l.paused,
     (l.reshard_to IS NOT NULL)::boolean AS resharding,
     coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
-    coalesce((l.lease_by <> $1 OR l.running) AND l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
+    coalesce(l.lease_by IS NULL AND l.preferred <> $1, false)::boolean AS kept,
+    CASE
+        WHEN l.lease_by IS NOT NULL OR coalesce(l.preferred = $1, true) OR l.paused THEN false
+        WHEN l.retry_after > statement_timestamp() THEN false
+        WHEN l.in_batch THEN true
+        WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
+        WHEN l.reshard_to IS NOT NULL THEN false
+        WHEN EXISTS (
+            SELECT
+            FROM outbox_schema.parked AS p
+            WHERE p.listener = l.listener
+              AND p.retry_after <= statement_timestamp()
+              AND p.bucket % l.shards = l.shard
+        ) THEN true
+        WHEN (
+            SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+            FROM outbox_schema.log AS g
+            WHERE g.seq > l.high_seq
+              AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
+            ORDER BY g.seq
+            LIMIT 1
+        ) IS NOT NULL THEN true
+        ELSE EXISTS (
+            SELECT
+            FROM (SELECT pg_snapshot_xip(l.lo) AS xid) AS x
+            WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
+              AND EXISTS (
+                SELECT
+                FROM outbox_schema.log AS g
+                WHERE g.xid = ANY (ARRAY[x.xid])
+                  AND g.seq <= l.high_seq
+              )
+        ) OR EXISTS (
+            SELECT
+            FROM (
+                SELECT b.xid AS after, lead(b.xid, 1, l.lo_bound) OVER (ORDER BY b.xid) AS before
+                FROM (
+                    SELECT (((pg_snapshot_xmax(l.lo)::text)::bigint - 1)::text)::xid8 AS xid
+                    UNION ALL
+                    SELECT p.xid
+                    FROM (SELECT pg_snapshot_xip(pg_current_snapshot()) AS xid) AS p
+                    WHERE p.xid >= pg_snapshot_xmax(l.lo)
+                      AND p.xid < l.lo_bound
+                ) AS b
+                WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
+            ) AS s
+            WHERE (
+                SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+                FROM outbox_schema.log AS g
+                WHERE g.xid > s.after
+                  AND g.xid < s.before
+                  AND g.seq <= l.high_seq
+                ORDER BY g.xid, g.seq
+                LIMIT 1
+            ) IS NOT NULL
+        )
+    END::boolean AS ready,
     coalesce((extract(epoch FROM least(
         CASE WHEN l.retry_after > statement_timestamp() THEN l.retry_after END,
-        CASE WHEN (l.lease_by <> $1 OR l.running) AND l.lease_until >= statement_timestamp() THEN l.lease_until END,
+        CASE WHEN l.lease_until >= statement_timestamp() THEN l.lease_until END,
         (
             SELECT p.retry_after
             FROM outbox_schema.parked AS p
@@ -854,25 +947,32 @@ type ListenerWaitParams struct {
 
 type ListenerWaitRow struct {
 	Shards       int32
+	LeaseNo      int64
 	Paused       bool
 	Resharding   bool
 	Blocked      bool
 	ForeignLease bool
+	Kept         bool
+	Ready        bool
 	WaitUs       int64
 }
 
 // Tells a process that got no turn what it waits for. No row if the listener was detached, or has fewer shards now.
 // wait_us is until something falls due by itself: a retry, the end of another's lease, or a parked event; -1 when
-// nothing does.
+// nothing does. ready tells, of a shard whose next turn is left to another worker, that there is something to do in it, by
+// the rule of ListenerTurn: then the other worker may be dead.
 func (q *Queries) ListenerWait(ctx context.Context, arg ListenerWaitParams) (ListenerWaitRow, error) {
 	row := q.db.QueryRow(ctx, ListenerWait, arg.WorkerID, arg.Listener, arg.Shard)
 	var i ListenerWaitRow
 	err := row.Scan(
 		&i.Shards,
+		&i.LeaseNo,
 		&i.Paused,
 		&i.Resharding,
 		&i.Blocked,
 		&i.ForeignLease,
+		&i.Kept,
+		&i.Ready,
 		&i.WaitUs,
 	)
 	return i, err
@@ -883,14 +983,13 @@ UPDATE outbox_schema.listeners AS l
 SET wanted_by = $1
 WHERE l.listener = $2
   AND l.shard = $3
-  AND l.wanted_by IS DISTINCT FROM $1
-  AND l.lease_by <> $1
-  AND l.lease_until >= statement_timestamp()
+  AND l.wanted_by IS NULL
+  AND l.preferred <> $1
   AND (
-    SELECT count(*) FILTER (WHERE o.lease_by = l.lease_by) - count(*) FILTER (WHERE o.lease_by = $1 OR o.wanted_by = $1)
+    SELECT count(*) FILTER (WHERE coalesce(o.wanted_by, o.preferred) = l.preferred)
+        - count(*) FILTER (WHERE coalesce(o.wanted_by, o.preferred) = $1)
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $2
-      AND (o.lease_until >= statement_timestamp() OR o.wanted_by = $1)
   ) > 1
 `
 
@@ -900,7 +999,8 @@ type ListenerWantParams struct {
 	Shard    int32
 }
 
-// Asks for a shard of a worker that holds at least two more than this one. Writes nothing otherwise.
+// Asks for a shard of a worker that has at least two more than this one, or will have. Writes nothing otherwise, and never
+// in place of what another has asked for: idle workers would take turns at that.
 func (q *Queries) ListenerWant(ctx context.Context, arg ListenerWantParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerWant, arg.WorkerID, arg.Listener, arg.Shard)
 	if err != nil {

@@ -472,8 +472,8 @@ WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
     FROM outbox_schema.listeners AS l
     WHERE l.listener = $1
-      AND l.shard = $2
-      AND l.lease_by = $3
+      AND l.shard = $4
+      AND l.lease_by = $5
       AND l.running
 ),
 span AS MATERIALIZED (
@@ -536,10 +536,10 @@ straggler AS MATERIALIZED (
           AND o.seq > c.last_seq
           AND o.seq <= c.high_seq
         ORDER BY o.xid, o.seq
-        LIMIT $4::integer
+        LIMIT $6::integer
     ) AS g
     ORDER BY g.seq
-    LIMIT $4::integer
+    LIMIT $6::integer
 ),
 seen AS MATERIALIZED (
     SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
@@ -557,7 +557,7 @@ seen AS MATERIALIZED (
           AND o.seq <= c.hi_seq
           AND pg_visible_in_snapshot(o.xid, c.hi)
         ORDER BY o.seq
-        LIMIT -(SELECT count(*) FROM straggler) + $4::integer
+        LIMIT -(SELECT count(*) FROM straggler) + $6::integer
     ) AS g
 ),
 picked AS (
@@ -565,10 +565,10 @@ picked AS (
         s.entity_id, s.entity_version, s.headers, s.payload, s.created_at
     FROM seen AS s
     CROSS JOIN cur AS c
-    WHERE s.namespace || '/' || s.topic = ANY ($5::text[])
+    WHERE s.namespace || '/' || s.topic = ANY ($3::text[])
       AND s.bucket % c.shards = c.shard
     ORDER BY s.seq
-    LIMIT (SELECT CASE WHEN c.careful > 0 THEN 1 ELSE $6::integer END FROM cur AS c)
+    LIMIT (SELECT CASE WHEN c.careful > 0 THEN 1 ELSE $7::integer END FROM cur AS c)
 )
 SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id,
@@ -582,7 +582,8 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
         SELECT
         FROM outbox_schema.parked AS k
         WHERE k.listener = $1
-          AND k.key = coalesce(p.partition_key, p.id::text)
+          AND k.key = ($2::text[])[array_position($3::text[], p.namespace || '/' || p.topic)]
+              || coalesce(p.partition_key, p.id::text)
     ))::boolean AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
@@ -591,10 +592,11 @@ ORDER BY p.seq
 
 type LogReadParams struct {
 	Listener  string
+	Lanes     []string
+	Topics    []string
 	Shard     int32
 	WorkerID  pgtype.UUID
 	ScanSize  int32
-	Topics    []string
 	BatchSize int32
 }
 
@@ -635,10 +637,11 @@ type LogReadRow struct {
 func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow, error) {
 	rows, err := q.db.Query(ctx, LogRead,
 		arg.Listener,
+		arg.Lanes,
+		arg.Topics,
 		arg.Shard,
 		arg.WorkerID,
 		arg.ScanSize,
-		arg.Topics,
 		arg.BatchSize,
 	)
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 
 const ParkedPromote = `-- name: ParkedPromote :exec
 UPDATE outbox_schema.parked AS p
-SET retry_after = clock_timestamp()
-FROM (SELECT unnest($1::text[]) AS key) AS k
+SET retry_after = clock_timestamp(),
+    suspect = $1
+FROM (SELECT unnest($2::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
     FROM outbox_schema.parked AS o
-    WHERE o.listener = $2
+    WHERE o.listener = $3
       AND o.key >= k.key
       AND o.key <= k.key
     ORDER BY o.listener, o.key, o.no
@@ -30,13 +31,14 @@ WHERE p.no = first.no
 `
 
 type ParkedPromoteParams struct {
+	Suspect  int32
 	Keys     []string
 	Listener string
 }
 
-// Makes the first event of each key its head, due at once, unless it is the head already.
+// Makes the first event of each key its head, due immediately, unless it is the head already.
 func (q *Queries) ParkedPromote(ctx context.Context, arg ParkedPromoteParams) error {
-	_, err := q.db.Exec(ctx, ParkedPromote, arg.Keys, arg.Listener)
+	_, err := q.db.Exec(ctx, ParkedPromote, arg.Suspect, arg.Keys, arg.Listener)
 	return err
 }
 
@@ -49,7 +51,7 @@ WITH held AS MATERIALIZED (
       AND l.lease_by = $7
       AND l.lease_no = $8
       AND l.running
-    FOR UPDATE
+    FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
@@ -80,6 +82,7 @@ dead AS (
 )
 UPDATE outbox_schema.parked AS p
 SET attempts = w.attempts,
+    suspect = 0,
     retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
     last_error = coalesce(nullif(w.error, ''), p.last_error)
 FROM held AS h, (
@@ -134,38 +137,30 @@ WITH due AS MATERIALIZED (
     WHERE p.listener = $1
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % $3::integer = $4::integer
+      AND (p.suspect > 0 OR NOT $5::boolean)
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
         WHERE l.listener = $1
           AND l.shard = $4::integer
-          AND l.lease_by = $5
-          AND l.lease_no = $6
+          AND l.lease_by = $6
+          AND l.lease_no = $7
           AND l.running
       )
     ORDER BY p.retry_after
-    LIMIT $7::integer
+    LIMIT $8::integer
 ),
-charged AS (
+noted AS (
     UPDATE outbox_schema.parked AS p
-    SET attempts = p.attempts + 1
+    SET attempts = CASE WHEN $5::boolean THEN p.attempts + 1 ELSE p.attempts END,
+        suspect = CASE WHEN $5::boolean THEN p.suspect ELSE $2::integer END
     FROM due AS d
     WHERE p.listener = $1
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
-      AND $8::boolean
-),
-spared AS (
-    UPDATE outbox_schema.listeners AS l
-    SET retry_count = 0
-    WHERE l.listener = $1
-      AND l.shard = $4::integer
-      AND l.lease_by = $5
-      AND l.lease_no = $6
-      AND l.running
-      AND $8::boolean
+      AND ($5::boolean OR p.suspect <> $2::integer)
 )
-SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
+SELECT e.no, e.key, e.suspect, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
     coalesce(e.partition_key, '') AS partition_key,
     coalesce(e.entity_type, '') AS entity_type,
@@ -174,7 +169,7 @@ SELECT e.no, e.key, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     e.headers, e.payload, e.created_at, e.attempts
 FROM due AS d
 CROSS JOIN LATERAL (
-    SELECT o.no, o.key, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
+    SELECT o.no, o.key, o.suspect, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
@@ -192,15 +187,16 @@ type ParkedTakeParams struct {
 	EventLimit int32
 	Shards     int32
 	Shard      int32
+	Careful    bool
 	WorkerID   pgtype.UUID
 	LeaseNo    int64
 	KeyLimit   int32
-	Careful    bool
 }
 
 type ParkedTakeRow struct {
 	No            int64
 	Key           string
+	Suspect       int32
 	Seq           int64
 	ID            pgtype.UUID
 	Namespace     string
@@ -220,18 +216,18 @@ type ParkedTakeRow struct {
 
 // Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
 // event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead.
-// Guarded by the turn. In a careful one the attempt of the head is counted before it is made, since it may kill its
-// process, and the one that was counted for an event of the log is not, since there was none.
+// Guarded by the turn. suspect notes on each head how many events of its key are taken with it: if the process dies of
+// one, the next careful turns take these and no others, one by one, the attempt counted before it is made.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
 		arg.Listener,
 		arg.EventLimit,
 		arg.Shards,
 		arg.Shard,
+		arg.Careful,
 		arg.WorkerID,
 		arg.LeaseNo,
 		arg.KeyLimit,
-		arg.Careful,
 	)
 	if err != nil {
 		return nil, err
@@ -243,6 +239,7 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		if err := rows.Scan(
 			&i.No,
 			&i.Key,
+			&i.Suspect,
 			&i.Seq,
 			&i.ID,
 			&i.Namespace,
@@ -267,4 +264,32 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		return nil, err
 	}
 	return items, nil
+}
+
+const ParkedWake = `-- name: ParkedWake :exec
+UPDATE outbox_schema.parked AS p
+SET retry_after = statement_timestamp()
+FROM (
+    SELECT o.no
+    FROM outbox_schema.parked AS o
+    WHERE o.listener = $1
+      AND o.retry_after > statement_timestamp()
+      AND o.attempts = 0
+      AND o.namespace || '/' || o.topic = ANY ($2::text[])
+    ORDER BY o.no
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS w
+WHERE p.no = w.no
+`
+
+type ParkedWakeParams struct {
+	Listener string
+	Topics   []string
+}
+
+// Makes the heads due that wait for a target that is back: those without an attempt. Locked in the order of no, and what
+// somebody settles just now is skipped, so that no two such statements wait for each other.
+func (q *Queries) ParkedWake(ctx context.Context, arg ParkedWakeParams) error {
+	_, err := q.db.Exec(ctx, ParkedWake, arg.Listener, arg.Topics)
+	return err
 }

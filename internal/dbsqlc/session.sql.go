@@ -44,6 +44,21 @@ func (q *Queries) BellLetGo(ctx context.Context, bell int64) (bool, error) {
 	return held, err
 }
 
+const BellProbe = `-- name: BellProbe :exec
+SELECT pg_notify($1::text, $2::text)
+`
+
+type BellProbeParams struct {
+	Channel string
+	Token   string
+}
+
+// BellRing with a token, by which one sleeper knows that what is sent through this connection reaches it.
+func (q *Queries) BellProbe(ctx context.Context, arg BellProbeParams) error {
+	_, err := q.db.Exec(ctx, BellProbe, arg.Channel, arg.Token)
+	return err
+}
+
 const BellRing = `-- name: BellRing :exec
 SELECT pg_notify($1::text, '')
 `

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func TestConnectionInUseEndsTheTest(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	f := &failing{TB: t}
-	closePool(f, pool)
+	closePool(f, pool, 50*time.Millisecond)
 	require.Equal(t, []string{"pgtest: 1 connections are in use after the test: a transaction, rows or a connection was not closed"}, f.errors)
 	require.NoError(t, tx.Rollback(t.Context()))
 }

@@ -46,7 +46,7 @@ func Strict(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	if err != nil {
 		t.Fatalf("pgtest: open pool: %v", err)
 	}
-	t.Cleanup(func() { closePool(t, strict) })
+	t.Cleanup(func() { closePool(t, strict, cleanupTimeout) })
 	return strict
 }
 

@@ -47,9 +47,6 @@ func (c *call) run(ctx context.Context, producer *client) {
 		c.records[i] = record
 	}
 	for c.open > 0 {
-		if c.halted == nil && ctx.Err() != nil {
-			c.halted = ended(ctx)
-		}
 		round := c.next(refused)
 		c.deliver(ctx, producer, round)
 	}
@@ -95,6 +92,9 @@ func (c *call) next(refused map[int]error) []int {
 // deliver sends events, in order, and settles each of them. What is refused in company is sent again in halves, until
 // the refused ones stand alone.
 func (c *call) deliver(ctx context.Context, producer *client, round []int) {
+	if c.halted == nil && ctx.Err() != nil {
+		c.halted = notSent(ctx)
+	}
 	round = c.sendable(round)
 	if len(round) == 0 {
 		return
@@ -107,12 +107,9 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
 	began := time.Now()
-	errs := producer.produce(waiting, records)
+	errs, unsent := producer.produce(waiting, records)
 
-	type home struct {
-		topic     string
-		partition int32
-	}
+	c.remember(producer, round, records, errs, unsent)
 	companies := make(map[home][]int)
 	var homes []home
 	for at, i := range round {
@@ -125,14 +122,14 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 			companies[h] = append(companies[h], at)
 			continue
 		}
-		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at])))
+		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at], unsent[at])))
 	}
 	var firsts, seconds []int
 	for _, h := range homes {
 		company := companies[h]
 		if len(company) == 1 {
 			at := company[0]
-			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at])))
+			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at], unsent[at])))
 			continue
 		}
 		for n, at := range company {
@@ -146,6 +143,29 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	cancel()
 	c.deliver(ctx, producer, firsts)
 	c.deliver(ctx, producer, seconds)
+}
+
+// remember notes which keys have records that may be on their way, though they failed, and which have none any more.
+func (c *call) remember(producer *client, round []int, records []*kgo.Record, errs []error, unsent []bool) {
+	written := make(map[home]bool)
+	for at, i := range round {
+		h, key := home{records[at].Topic, records[at].Partition}, c.events[i].Key
+		switch v := verdictOf(errs[at]); {
+		case v == taken && !written[h]:
+			written[h] = true
+			c.p.pool.wrote(producer, h)
+		case v == taken, key == "", unsent[at], v == refused, v == suspect, v == invalid, v == unknown:
+		default:
+			c.p.pool.doubt(producer, key, h)
+		}
+	}
+}
+
+// halt settles all events with err, except those that cannot be sent in any case.
+func (c *call) halt(ctx context.Context, err error) []error {
+	c.halted = err
+	c.run(ctx, nil)
+	return c.errs
 }
 
 // sendable settles those events that are not to be sent any more, and returns the others.
@@ -184,27 +204,37 @@ func (c *call) unlessBehind(i int, err error) error {
 }
 
 // outcome is what Publish returns for an event, and notes what it means for others.
-func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error) error {
+func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
 	if err == nil {
-		c.p.topics.Found(topic)
+		c.p.topics.Forget(topic)
 		return nil
 	}
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
-		if c.halted = ended(waiting); errors.Is(c.halted, errNoAnswer) {
+		if errors.Is(context.Cause(waiting), errNoAnswer) {
+			c.p.topics.Forget(topic)
 			c.halted = outbox.Unavailable(c.silence(topic, producer, began))
+			return c.halted
 		}
-		return c.halted
+		c.halted = notSent(waiting)
+		if unsent {
+			return c.halted
+		}
+		return ended(waiting)
 	}
 	described := produceError(topic, err)
-	switch verdictOf(err) {
+	verdict := verdictOf(err)
+	if verdict != unknown {
+		c.p.topics.Forget(topic)
+	}
+	switch verdict {
 	case refused, invalid:
 		return outbox.Permanent(described)
 	case unknown:
-		producer.broken = true // what comes after it knows the topic only if it is there
+		c.retire(producer) // what comes after it knows the topic only if it is there
 		c.down[topic] = c.p.topics.Missing(topic, described)
 		return c.down[topic]
 	case fenced:
-		producer.broken = true
+		c.retire(producer)
 		return outbox.Unavailable(described)
 	case unavailable:
 		c.down[topic] = outbox.Unavailable(described)
@@ -212,6 +242,15 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	default:
 		return described
 	}
+}
+
+// retire has a producer used no more, except for the keys that are bound to it. When it fails with these as well, it
+// cannot keep their late records out either.
+func (c *call) retire(producer *client) {
+	if producer.broken {
+		c.p.pool.abandon(producer)
+	}
+	producer.unfit = true
 }
 
 // silence says that no answer came, from where, and what is known about why.

@@ -22,7 +22,7 @@ const (
 	// maxRound is the most records that are sent at once.
 	maxRound = 10_000
 	// grace is how long the client may take to give records up once their context has ended.
-	grace = 250 * time.Millisecond
+	grace = time.Second
 )
 
 // client is one producer, used by one call of Publish at a time. That, and flushing by hand, is what order rests on: all
@@ -30,15 +30,19 @@ const (
 // Kafka takes whole or not at all, and none is added to a partition after a failure in it.
 type client struct {
 	kgo    *kgo.Client
-	broken bool // not to be used again
-	closed bool
+	turn   chan struct{}            // has one while a call uses the client
+	unfit  bool                     // not to be used again after this call, but for the keys that are bound to it
+	broken bool                     // as unfit, and known to the pool
+	closed bool                     // cannot be used at all
+	doubts map[home]map[string]bool // keys of records that may be on their way there; guarded by the pool
 
-	round   atomic.Pointer[round]
-	trouble atomic.Pointer[error] // the last one with a connection
+	round     atomic.Pointer[round]
+	connected atomic.Bool           // to a broker, now or earlier
+	trouble   atomic.Pointer[error] // the last one with a connection
 }
 
 func newClient(cfg Config) (*client, error) {
-	c := &client{}
+	c := &client{turn: make(chan struct{}, 1)}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID("outboxgen"),
@@ -81,14 +85,15 @@ func backoff(fails int) time.Duration {
 
 func (c *client) close() {
 	if !c.closed {
-		c.closed, c.broken = true, true
+		c.closed, c.unfit = true, true
 		c.kgo.Close()
 	}
 }
 
 // produce sends records and returns an error for each, once nothing of them is left in the client: what has failed will
-// not be sent any more.
-func (c *client) produce(ctx context.Context, records []*kgo.Record) []error {
+// not be sent any more. A record is unsent if nothing of it has gone to a broker: it had no partition to go to, or the
+// client no connection.
+func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []error, unsent []bool) {
 	r := newRound(records)
 	c.round.Store(r)
 	defer c.round.Store(nil)
@@ -110,7 +115,11 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) []error {
 	flush.Go(func() { c.prod(r) })
 	c.await(ctx, r.finished)
 	flush.Wait()
-	return r.errs
+	unsent = make([]bool, len(records))
+	for i := range unsent {
+		unsent[i] = !r.has[i] || !c.connected.Load()
+	}
+	return r.errs, unsent
 }
 
 // prod has the client look for records to send until it has no more. It tells that a record is placed a moment before
@@ -156,7 +165,9 @@ func (c *client) OnProduceRecordPartitioned(record *kgo.Record, _ int32) {
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
 func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err == nil {
+		c.connected.Store(true)
+	} else if !errors.Is(err, context.Canceled) {
 		c.trouble.Store(&err)
 	}
 }

@@ -67,10 +67,13 @@ func (c *cluster) start() {
 	}
 }
 
-// publisher of the cluster, with short times.
+// patience is how long a test waits for what must happen; it only passes when something is broken.
+const patience = 2 * time.Minute
+
+// publisher of the cluster, which waits for it as long as a test does.
 func (c *cluster) publisher(t testing.TB, change ...func(*kafka.Config)) *kafka.Publisher {
 	t.Helper()
-	cfg := kafka.Config{Brokers: c.addrs, Timeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	cfg := kafka.Config{Brokers: c.addrs, Timeout: patience, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -83,7 +86,7 @@ func (c *cluster) publisher(t testing.TB, change ...func(*kafka.Config)) *kafka.
 // received returns all records of a topic, in order within each partition.
 func (c *cluster) received(topic string) []*kgo.Record {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
@@ -149,5 +152,5 @@ func settle(t testing.TB, p *kafka.Publisher, events []outbox.Outgoing) {
 		}
 		events = pending
 		return len(events) == 0
-	}, time.Minute, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }

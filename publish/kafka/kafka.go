@@ -22,7 +22,10 @@
 // that failed.
 //
 // An event that may have been written and is sent again may be there twice, which is the consumer's inbox to notice. It
-// is never there for the first time after one that follows it.
+// is never there for the first time after one that follows it. Nor does its first copy come late, as the last record of
+// its key: a key of which a record may be on its way stays with the producer of that record until this producer has
+// written to the same partition again, by which the cluster refuses the late one. That holds within one Publisher; a
+// process that takes over from one that was killed has another, and a consumer of a compacted topic wants entity versions.
 //
 // # Failures
 //
@@ -39,7 +42,7 @@
 //	U  no acknowledgement within Config.Timeout                   it may have been written
 //	U  OUT_OF_ORDER_SEQUENCE_NUMBER and other fencing             the producer is replaced
 //	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
-//	A  the context of Publish has ended                           it may have been written
+//	A  the context of Publish has ended                           it may have been written; what was not sent is ErrNotSent
 //	A  any other code, such as UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_TIMESTAMP
 package kafka
 
@@ -79,8 +82,8 @@ type Config struct {
 	// BatchBytes is the most that is sent to a topic at once, before compression; a larger event goes alone, and the
 	// cluster decides. Above max.message.bytes of a topic it costs round trips that fail. 0 means 1,000,000.
 	BatchBytes int
-	// Concurrency is how many calls of Publish may be on their way at once, each through a producer with connections of
-	// its own; others wait for their turn. 0 means 4.
+	// Concurrency is how many calls of Publish may be on their way concurrently for one topic, each through a producer with
+	// connections of its own; others wait for their turn. Calls for different topics do not wait for each other. 0 means 4.
 	Concurrency int
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
 	// so on. What the promises of this package rest on cannot be changed by them.
@@ -131,14 +134,14 @@ func (cfg Config) validate() error {
 type Publisher struct {
 	cfg     Config
 	topics  missing.Destinations
-	slots   chan struct{} // one for each call of Publish under way
+	pool    pool
 	closing context.Context
 	close   context.CancelFunc
 	calls   sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	idle   []*client
+	turns  map[string]chan struct{} // by destination: one for each call of Publish under way
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
@@ -150,14 +153,15 @@ func New(cfg Config) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
 	}
-	p := &Publisher{cfg: cfg, slots: make(chan struct{}, cfg.Concurrency)}
+	p := &Publisher{cfg: cfg, turns: make(map[string]chan struct{})}
+	p.pool.create = func() (*client, error) { return newClient(cfg) }
 	p.topics.Timeout = cfg.UnknownTopicTimeout
 	p.closing, p.close = context.WithCancel(context.Background())
-	first, err := newClient(cfg)
+	first, err := p.pool.take(p.closing, nil) // checks the options
 	if err != nil {
 		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
 	}
-	p.idle = append(p.idle, first)
+	p.pool.release(first)
 	return p, nil
 }
 
@@ -170,13 +174,45 @@ func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []err
 	defer cancel(nil)
 	defer context.AfterFunc(p.closing, func() { cancel(ErrClosed) })()
 
-	c := newCall(p, events)
-	producer, err := p.acquire(ctx)
+	leave, err := p.enter(ctx, events)
 	if err != nil {
-		c.halted = err
-	} else {
-		defer p.release(producer)
+		return newCall(p, events).halt(ctx, err)
 	}
+	defer leave()
+	shares := p.pool.shares(events)
+	if len(shares) == 1 {
+		return p.send(ctx, shares[0].holder, events)
+	}
+	errs := make([]error, len(events))
+	var sending sync.WaitGroup
+	for _, s := range shares {
+		sending.Go(func() {
+			part := make([]outbox.Outgoing, len(s.events))
+			for n, i := range s.events {
+				part[n] = events[i]
+			}
+			for n, err := range p.send(ctx, s.holder, part) {
+				errs[s.events[n]] = err
+			}
+		})
+	}
+	sending.Wait()
+	return errs
+}
+
+// send publishes events with one producer: holder, or any when it is nil.
+func (p *Publisher) send(ctx context.Context, holder *client, events []outbox.Outgoing) []error {
+	c := newCall(p, events)
+	producer, err := p.pool.take(ctx, holder)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = notSent(ctx)
+		} else {
+			err = outbox.BrokerUnavailable(fmt.Errorf("connect to Kafka: %w", err))
+		}
+		return c.halt(ctx, err)
+	}
+	defer p.pool.release(producer)
 	c.run(ctx, producer)
 	return c.errs
 }
@@ -189,53 +225,37 @@ func (p *Publisher) Close() {
 	p.mu.Unlock()
 	p.close()
 	p.calls.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.idle {
-		c.close()
-	}
-	p.idle = nil
+	p.pool.close()
 }
 
-// acquire waits for a turn and returns a producer that nobody else uses until release.
-func (p *Publisher) acquire(ctx context.Context) (*client, error) {
+// enter waits for a turn among the calls for the same destination. Calls for different ones do not wait for each other.
+func (p *Publisher) enter(ctx context.Context, events []outbox.Outgoing) (leave func(), err error) {
+	destination := events[0].Destination
+	for _, o := range events {
+		if o.Destination != destination {
+			destination = "" // which no event has that can be sent
+		}
+	}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, outbox.Unavailable(ErrClosed)
+		return nil, outbox.BrokerUnavailable(ErrClosed)
 	}
 	p.calls.Add(1)
+	turns := p.turns[destination]
+	if turns == nil {
+		turns = make(chan struct{}, p.cfg.Concurrency)
+		p.turns[destination] = turns
+	}
 	p.mu.Unlock()
 	select {
-	case p.slots <- struct{}{}:
+	case turns <- struct{}{}:
 	case <-ctx.Done():
 		p.calls.Done()
-		return nil, ended(ctx)
+		return nil, notSent(ctx)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.idle); n > 0 {
-		c := p.idle[n-1]
-		p.idle = p.idle[:n-1]
-		return c, nil
-	}
-	c, err := newClient(p.cfg)
-	if err != nil {
-		<-p.slots
+	return func() {
+		<-turns
 		p.calls.Done()
-		return nil, outbox.Unavailable(fmt.Errorf("connect to Kafka: %w", err))
-	}
-	return c, nil
-}
-
-func (p *Publisher) release(c *client) {
-	if c.broken {
-		c.close()
-	} else {
-		p.mu.Lock()
-		p.idle = append(p.idle, c)
-		p.mu.Unlock()
-	}
-	<-p.slots
-	p.calls.Done()
+	}, nil
 }

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,7 +56,6 @@ func TestNewTopicIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) {
-		cfg.Timeout = 10 * time.Second
 		cfg.Options = []kgo.Opt{kgo.WithHooks(slowHook{})}
 	})
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
@@ -283,7 +283,7 @@ func TestInDoubtIsFenced(t *testing.T) {
 func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 5 * time.Second })
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 	c.Close()
 	first, second := event("a", 1), event("a", 2)
@@ -316,4 +316,115 @@ func refusal(r kmsg.Request, e *kerr.Error) kmsg.Response {
 		response.Topics = append(response.Topics, t)
 	}
 	return response
+}
+
+// TestLateDuplicateIsNeverLast: with the default concurrency, the key of a record in doubt stays with its producer, so
+// that the record, when it comes late, is refused. On a compacted topic it would be the state that stays.
+func TestLateDuplicateIsNeverLast(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "one"))
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = time.Minute })
+	to := func(key string, n int) outbox.Outgoing {
+		o := event(key, n)
+		o.Destination = "one"
+		return o
+	}
+	events := []outbox.Outgoing{to("a", 0), to("a", 1), to("a", 2), to("a", 3)}
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), events[:1]))
+
+	// The next two requests wait for their wakening: that of the record in doubt, and another one by the same producer,
+	// which keeps it busy.
+	wakens := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	seen := make(chan struct{}, len(wakens))
+	held := 0
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if held < len(wakens) {
+			waken := wakens[held]
+			held++
+			seen <- struct{}{}
+			c.SleepControl(func() { <-waken })
+		}
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	doubtful := make(chan []error, 1)
+	go func() { doubtful <- p.Publish(ctx, events[1:2]) }()
+	<-seen
+	cancel()
+	require.ErrorIs(t, (<-doubtful)[0], context.Canceled)
+	busy := make(chan []error, 1)
+	go func() { busy <- p.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{to("b", 0)}) }()
+	<-seen
+	again := make(chan []error, 1)
+	go func() { again <- p.Publish(context.WithoutCancel(t.Context()), events[1:]) }()
+	var errs []error
+	late := func() {
+		close(wakens[0])
+		for n := range 20 { // behind the late one, by a producer that is free
+			require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{to("c", n)}))
+		}
+	}
+	select {
+	case errs = <-again: // by another producer, before the busy one could keep the late one out
+		late()
+		close(wakens[1])
+	case <-time.After(300 * time.Millisecond):
+		close(wakens[1])
+		errs = <-again
+		late()
+	}
+	require.Equal(t, make([]error, 3), errs)
+	require.Equal(t, []error{nil}, <-busy)
+
+	var of []string
+	for _, r := range c.received("one") {
+		if string(r.Key) == "a" {
+			of = append(of, idOf(r))
+		}
+	}
+	require.Equal(t, []string{events[0].ID.String(), events[1].ID.String(), events[2].ID.String(), events[3].ID.String()}, of)
+}
+
+// TestKeysLeaveTheProducerThatWroteThem: a key in doubt is bound until its partition has been written to again, and calls
+// that have keys of several producers send each through its own.
+func TestKeysLeaveTheProducerThatWroteThem(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t)
+	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	var events []outbox.Outgoing
+	for n := range 40 {
+		events = append(events, event(string(rune('a'+n%20)), n))
+	}
+	var calls sync.WaitGroup
+	for part := range 4 { // one call a key, through several producers at once
+		var own []outbox.Outgoing
+		for _, o := range events {
+			if int(o.Key[0])%4 == part {
+				own = append(own, o)
+			}
+		}
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			for _, err := range p.Publish(ctx, own) {
+				if err == nil {
+					t.Error("published while there are too few replicas")
+				}
+			}
+		})
+	}
+	calls.Wait()
+	h.Remove()
+	require.Equal(t, make([]error, len(events)), p.Publish(t.Context(), events))
+	require.Equal(t, make([]error, len(events)), p.Publish(t.Context(), events))
+	require.Zero(t, p.Bound())
+	last := make(map[string]string)
+	for _, r := range c.received(topic) {
+		last[string(r.Key)] = idOf(r)
+	}
+	for _, o := range events[20:] {
+		require.Equal(t, o.ID.String(), last[o.Key])
+	}
 }

@@ -84,11 +84,20 @@ func verdictOf(err error) verdict {
 	return attempt
 }
 
-// ended is what an event fails with that was on its way, or not yet, when ctx ended.
+// ended is what an event fails with that may have been on its way when ctx ended.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrClosed) {
-		return outbox.Unavailable(ErrClosed)
+		return outbox.BrokerUnavailable(ErrClosed)
 	}
 	return fmt.Errorf("produce event: %w", cause)
+}
+
+// notSent is what an event fails with of which nothing was sent when ctx ended.
+func notSent(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrClosed) {
+		return outbox.BrokerUnavailable(ErrClosed)
+	}
+	return fmt.Errorf("produce event: %w: %w", outbox.ErrNotSent, cause)
 }

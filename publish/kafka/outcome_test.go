@@ -2,7 +2,12 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,8 +54,8 @@ func TestOutcomeOfCodes(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			p := c.publisher(t, func(cfg *kafka.Config) {
-				if want != unavailable {
-					cfg.Timeout = time.Minute // what Kafka says at once must not get lost in a timeout
+				if want == unavailable {
+					cfg.Timeout = 5 * time.Second // what Kafka says at once must not get lost in a timeout
 				}
 			})
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
@@ -74,7 +79,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second })
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience })
 	first, second, other := event("a", 0), event("a", 1), event("b", 2)
 	first.Destination, second.Destination = "late", "late"
 	publish := func() []error { return p.Publish(t.Context(), []outbox.Outgoing{first, second, other}) }
@@ -105,7 +110,7 @@ func TestUnknownTopic(t *testing.T) {
 func TestTopicThatStaysUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 10 * time.Second; cfg.UnknownTopicTimeout = -1 })
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience; cfg.UnknownTopicTimeout = -1 })
 	first, second, other, none := event("a", 0), event("a", 1), event("b", 2), event("c", 3)
 	first.Destination, second.Destination, none.Destination = "misspelt", "misspelt", ""
 	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other, none})
@@ -141,7 +146,7 @@ func TestCredentials(t *testing.T) {
 	}
 	t.Run("right credentials", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret")).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret"), func(cfg *kafka.Config) { cfg.Timeout = patience }).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 	})
 }
 
@@ -162,7 +167,7 @@ func TestNobodyAnswers(t *testing.T) {
 			defer p.Close()
 			began := time.Now()
 			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
-			require.Less(t, time.Since(began), 5*time.Second)
+			require.Less(t, time.Since(began), patience)
 			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			require.ErrorContains(t, errs[0], "produce to sc.domain.user: no acknowledgement from Kafka at "+addr)
@@ -183,4 +188,127 @@ func (c *cluster) admin(t testing.TB) *kadm.Client {
 	require.NoError(t, err)
 	t.Cleanup(admin.Close)
 	return admin
+}
+
+// TestStopChargesOnlyWhatWasSent: when a process stops, the rounds behind the one that is on its way are handed back, and
+// so are events of which nothing was ever sent.
+func TestStopChargesOnlyWhatWasSent(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.BatchBytes, cfg.Timeout = 2<<10, time.Hour })
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	events := make([]outbox.Outgoing, 100)
+	for n := range events {
+		events[n] = event("", n)
+	}
+	sent := make(chan int, 1)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		n := 0
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			n += int(b.NumRecords)
+		}
+		sent <- n
+		return nil, nil, true // no reply
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(ctx, events) }()
+	first := <-sent
+	cancel()
+	charged := 0
+	for _, err := range <-result {
+		require.ErrorIs(t, err, context.Canceled)
+		if !errors.Is(err, outbox.ErrNotSent) {
+			charged++
+		}
+	}
+	require.Equal(t, first, charged)
+	require.Less(t, charged, len(events))
+
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	away, err := kafka.New(kafka.Config{Brokers: []string{gone.Addr().String()}, Timeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer away.Close()
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for _, err := range away.Publish(ctx, []outbox.Outgoing{event("", 0), event("b", 1)}) {
+		require.ErrorIs(t, err, outbox.ErrNotSent)
+	}
+}
+
+// TestUnknownTopicAroundAnOutage: a topic that is unknown before and after an outage was not unknown all the time.
+func TestUnknownTopicAroundAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, between := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
+		t.Run(between.Message, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = time.Minute, time.Nanosecond })
+			answered := func(code *kerr.Error) error {
+				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
+				defer h.Remove()
+				err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]
+				require.ErrorIs(t, err, code)
+				return err
+			}
+			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
+			require.Error(t, answered(between))
+			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
+			require.True(t, outbox.IsPermanent(answered(kerr.UnknownTopicOrPartition)), "nothing else was said since")
+		})
+	}
+	t.Run("nobody answers", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = 20*time.Second, time.Nanosecond })
+		o := event("a", 0)
+		o.Destination = "late"
+		publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+		require.ErrorIs(t, publish(), kerr.UnknownTopicOrPartition)
+		c.Close()
+		err := publish()
+		require.NotErrorIs(t, err, kerr.UnknownTopicOrPartition)
+		require.True(t, outbox.IsUnavailable(err), "%v", err)
+		c.start()
+		require.Eventually(t, func() bool {
+			err = publish()
+			return errors.Is(err, kerr.UnknownTopicOrPartition)
+		}, time.Minute, time.Millisecond)
+		require.True(t, outbox.IsUnavailable(err), "%v", err)
+	})
+}
+
+// TestTopicsDoNotWaitForEachOther: calls for a topic that does not answer take no turn, no producer and no time from
+// those for another topic.
+func TestTopicsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "stuck"))
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.Concurrency = time.Hour, 1 })
+	hung := make(chan struct{}, 10)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, b := range batchesOf(t, r.(*kmsg.ProduceRequest)) {
+			if strings.Contains(string(b.Records), "stuck/") {
+				hung <- struct{}{}
+				return nil, nil, true // no reply
+			}
+		}
+		return nil, nil, false
+	})
+	stuck := make([]outbox.Outgoing, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for n := range stuck {
+		o := event(fmt.Sprintf("stuck/%d", n), n)
+		o.Destination = "stuck"
+		calls.Go(func() { p.Publish(ctx, []outbox.Outgoing{o}) })
+	}
+	<-hung
+	for n := range 100 {
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", n)}))
+	}
+	cancel()
+	calls.Wait()
 }

@@ -36,14 +36,14 @@ func newRelay(t *testing.T) relaytest.Broker {
 		return func() {
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: count})
 			defer h.Remove()
-			require.Eventually(t, func() bool { return h.Hits() > 0 }, time.Minute, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return h.Hits() > 0 }, patience, 10*time.Millisecond)
 		}
 	}
 	tampered := func(how ...tamper) func() {
 		return func() {
 			before := w.count()
 			w.next(how...)
-			require.Eventually(t, func() bool { return w.count() > before }, time.Minute, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return w.count() > before }, patience, 10*time.Millisecond)
 		}
 	}
 	return relaytest.Broker{

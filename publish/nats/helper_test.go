@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 const (
 	subject  = "sc.domain.user"
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // broker is a NATS server with a stream for subject. It can be killed and started again with what it had.

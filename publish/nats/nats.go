@@ -35,7 +35,7 @@
 //	U  no server, a lost or silent connection, TLS, credentials
 //	U  no confirmation within Config.Timeout, as without the right to publish; it may have been stored
 //	U  a stream that is full (DiscardNew), sealed or without a leader, limits of the account or the server
-//	A  the context of Publish has ended; it may have been stored
+//	A  the context of Publish has ended; it may have been stored (what was not sent is outbox.ErrNotSent)
 //	A  any other error of the stream, and a confirmation that cannot be read
 //
 // Whether a subject has no stream, rather than one that does not answer, is asked of the JetStream API; without the right
@@ -167,7 +167,7 @@ func (p *Publisher) Close() {
 // send publishes one event and waits for the stream to confirm it.
 func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	if p.closing.Err() != nil {
-		return outbox.Unavailable(ErrClosed)
+		return outbox.BrokerUnavailable(ErrClosed)
 	}
 	msg, err := messageOf(p.cfg.Encoder, o)
 	if err != nil {
@@ -182,13 +182,13 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	}
 	select {
 	case <-future.Ok():
-		p.streams.Found(o.Destination)
+		p.streams.Forget(o.Destination)
 		return nil
 	case err := <-future.Err():
 		return p.outcome(ctx, o.Destination, err)
 	case <-ctx.Done():
 		return p.describe(o.Destination, context.Cause(ctx))
 	case <-p.closing.Done():
-		return outbox.Unavailable(ErrClosed)
+		return outbox.BrokerUnavailable(ErrClosed)
 	}
 }

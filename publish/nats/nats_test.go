@@ -190,8 +190,12 @@ func TestKilledWhilePublishing(t *testing.T) {
 	b.configure(b.stream)
 	p := b.publisher(t)
 	var events []outbox.Outgoing
-	for n := range 2000 {
-		events = append(events, event(string(rune('a'+n%7)), n))
+	total := 0
+	more := func(n int) { // to be published
+		for range n {
+			events = append(events, event(string(rune('a'+total%7)), total))
+			total++
+		}
 	}
 	unavailable := 0
 	for kills := 0; kills < 4; kills++ {
@@ -201,7 +205,13 @@ func TestKilledWhilePublishing(t *testing.T) {
 			b.kill()
 			b.start()
 		}()
-		for down := false; !down && len(events) > 500; {
+		for down, over := false, false; !down && !over; { // as long as it takes to notice
+			select {
+			case <-killed:
+				over = true
+			default:
+			}
+			more(max(0, 500-len(events)))
 			var pending []outbox.Outgoing
 			for i, err := range p.Publish(t.Context(), events[:400]) {
 				require.False(t, outbox.IsPermanent(err), "%v", err)
@@ -232,5 +242,5 @@ func TestKilledWhilePublishing(t *testing.T) {
 			last[key] = n
 		}
 	}
-	require.Len(t, seen, 2000)
+	require.Len(t, seen, total)
 }

@@ -24,9 +24,11 @@ const (
 func (p *Publisher) outcome(ctx context.Context, subject string, err error) error {
 	described := p.describe(subject, err)
 	api, answered := errors.AsType[*jetstream.APIError](err)
-	switch {
-	case errors.Is(err, jetstream.ErrNoStreamResponse):
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return p.noStream(ctx, subject, described)
+	}
+	p.streams.Forget(subject)
+	switch {
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return outbox.Permanent(described)
 	case errors.Is(err, jetstream.ErrInvalidJSAck):
@@ -51,7 +53,10 @@ func (p *Publisher) noStream(ctx context.Context, subject string, err error) err
 	switch {
 	case errors.Is(problem, jetstream.ErrStreamNotFound):
 		return p.streams.Missing(subject, p.describe(subject, errNoStream{}))
-	case problem != nil:
+	case ctx.Err() == nil:
+		p.streams.Forget(subject)
+	}
+	if problem != nil {
 		return outbox.Unavailable(fmt.Errorf("%w; ask for its stream: %w", err, problem))
 	}
 	return outbox.Unavailable(fmt.Errorf("%w: stream %s", err, stream))

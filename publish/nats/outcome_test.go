@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -244,4 +245,47 @@ func TestCredentialsAreMended(t *testing.T) {
 	b.opts.Password = "new secret"
 	b.start()
 	settle(t, p, []outbox.Outgoing{event("a", 0)})
+}
+
+// TestStopChargesOnlyWhatWasSent: when a process stops, what has not been sent is handed back, and what waits for its
+// confirmation is an attempt.
+func TestStopChargesOnlyWhatWasSent(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	seen := b.silence()
+	p := b.publisher(t, func(cfg *nats.Config) { cfg.Concurrency, cfg.Timeout = 3, time.Hour })
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan []error, 1)
+	go func() {
+		result <- p.Publish(ctx, []outbox.Outgoing{event("", 0), event("", 1), event("", 2), event("", 3), event("", 4)})
+	}()
+	for range 3 {
+		<-seen
+	}
+	cancel()
+	for i, err := range <-result {
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, i >= 3, errors.Is(err, outbox.ErrNotSent), "event %d: %v", i, err)
+	}
+}
+
+// TestNoStreamAroundAnOutage: a subject without a stream before and after an outage was not without one all the time.
+func TestNoStreamAroundAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	p := b.publisher(t, func(cfg *nats.Config) { cfg.NoStreamTimeout = time.Nanosecond })
+	o := event("a", 0)
+	o.Destination = "sc.late"
+	publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+	require.True(t, outbox.IsUnavailable(publish()))
+	b.kill()
+	require.Eventually(t, func() bool { return strings.Contains(publish().Error(), "not connected") }, patience, time.Millisecond)
+	b.start()
+	var err error
+	require.Eventually(t, func() bool {
+		err = publish()
+		return errors.Is(err, jetstream.ErrNoStreamResponse) && strings.Contains(err.Error(), "no stream has this subject")
+	}, patience, time.Millisecond)
+	require.True(t, outbox.IsUnavailable(err), "%v", err)
+	require.True(t, outbox.IsPermanent(publish()), "nothing else was said since")
 }

@@ -147,6 +147,7 @@ func (b *bench) requireAttempt(err error, what string) {
 	require.False(b, outbox.IsPermanent(err), "%s is not for good: %v", what, err)
 	require.False(b, outbox.IsUnavailable(err), "%s is an attempt: %v", what, err)
 	require.False(b, errors.Is(err, outbox.ErrBehind), "%s is behind nothing", what)
+	require.False(b, errors.Is(err, outbox.ErrNotSent), "%s may have been sent: %v", what, err)
 }
 
 // requireBehind fails unless err is ErrBehind, and nothing that says more.

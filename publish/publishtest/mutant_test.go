@@ -155,6 +155,25 @@ var mutants = map[string]struct {
 			return good.Publish(context.WithoutCancel(ctx), events)
 		}
 	}},
+	"charges what was never sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return mapped(good, func(err error) error {
+			if errors.Is(err, outbox.ErrNotSent) {
+				return context.Canceled
+			}
+			return err
+		})
+	}},
+	"takes what was sent for not sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+		return func(ctx context.Context, events []outbox.Outgoing) []error {
+			errs := good.Publish(context.WithoutCancel(ctx), events)
+			for i := range errs {
+				if ctx.Err() != nil {
+					errs[i] = outbox.ErrNotSent
+				}
+			}
+			return errs
+		}
+	}},
 	"stays when its context ends": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return func(ctx context.Context, events []outbox.Outgoing) []error {
 			return good.Publish(context.WithoutCancel(ctx), events)

@@ -157,4 +157,4 @@ func (c *consumer) requireSteps(t testing.TB, keys, each int) {
 	}
 }
 
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute

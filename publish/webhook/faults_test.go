@@ -73,10 +73,10 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 	h.start()
 	t.Cleanup(h.stop)
 	p := newPublisher(t, h.url, func(c *webhook.Config) {
-		c.Timeout, c.MaxRetryAfter = 400*time.Millisecond, 300*time.Millisecond
+		c.Timeout, c.MaxRetryAfter = 2*time.Second, 300*time.Millisecond
 	})
 	l, err := outbox.NewListener(pool, outbox.ListenerSpec{
-		Name: "relay", Retry: outbox.Retry{MaxAttempts: 20, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
+		Name: "relay", Retry: outbox.Retry{MaxAttempts: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
 	}, outbox.ListenerConfig{
 		BatchSize: 500, Logger: quiet(), Publishers: map[string]outbox.Publisher{"webhook": p},
 	}, outbox.ListenPublish(stepTaken, outbox.Publication[step]{Broker: "webhook", Destination: "crm"}))

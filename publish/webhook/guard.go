@@ -10,6 +10,13 @@ import (
 // about to connect to, after every lookup, so that no name can resolve to one thing when checked and another when used.
 type guard []netip.Prefix
 
+// privateError is an address that the guard keeps from being connected to.
+type privateError struct{ address netip.Addr }
+
+func (e *privateError) Error() string {
+	return fmt.Sprintf("%s is not a public address (AllowedNetworks would allow it)", e.address)
+}
+
 // control is for net.Dialer.
 func (g guard) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
@@ -17,7 +24,7 @@ func (g guard) control(_, address string, _ syscall.RawConn) error {
 		return &mendError{what: "the address to connect to is no IP address"}
 	}
 	if ip := to.Addr().Unmap().WithZone(""); !g.allows(ip) {
-		return &mendError{what: fmt.Sprintf("%s is not a public address (AllowedNetworks would allow it)", ip)}
+		return &privateError{address: ip}
 	}
 	return nil
 }

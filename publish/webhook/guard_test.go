@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	port := r.url[strings.LastIndex(r.url, ":"):]
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0", "127.1.2.3", "169.254.169.254", "10.0.0.1", "224.0.0.1"} {
 		for _, scheme := range []string{"http://", "https://"} {
-			p := newPublisher(t, scheme+host+port, func(c *webhook.Config) { c.AllowedNetworks = nil })
+			p := newPublisher(t, scheme+host+port, func(c *webhook.Config) { c.AllowedNetworks, c.PrivateAddressTimeout = nil, -1 })
 			err := send(t, p, event("k"))
 			require.Equal(t, permanent, outcomeOf(err, 0), "%s: %v", host, err)
 			require.ErrorContains(t, err, "is not a public address")
@@ -29,12 +30,32 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	require.NoError(t, send(t, newPublisher(t, r.url, allowed), event("k")))
 }
 
+// TestNameThatLeadsAstrayWaits: a host that resolves to a private address kills its events only when it does so for long.
+func TestNameThatLeadsAstrayWaits(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	waits := newPublisher(t, r.url, func(c *webhook.Config) { c.AllowedNetworks = nil })
+	err := send(t, waits, event("k"))
+	require.Equal(t, unavailable, outcomeOf(err, 0), "%v", err)
+	require.ErrorContains(t, err, "is not a public address")
+	p := newPublisher(t, r.url, func(c *webhook.Config) {
+		c.AllowedNetworks, c.PrivateAddressTimeout = nil, 50*time.Millisecond
+	})
+	require.Equal(t, unavailable, outcomeOf(send(t, p, event("k")), 0))
+	require.Eventually(t, func() bool {
+		got := outcomeOf(send(t, p, event("k")), 0)
+		require.Contains(t, []outcome{unavailable, permanent}, got)
+		return got == permanent
+	}, time.Minute, 5*time.Millisecond)
+	require.Empty(t, r.requests())
+}
+
 // TestProxiesOfTheEnvironmentAreNotUsed: a proxy would look names up itself, past the check.
 func TestProxiesOfTheEnvironmentAreNotUsed(t *testing.T) {
 	proxy := newReceiver(t, nil)
 	t.Setenv("HTTP_PROXY", proxy.url)
 	t.Setenv("http_proxy", proxy.url)
-	p := newPublisher(t, "http://169.254.169.254/", nil)
+	p := newPublisher(t, "http://169.254.169.254/", func(c *webhook.Config) { c.PrivateAddressTimeout = -1 })
 	require.Equal(t, permanent, outcomeOf(send(t, p, event("k")), 0))
 	require.Empty(t, proxy.requests())
 }

@@ -38,8 +38,11 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	// Whether something of the request may have reached the endpoint. A connection that was kept open and is dead counts
 	// for nothing: the transport tries another one.
 	var wrote atomic.Bool
+	// Whether there was a connection to write to: without one, surely nothing was sent, not even by an earlier try.
+	var connected atomic.Bool
 	requestCtx = httptrace.WithClientTrace(requestCtx, &httptrace.ClientTrace{
 		GetConn: func(string) { wrote.Store(false) }, WroteHeaders: func() { wrote.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
 
 	request, err := http.NewRequestWithContext(requestCtx, http.MethodPost, e.url.String(), bytes.NewReader(body))
@@ -50,19 +53,36 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	response, err := p.transport.RoundTrip(request) // not a Client: it would follow redirects, and put URLs into errors
 	switch {
 	case err == nil:
+	case ctx.Err() != nil && !connected.Load():
+		return notSent(ctx)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	}
+	if private, found := errors.AsType[*privateError](err); found && !wrote.Load() {
+		// A name may lead astray for a moment, when it is moved or its name server starts.
+		return p.private.Missing(e.name, &mendError{private.Error()})
+	}
+	p.private.Forget(e.name)
+	switch {
+	case err == nil:
 	case wrote.Load():
 		return p.unanswered(requestCtx, err)
 	default:
 		return p.unreachable(requestCtx, err)
 	}
 	// The verdict is in: what becomes of the body changes nothing.
-	drained := time.AfterFunc(maxDrainTime, cancel)
-	_, _ = io.CopyN(io.Discard, response.Body, maxReplyBytes)
+	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which heeds no context
+		drained := time.AfterFunc(maxDrainTime, cancel)
+		_, _ = io.CopyN(io.Discard, response.Body, maxReplyBytes)
+		drained.Stop()
+	}
 	_ = response.Body.Close()
-	drained.Stop()
 	return p.verdict(e, response)
+}
+
+// notSent is for an event of which nothing was sent when ctx ended.
+func notSent(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", outbox.ErrNotSent, context.Cause(ctx))
 }
 
 // unreachable: there was no connection, so that no event is to blame. What stands in err comes from our side or from

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,13 +14,16 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
@@ -128,6 +133,104 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestSwitchingProtocols: a reply that hands the connection over and says nothing more holds nothing up.
+func TestSwitchingProtocols(t *testing.T) {
+	t.Parallel()
+	stay := make(chan struct{})
+	r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.(*statusWriter).status = http.StatusInternalServerError // not to be noted
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		<-stay
+	})
+	t.Cleanup(func() { close(stay) }) // before the receiver stops
+	p := newPublisher(t, r.url, nil)
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("k")}) }()
+	select {
+	case errs := <-result:
+		require.Equal(t, attempt, outcomeOf(errs[0], 0))
+		require.ErrorContains(t, errs[0], "replied 101")
+	case <-time.After(time.Minute):
+		require.FailNow(t, "Publish waits for the end of a connection that was handed over")
+	}
+}
+
+// TestStopChargesOnlyWhatWasSent: when a process stops, what waits for a slot is handed back, and what is on its way is
+// an attempt.
+func TestStopChargesOnlyWhatWasSent(t *testing.T) {
+	t.Parallel()
+	const limit, events = 4, 40
+	var arrived sync.WaitGroup
+	arrived.Add(limit)
+	r := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		arrived.Done()
+		hang(w, q)
+	})
+	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Concurrency, c.Timeout = limit, time.Hour })
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan []error, 2)
+	for range cap(results) { // a call that waits behind another one's requests
+		go func() { results <- p.Publish(ctx, slices.Repeat([]outbox.Outgoing{event("")}, events)) }()
+	}
+	arrived.Wait()
+	cancel()
+	charged := 0
+	for range cap(results) {
+		for _, err := range <-results {
+			require.ErrorIs(t, err, context.Canceled)
+			if !errors.Is(err, outbox.ErrNotSent) {
+				charged++
+				require.Equal(t, attempt, outcomeOf(err, 0))
+			}
+		}
+	}
+	require.Equal(t, limit, charged)
+}
+
+// TestStoppedDispatcherBuriesOnlyWhatWasSent: with one attempt each, a shutdown makes dead letters of the events that
+// were on their way at most.
+func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
+	t.Parallel()
+	const limit, events = 4, 60
+	pool := outboxtest.Postgres(t)
+	var arrived sync.WaitGroup
+	arrived.Add(limit)
+	r := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		arrived.Done()
+		hang(w, q)
+	})
+	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Concurrency, c.Timeout = limit, time.Hour })
+	once := stepTaken
+	once.Log, once.Retry = false, outbox.Retry{MaxAttempts: 1}
+	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
+		Logger: quiet(), ShutdownTimeout: time.Millisecond, Publishers: map[string]outbox.Publisher{"webhook": p},
+	}, outbox.Publish(once, outbox.Publication[step]{Broker: "webhook", Destination: "crm"}))
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		steps := make([]step, events)
+		for i := range steps {
+			steps[i].Key = fmt.Sprint(i)
+		}
+		_, err := once.EnqueueMany(t.Context(), tx, steps)
+		return err
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- d.Run(ctx) }()
+	arrived.Wait()
+	cancel()
+	require.NoError(t, <-ran)
+	var left string
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(status || ' ' || n, ', ' ORDER BY status)
+		FROM (SELECT status, count(*) AS n FROM outbox.events GROUP BY status) AS s`).Scan(&left))
+	require.Equal(t, fmt.Sprintf("dead %d, pending %d", limit, events-limit), left)
+}
+
 // drip replies 200 and then a body without end.
 func drip(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(http.StatusOK)
@@ -156,11 +259,13 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 func TestHangingServer(t *testing.T) {
 	t.Parallel()
-	r := newReceiver(t, hang)
-	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = 100 * time.Millisecond })
+	r := newReceiver(t, nil)
+	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = time.Second })
+	require.Eventually(t, func() bool { return send(t, p, event("k")) == nil }, patience, time.Millisecond) // there is a connection now
+	r.set(hang)
 	err := send(t, p, event("k"))
 	require.Equal(t, attempt, outcomeOf(err, 0), "an event may be what it hangs on")
-	require.ErrorContains(t, err, "no reply within 100ms")
+	require.ErrorContains(t, err, "no reply within 1s")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
@@ -274,7 +379,7 @@ func TestRestingEndpoint(t *testing.T) {
 	})
 	idle := newReceiver(t, nil)
 	p := newPublisher(t, "", func(c *webhook.Config) {
-		c.MaxRetryAfter = 200 * time.Millisecond
+		c.MaxRetryAfter = time.Hour
 		c.Concurrency = 1
 		c.Endpoints = map[string]webhook.Endpoint{
 			"crm": {URL: busy.url, Secrets: []string{secret}}, "mail": {URL: idle.url, Secrets: []string{secret}},
@@ -294,8 +399,11 @@ func TestRestingEndpoint(t *testing.T) {
 	require.ErrorContains(t, err, "left alone")
 	require.EqualValues(t, 1, visits.Load())
 
+	// It is asked again when that is over.
+	p = newPublisher(t, busy.url, func(c *webhook.Config) { c.MaxRetryAfter = 50 * time.Millisecond })
+	require.Equal(t, unavailable, outcomeOf(send(t, p, events[0]), 0))
 	busy.set(nil)
-	require.Eventually(t, func() bool { return send(t, p, events[0]) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return send(t, p, events[0]) == nil }, patience, 10*time.Millisecond)
 }
 
 func TestUnknownDestination(t *testing.T) {

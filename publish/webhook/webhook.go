@@ -18,6 +18,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
 // Config says where events go and how.
@@ -36,6 +37,10 @@ type Config struct {
 	// AllowedNetworks are sent to although they are not public. Without them the publisher connects to no private,
 	// loopback, link-local, multicast or otherwise special address, whatever name or redirection led to it.
 	AllowedNetworks []netip.Prefix
+	// PrivateAddressTimeout is how long the host of an endpoint may lead to such addresses only, before its events are
+	// refused permanently. Until then they are unavailable, so that a name that leads astray for a moment kills none. 0
+	// means 1 min; negative refuses them immediately.
+	PrivateAddressTimeout time.Duration
 	// TLS is for endpoints with a certificate authority of their own, or that want a client's certificate; nil means
 	// that of the system. It is copied.
 	TLS *tls.Config
@@ -48,6 +53,7 @@ const (
 	defaultTimeout       = 15 * time.Second
 	defaultConcurrency   = 16
 	defaultMaxRetryAfter = time.Hour
+	defaultPrivate       = time.Minute
 )
 
 func (c Config) withDefaults() Config {
@@ -59,6 +65,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRetryAfter == 0 {
 		c.MaxRetryAfter = defaultMaxRetryAfter
+	}
+	if c.PrivateAddressTimeout == 0 {
+		c.PrivateAddressTimeout = defaultPrivate
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -91,6 +100,7 @@ type Publisher struct {
 	endpoints map[string]*endpoint
 	transport *http.Transport
 	slots     chan struct{} // one for each request on its way
+	private   missing.Destinations
 	closed    atomic.Bool
 }
 
@@ -104,6 +114,7 @@ func New(config Config) (*Publisher, error) {
 	p := &Publisher{
 		config: config, endpoints: make(map[string]*endpoint, len(config.Endpoints)), slots: make(chan struct{}, config.Concurrency),
 	}
+	p.private.Timeout = config.PrivateAddressTimeout
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config.Endpoints[name])
 		if err != nil {
@@ -126,7 +137,7 @@ func New(config Config) (*Publisher, error) {
 	return p, nil
 }
 
-var errClosed = outbox.Unavailable(errors.New("post event: the publisher is closed"))
+var errClosed = outbox.BrokerUnavailable(errors.New("post event: the publisher is closed"))
 
 // Publish implements outbox.Publisher. What each answer of an endpoint means is listed in docs/publishers.md.
 func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
@@ -169,7 +180,7 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return notSent(ctx)
 	}
 	defer func() { <-p.slots }()
 	header, err := e.header(o.ID.String(), m, time.Now())

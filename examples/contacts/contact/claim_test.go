@@ -108,7 +108,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 			},
 		} {
 			outcomes, err := finalise()
-			require.NoError(t, err, "%s: %s", name, verb)
+			require.ErrorIs(t, err, outbox.ErrLeaseLost, "%s: %s", name, verb)
 			require.Equal(t, []outbox.Outcome{outbox.Lost}, outcomes, "%s: %s", name, verb)
 			require.Equal(t, before, row(t, pool, mine.ID), "%s: %s", name, verb)
 		}

@@ -102,5 +102,5 @@ func (f *fixture) waitUntilBlocked() {
 			    WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&blocked)
 		require.NoError(c, err)
 		require.True(c, blocked)
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 }

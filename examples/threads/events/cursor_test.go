@@ -152,7 +152,7 @@ func TestSkip(t *testing.T) {
 	letters := f.letters()
 	require.Len(t, letters, 2)
 	for i, name := range []string{"broadcast", "companion"} {
-		require.Equal(t, letter{Listener: name, Text: "bad", Error: "skipped by operator", Attempts: 1, ID: blocked.Head.UUID}, letters[i])
+		require.Equal(t, letter{Listener: name, Text: "bad", Error: "skipped by operator: will not work", Attempts: 1, ID: blocked.Head.UUID}, letters[i])
 	}
 }
 

@@ -82,7 +82,9 @@ func TestHandlerPushesToTheClients(t *testing.T) {
 
 	clients <- events.MessageCreated{} // it is full now
 	f.post(id, "hello again")
-	require.Equal(t, outbox.DrainReport{Retried: 1}, outboxtest.DrainListener(t, broadcast))
+	report := outboxtest.DrainListener(t, broadcast) // on a slow machine the next attempt falls due meanwhile
+	require.Positive(t, report.Retried)
+	require.Zero(t, report.Delivered)
 }
 
 func TestRolledBackMessageIsSeenByNobody(t *testing.T) {

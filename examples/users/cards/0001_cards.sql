@@ -16,11 +16,9 @@ CREATE TABLE IF NOT EXISTS cards.cards (
     joined_at  timestamptz,
     -- A user who is deleted leaves a tombstone: an event that is late brings nobody back.
     deleted_at timestamptz,
-    CONSTRAINT cards_pkey PRIMARY KEY (user_id),
+    CONSTRAINT cards_pkey PRIMARY KEY (tenant_id, user_id),
     CONSTRAINT cards_profile_check CHECK (num_nulls(name, email, joined_at) = CASE WHEN deleted_at IS NULL THEN 0 ELSE 3 END)
 );
-
-CREATE INDEX IF NOT EXISTS cards_tenant ON cards.cards (tenant_id, user_id);
 
 -- One row: how many times the projection has been started from nothing.
 CREATE TABLE IF NOT EXISTS cards.generation (

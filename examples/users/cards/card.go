@@ -64,7 +64,7 @@ func (writer) ConsumeUserDeleted(ctx context.Context, tx pgx.Tx, e consume.Deliv
 	_, err := tx.Exec(ctx, `
 		INSERT INTO cards.cards AS c (user_id, tenant_id, version, deleted_at)
 		VALUES ($1, $2, $3, $4)
-		ON CONFLICT (user_id) DO UPDATE
+		ON CONFLICT (tenant_id, user_id) DO UPDATE
 		SET version = EXCLUDED.version, deleted_at = EXCLUDED.deleted_at, name = NULL, email = NULL, joined_at = NULL,
 			changes = c.changes + 1`,
 		e.Payload.UserID, e.Payload.TenantID, e.Payload.UserVersion, e.Time)
@@ -80,7 +80,7 @@ func write(ctx context.Context, tx pgx.Tx, tenant, user uuid.UUID, version int64
 	_, err := tx.Exec(ctx, `
 		INSERT INTO cards.cards AS c (user_id, tenant_id, version, name, email, joined_at)
 		VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (user_id) DO UPDATE
+		ON CONFLICT (tenant_id, user_id) DO UPDATE
 		SET version = EXCLUDED.version, name = EXCLUDED.name, email = EXCLUDED.email, joined_at = EXCLUDED.joined_at,
 			changes = c.changes + 1
 		WHERE c.deleted_at IS NULL`,

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/examples/users/cards"
+	"github.com/outboxgen/outboxgen/examples/users/events/userevents"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -126,4 +128,24 @@ func TestDependencies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAnotherTenantsUserHasACardOfItsOwn: users of two tenants may have one id.
+func TestAnotherTenantsUserHasACardOfItsOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	events, want := f.life(4, false)
+	f.publish(events...)
+	f.project()
+	other := *f
+	other.tenant = uuid.New()
+	theirs := want
+	theirs.Version, theirs.Name, theirs.Email = 1, "theirs", "b@example.com"
+	f.publish(other.event(theirs, "created", userevents.UserCreated{
+		TenantID: other.tenant, UserID: theirs.UserID, UserVersion: 1,
+		Profile: userevents.Profile{Name: theirs.Name, Email: theirs.Email, JoinedAt: joined},
+	}))
+	f.project()
+	f.requireCards(want)
+	other.requireCards(theirs)
 }

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	patience = 2 * time.Minute
 	look     = 20 * time.Millisecond
 )
 

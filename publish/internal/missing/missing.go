@@ -1,5 +1,5 @@
 // Package missing decides what becomes of events whose destination the broker does not know: they wait for a while, in
-// which it may be created or a broker may come to its senses, and are then refused for good.
+// which it may be created or a broker may come to its senses, and are then refused permanently.
 package missing
 
 import (
@@ -26,15 +26,16 @@ type Destinations struct {
 // span is when a destination was first and last missing.
 type span struct{ first, last time.Time }
 
-// Found forgets that a destination was missing.
-func (d *Destinations) Found(destination string) {
+// Forget ends the time for which a destination was missing. It is for every other outcome: the broker knew the
+// destination, or was away and said nothing about it.
+func (d *Destinations) Forget(destination string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.spans, destination)
 }
 
 // Missing marks err, by which the broker does not know a destination: as unavailable at first, and as permanent once it
-// has been missing for Timeout, from the first call to this one.
+// has been missing for Timeout, from the first call to this one, without a call of Forget between them.
 func (d *Destinations) Missing(destination string, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -41,7 +41,7 @@ type Broker struct {
 }
 
 // patience is how long all of it may take.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 const (
 	keys    = 64

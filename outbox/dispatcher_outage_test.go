@@ -1,0 +1,237 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// TestDatabaseAwayForLongerThanALease: of 20 events that a dispatcher holds when its database goes, three succeed
+// meanwhile, four run on until it is back, and 13 are never started. All are delivered, with one attempt each, however
+// few they have.
+func TestDatabaseAwayForLongerThanALease(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{1, 2, 5} {
+		for _, how := range []string{"silent", "cut"} {
+			t.Run(fmt.Sprintf("%s, %d attempts", how, most), func(t *testing.T) {
+				t.Parallel()
+				testOutage(t, how == "cut", most)
+			})
+		}
+	}
+}
+
+func testOutage(t *testing.T, cut bool, most int) {
+	t.Helper()
+	const events, early, workers = 20, 3, 4
+	database := pgtest.Database(t)
+	topic := jobTopic("one")
+	topic.Retry.MaxAttempts = most
+	proxy := newProxy(t, database)
+	log := newSpy()
+	cfg := shortLease()
+	cfg.Concurrency, cfg.BatchSize, cfg.Logger = workers, events, log.logger()
+	var mu sync.Mutex
+	calls := make(map[uuid.UUID]int)
+	started, open, back := make(chan struct{}, 2*events), make(chan struct{}), make(chan struct{})
+	d := dispatcher(t, proxy.pool(t), cfg, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+		mu.Lock()
+		calls[d.ID]++
+		n := len(calls)
+		mu.Unlock()
+		started <- struct{}{}
+		if n <= early {
+			<-open
+		} else {
+			<-back
+		}
+		return nil
+	}))
+	watch := outbox.Watch(d)
+	enqueueJobs(t, database, topic, numbered(events)...)
+	stop := start(t, d)
+	for range workers {
+		receive(t, started, "a handler")
+	}
+	settles(t, database, events, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND attempts = 1")
+	proxy.swallow()
+	if cut {
+		proxy.cut()
+	}
+	close(open)
+	for range early {
+		receive(t, started, "a handler in place of one that has returned")
+	}
+	for range events - early {
+		log.await(t, `msg="lease lost"`)
+	}
+	settles(t, database, events, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND locked_until < now()")
+	proxy.pass()
+	proxy.cut() // what was swallowed never comes
+	settles(t, database, early, delivered)
+	settles(t, database, events-early-workers, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND attempts = 1 AND claim_no = 2 AND locked_until > now()")
+	for range 4 {
+		receive(t, watch.Maintained, "a sweep")
+	}
+	require.Equal(t, workers, count(t, database, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND claim_no = 1 AND locked_until < now()"), "still run here")
+	close(back)
+	settles(t, database, events, delivered+" AND attempts = 1")
+	require.NoError(t, stop())
+	require.Len(t, calls, events)
+	for id, n := range calls {
+		require.Equal(t, 1, n, "event %s", id)
+	}
+}
+
+// TestUnavailablePublisherInAnOutage: what a publisher hands back when its lease has gone costs no attempt.
+func TestUnavailablePublisherInAnOutage(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Database(t)
+	proxy := newProxy(t, database)
+	started, open := make(chan struct{}, 1), make(chan struct{})
+	b := newBroker()
+	b.answer = func(outbox.Outgoing) error {
+		select {
+		case started <- struct{}{}:
+		default:
+		}
+		<-open
+		return outbox.Unavailable(errors.New("down"))
+	}
+	topic := publishedTopic
+	topic.Retry.MaxAttempts = 1
+	log := newSpy()
+	cfg := shortLease()
+	cfg.Logger, cfg.Publishers = log.logger(), map[string]outbox.Publisher{"kafka": b}
+	d := dispatcher(t, proxy.pool(t), cfg, outbox.Publish(topic, outbox.Publication[said]{Broker: "kafka", Destination: "x"}))
+	inTx(t, database, func(tx pgx.Tx) {
+		_, err := topic.Enqueue(t.Context(), tx, said{Key: "a"})
+		require.NoError(t, err)
+	})
+	stop := start(t, d)
+	receive(t, started, "the publisher")
+	proxy.swallow()
+	log.await(t, `msg="lease lost"`)
+	close(open)
+	proxy.pass()
+	proxy.cut()
+	settles(t, database, 1, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0")
+	require.NoError(t, stop())
+}
+
+// TestSweepNotesFirst: a sweep of a dispatcher gives whoever holds an event on its last attempt time from its own look, and
+// never takes what its own process holds.
+func TestSweepNotesFirst(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("one")
+	topic.Retry.MaxAttempts = 1
+	ids := enqueueJobs(t, pool, topic, numbered(3)...)
+	holder, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: "jobs"})
+	require.NoError(t, err)
+	claimed, err := holder.Claim(t.Context(), outbox.ClaimConfig{})
+	require.NoError(t, err)
+	require.Len(t, claimed, 3)
+	const noted = "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND updated_at > locked_until"
+	sweeper := dispatcher(t, pool, quick(), onJob(topic, succeed))
+	sweep := func(held ...uuid.UUID) (died, seen int) {
+		t.Helper()
+		died, seen, err := outbox.Sweep(t.Context(), sweeper, held)
+		require.NoError(t, err)
+		return died, seen
+	}
+	died, seen := sweep()
+	require.Equal(t, []int{0, 0}, []int{died, seen}, "their leases last")
+	age := func(by time.Duration) {
+		execute(t, pool, "UPDATE outbox.events SET updated_at = updated_at - $1::interval, locked_until = locked_until - $1::interval", by)
+	}
+	age(time.Hour) // longer than any grace: everybody was away
+	died, seen = sweep(ids[2])
+	require.Equal(t, []int{0, 2}, []int{died, seen})
+	require.Equal(t, 2, count(t, pool, noted))
+	died, seen = sweep(ids[2])
+	require.Equal(t, []int{0, 0}, []int{died, seen}, "in their grace")
+	outcomes, err := holder.Ack(t.Context(), claimed[0])
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	age(outbox.Grace(sweeper))
+	died, seen = sweep(ids[2])
+	require.Equal(t, []int{1, 0}, []int{died, seen})
+	require.Equal(t, "delivered", stands(t, pool, claimed[0].ID).Status)
+	require.Equal(t, "processing", stands(t, pool, ids[2]).Status)
+	require.Contains(t, stands(t, pool, ids[1]).LastError, "lease ran out on attempt 1, worker ")
+
+	died, seen = sweep()
+	require.Equal(t, []int{0, 1}, []int{died, seen})
+	outcomes, err = holder.Extend(t.Context(), time.Minute, claimed[2])
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	require.Zero(t, count(t, pool, noted), "a renewal ends the grace")
+}
+
+// TestSoloDoesNotStopTheOthers: a suspect on its last attempt waits for a long handler, but nothing else does, and not for ever.
+func TestSoloDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		attempts   int // of the long one
+		lease      time.Duration
+		solo       bool // is started beside it
+		suspectRun bool // is long too
+	}{
+		"beside one that can try again":           {attempts: 5, lease: time.Hour, solo: true},
+		"beside one on its last attempt":          {attempts: 1, lease: time.Hour},
+		"beside one on its last attempt, in time": {attempts: 1, lease: 1200 * time.Millisecond, solo: true},
+		"long itself": {attempts: 5, lease: time.Hour, solo: true, suspectRun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			topic := jobTopic("one")
+			long := jobTopic("long")
+			long.Retry.MaxAttempts = c.attempts
+			started, open := make(chan int64, 20), make(chan struct{})
+			handler := jobFunc(func(_ context.Context, d outbox.Delivery[job]) error {
+				started <- d.Payload.N
+				if d.Payload.N == 0 || d.Payload.N == 1 && c.suspectRun {
+					<-open
+				}
+				return nil
+			})
+			cfg := quick()
+			cfg.LeaseDuration = c.lease
+			d := dispatcher(t, pool, cfg, onJob(topic, handler), onJob(long, handler))
+			outbox.LimitSolo(d, 50*time.Millisecond)
+			stop := start(t, d)
+			jobs := numbered(8)
+			enqueueJobs(t, pool, long, jobs[0])
+			require.EqualValues(t, 0, receive(t, started, "the long handler"))
+			suspect := enqueueLater(t, pool, topic, jobs[1])[0]
+			lastAttempt(t, pool, suspect)
+			settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND claim_no = 5", suspect)
+			enqueueJobs(t, pool, topic, jobs[2:]...)
+			settles(t, pool, 6, delivered+" AND id <> $1", suspect)
+			if !c.solo {
+				require.Equal(t, "processing", stands(t, pool, suspect).Status, "it would make a dead letter of the long one")
+				seen := len(started)
+				for range seen {
+					require.NotEqualValues(t, 1, <-started)
+				}
+			} else if !c.suspectRun {
+				settles(t, pool, 7, delivered)
+			}
+			close(open)
+			settles(t, pool, 8, delivered)
+			require.NoError(t, stop())
+		})
+	}
+}

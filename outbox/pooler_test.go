@@ -1,0 +1,153 @@
+package outbox_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// sayDeaf is what a dispatcher and a listener log when their connection hears nothing.
+const sayDeaf = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
+	"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll"
+
+// deafPool returns a pool on the database of pool whose connections work, except that notifications do not get through,
+// as those that come for an idle client of a transaction pooler.
+func deafPool(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
+	require.NoError(t, err)
+	server := net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port)))
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		for {
+			client, err := door.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			copies.Go(func() { _, _ = io.Copy(up, client); _ = up.Close() })
+			copies.Go(func() { dropNotifications(client, up); _ = client.Close() })
+		}
+	})
+	cfg.ConnConfig.Host, cfg.ConnConfig.Fallbacks = "127.0.0.1", nil
+	cfg.ConnConfig.Port = uint16(door.Addr().(*net.TCPAddr).Port)
+	deaf, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		deaf.Close()
+		_ = door.Close()
+		copies.Wait()
+	})
+	return deaf
+}
+
+// dropNotifications copies the messages of a server, except for NotificationResponse.
+func dropNotifications(client io.Writer, server io.Reader) {
+	in := bufio.NewReader(server)
+	var head [5]byte
+	for {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+		if _, err := io.ReadFull(in, body); err != nil {
+			return
+		}
+		if head[0] != 'A' {
+			if _, err := client.Write(append(head[:], body...)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// noLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
+func noLock(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Zero(t, value[int](t, pool, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock'`))
+}
+
+// falls runs a dispatcher and a listener through pool, which nothing is heard through, and demands that they say so once and
+// poll, and leave no lock: neither while they run nor afterwards.
+func falls(t *testing.T, direct, pool, listen *pgxpool.Pool) {
+	topic := jobTopic("one")
+	log := newSpy()
+	got := make(chan int64, 10)
+	d := dispatcher(t, pool, outbox.DispatcherConfig{PollInterval: 50 * time.Millisecond, ListenPool: listen, Logger: log.logger()},
+		onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+			got <- d.Payload.N
+			return nil
+		}))
+	h := newNotes()
+	ears := newSpy()
+	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{PollInterval: 50 * time.Millisecond, ListenPool: listen, Logger: ears.logger()}, h)
+	stop, stopListener := start(t, d), startListener(t, l)
+	log.await(t, sayDeaf)
+	ears.await(t, sayDeaf)
+	for n, j := range numbered(5) {
+		noLock(t, direct)
+		enqueueJobs(t, direct, topic, j)
+		require.EqualValues(t, n, receive(t, got, "the event"))
+		put1(t, direct, "a", n+1)
+		h.await(t, n+1)
+	}
+	require.NoError(t, stop())
+	stopListener()
+	noLock(t, direct)
+	require.Equal(t, 1, strings.Count(log.String(), "doorbell: "), "once: %s", log)
+	require.Equal(t, 1, strings.Count(ears.String(), "doorbell: "), "once: %s", ears)
+}
+
+// TestBellThatHearsNothingFallsBackToPolling: LISTEN succeeds, and no notification arrives.
+func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
+	t.Parallel()
+	t.Run("pool", func(t *testing.T) {
+		t.Parallel()
+		direct := pgtest.Database(t)
+		falls(t, direct, deafPool(t, direct), nil)
+	})
+	t.Run("ListenPool", func(t *testing.T) {
+		t.Parallel()
+		direct := pgtest.Database(t)
+		falls(t, direct, direct, deafPool(t, direct))
+	})
+	t.Run("ListenPool of another database", func(t *testing.T) {
+		t.Parallel()
+		direct := pgtest.Database(t)
+		falls(t, direct, direct, pgtest.Database(t))
+	})
+}
+
+// TestBellWithDirectListenPool: what goes through a deaf pool is heard through ListenPool.
+func TestBellWithDirectListenPool(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Database(t)
+	cfg := sleeper()
+	cfg.ListenPool = direct
+	topic := jobTopic("one")
+	r := recipientOf(t, deafPool(t, direct), cfg, topic)
+	require.NotZero(t, holder(t, direct))
+	enqueueJobs(t, direct, topic, numbered(1)...)
+	r.expect(t)
+	require.NoError(t, r.stop())
+}

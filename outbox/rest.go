@@ -1,0 +1,437 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Breaker says when failures are an outage, and how a dispatcher or listener waits for its end. The zero value is a
+// good start.
+//
+// While a topic or a destination is away it rests: its events wait, no attempt is charged, and one event after each
+// pause tries whether it is back. A rest begins when a handler or a Publisher returns Unavailable, or when different
+// events of one destination fail in a row. Everything else is delivered as usual.
+type Breaker struct {
+	// Failures is how many different events of one destination must fail in a row, with none delivered between them, for
+	// the destination to be away. 0 means 10, negative never. It does not concern handlers, whose errors are those of
+	// their events.
+	Failures int
+	// FirstPause is the first pause between two tries, MaxPause what it grows to, doubling. 0 means 100 ms and 1.5 s: what
+	// MaxPause is set to is also how much later than necessary the return may be noticed.
+	FirstPause, MaxPause time.Duration
+}
+
+func (b Breaker) withDefaults() Breaker {
+	if b.Failures == 0 {
+		b.Failures = 10
+	}
+	if b.FirstPause == 0 {
+		b.FirstPause = 100 * time.Millisecond
+	}
+	if b.MaxPause == 0 {
+		b.MaxPause = max(1500*time.Millisecond, b.FirstPause)
+	}
+	return b
+}
+
+func (b Breaker) validate() error {
+	switch {
+	case b.FirstPause < time.Millisecond || b.FirstPause > time.Hour:
+		return fmt.Errorf("field Breaker: FirstPause %s is not between 1ms and 1h", b.FirstPause)
+	case b.MaxPause < b.FirstPause || b.MaxPause > time.Hour:
+		return fmt.Errorf("field Breaker: MaxPause %s is not between FirstPause %s and 1h", b.MaxPause, b.FirstPause)
+	}
+	return nil
+}
+
+const (
+	// unwantedPause is the pause of a topic whose handler is not written: nothing changes before the next deployment.
+	unwantedPause = 30 * time.Second
+	// longestHint bounds the pause that a target asks for by RetryAfter.
+	longestHint = 5 * time.Minute
+)
+
+// target is where events go: the handler of a topic, a destination of a broker, or a broker. It knows whether that is
+// away. It may be used from any number of goroutines.
+type target struct {
+	name      string    // for logs: "jobs/mail", "kafka:orders" or "kafka"
+	publisher Publisher // of a destination
+	broker    *target   // of a destination
+	breaker   Breaker
+	log       *slog.Logger
+
+	mu         sync.Mutex
+	topics     []string  // that go there
+	since      time.Time // it rests since then; zero when it does not
+	until      time.Time // no event is tried before
+	tries      int       // how often it was found away in a row
+	cause      result
+	trying     bool          // an event is on its way to find out whether it is back
+	asked      bool          // a claim for such an event is on its way
+	streak     []uuid.UUID   // different events that failed in a row
+	handedBack int           // events that were not charged in this rest
+	away       *atomic.Int32 // how many targets of the dispatcher or listener rest
+	returned   bool          // what waits for it in the database may be tried as soon as it answers
+	answered   bool          // it has
+	calling    time.Time     // when the call of the publisher began that is under way
+}
+
+// both returns t and its broker, the broker first.
+func (t *target) both() []*target {
+	if t.broker != nil {
+		return []*target{t.broker, t}
+	}
+	return []*target{t}
+}
+
+// resting tells whether t is away, or its broker.
+func (t *target) resting() bool { return t.why().class == classUnavailable }
+
+// why returns the result of an event that is handed back because t rests; nothing when t does not rest.
+func (t *target) why() (because result) {
+	for _, each := range t.both() {
+		each.mu.Lock()
+		if because.class == classDone && !each.since.IsZero() {
+			because = each.cause
+		}
+		each.mu.Unlock()
+	}
+	return because
+}
+
+// left returns how long it takes until the next event is tried; nothing when t does not rest.
+func (t *target) left() (left time.Duration) {
+	for _, each := range t.both() {
+		each.mu.Lock()
+		if !each.since.IsZero() {
+			left = max(left, time.Until(each.until))
+		}
+		each.mu.Unlock()
+	}
+	return left
+}
+
+// admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none. What is
+// admitted must be told to heed.
+func (t *target) admit(n int) int {
+	for i, each := range t.both() {
+		each.mu.Lock()
+		switch {
+		case each.since.IsZero():
+		case each.trying || time.Now().Before(each.until):
+			n = 0
+		default:
+			each.trying, n = true, min(n, 1)
+		}
+		each.mu.Unlock()
+		if n == 0 && i > 0 { // what the broker has admitted is not tried
+			t.broker.mu.Lock()
+			t.broker.trying = false
+			t.broker.mu.Unlock()
+		}
+		if n == 0 {
+			break
+		}
+	}
+	return n
+}
+
+// tryable tells whether t rests and it is time for a claim of one event to try.
+func (t *target) tryable() bool {
+	if !t.resting() || t.left() > 0 {
+		return false
+	}
+	for _, each := range t.both() {
+		each.mu.Lock()
+		busy := each.trying || each.asked
+		each.mu.Unlock()
+		if busy {
+			return false
+		}
+	}
+	return true
+}
+
+// ask notes that a claim of one event to try sets out. found must be called with what became of it.
+func (t *target) ask() {
+	for _, each := range t.both() {
+		each.mu.Lock()
+		each.asked = !each.since.IsZero()
+		each.mu.Unlock()
+	}
+}
+
+// found ends what ask began. When there was no event to try, the next claim for one waits as after a failure.
+func (t *target) found(any bool) {
+	for _, each := range t.both() {
+		each.mu.Lock()
+		if each.asked && !any {
+			each.until = time.Now().Add(each.pause())
+		}
+		each.asked = false
+		each.mu.Unlock()
+	}
+}
+
+// pause returns the next pause; t.mu is held.
+func (t *target) pause() time.Duration {
+	pause := backoff(t.breaker.FirstPause, t.breaker.MaxPause, t.tries)
+	if t.cause.unwanted {
+		pause = max(pause, unwantedPause)
+	}
+	if t.cause.after != nil {
+		pause = max(pause, min(*t.cause.after, longestHint))
+	}
+	return pause
+}
+
+// heed learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
+// unavailable in results.
+func (t *target) heed(began time.Time, ids []uuid.UUID, results []result) {
+	var say []func()
+	if t.broker != nil {
+		t.broker.mu.Lock()
+		say = t.broker.learn(began, nil, results)
+		t.broker.mu.Unlock()
+	}
+	t.mu.Lock()
+	say = append(say, t.learn(began, ids, results)...)
+	t.mu.Unlock()
+	for _, line := range say { // a logger may be slow
+		line()
+	}
+}
+
+// learn does what heed says, for a broker without ids, and returns what is to be logged. t.mu is held.
+func (t *target) learn(began time.Time, ids []uuid.UUID, results []result) (say []func()) {
+	t.trying = false
+	isBroker, hasHandler := ids == nil, t.publisher == nil && ids != nil
+	var away *result
+	for i := range results {
+		r := &results[i]
+		switch {
+		case r.class == classNotSent:
+		case r.class == classUnavailable && (hasHandler || r.broker == isBroker):
+			away = r
+		case r.class == classUnavailable && !isBroker: // the broker's trouble says nothing of a destination
+		case r.class == classFailed && !isBroker && !hasHandler && t.breaker.Failures > 0:
+			if !slices.Contains(t.streak, ids[i]) {
+				t.streak = append(t.streak, ids[i])
+			}
+			if !t.since.IsZero() || len(t.streak) >= t.breaker.Failures {
+				away, t.streak = r, nil
+			}
+		default: // it has answered
+			away, t.streak, t.answered = nil, nil, true
+			say = append(say, t.back(began)...)
+		}
+	}
+	if away != nil {
+		say = append(say, t.rest(*away)...)
+	}
+	if t.since.IsZero() || isBroker {
+		return say
+	}
+	for i := range results {
+		r := &results[i]
+		if r.class == classFailed && !hasHandler && t.breaker.Failures > 0 {
+			r.class = classUnavailable
+		}
+		if r.class == classUnavailable {
+			t.handedBack++
+		}
+	}
+	return say
+}
+
+// rest begins or prolongs a rest; t.mu is held.
+func (t *target) rest(cause result) (say []func()) {
+	now := time.Now()
+	if !t.since.IsZero() && now.Before(t.until) {
+		return nil // one of several that were under way when it began
+	}
+	cause.class = classUnavailable
+	t.cause = cause
+	t.tries++
+	t.until = now.Add(t.pause())
+	if !t.since.IsZero() {
+		return nil
+	}
+	t.since, t.answered = now, false
+	t.away.Add(1)
+	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
+	if cause.unwanted {
+		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
+	}
+	attrs := []any{"target", t.name, "topics", strings.Join(t.topics, ","), "error", cause.text}
+	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
+}
+
+// back ends a rest that began before the attempt that shows it; t.mu is held.
+func (t *target) back(began time.Time) (say []func()) {
+	if t.since.IsZero() || began.Before(t.since) {
+		return nil
+	}
+	attrs := []any{"target", t.name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
+	t.since, t.until, t.tries, t.cause, t.streak, t.handedBack = time.Time{}, time.Time{}, 0, result{}, nil, 0
+	t.returned = true
+	t.away.Add(-1)
+	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
+}
+
+// isBack tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
+// Another process may have left it there.
+func (t *target) isBack() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	is := t.returned && t.answered && t.since.IsZero()
+	t.returned = t.returned && !is
+	return is
+}
+
+// notTold takes back what isBack told.
+func (t *target) notTold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.returned = true
+}
+
+// crowd is how long an event waits that is not the next to find out whether t is back: longer the more of them there
+// are, so that looking after them costs the others little. It ends when t is back.
+func (t *target) crowd() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.handedBack++
+	return min(max(time.Duration(t.handedBack)*5*time.Millisecond, 2*t.breaker.MaxPause), time.Minute)
+}
+
+// lane is the prefix of keys of events that are published to t: destinations do not wait for each other.
+func (t *target) lane() string { return t.name + " " }
+
+// topicsOf returns the topics that go to any of all.
+func topicsOf(all []*target) (topics []string) {
+	for _, t := range all {
+		topics = append(topics, t.topics...)
+	}
+	return topics
+}
+
+// stallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
+const stallAfter = 200 * time.Millisecond
+
+// stalled tells whether a call of t's publisher takes long, and else when it will have if it does not return: zero while
+// there is no call.
+func (t *target) stalled(now time.Time) (is bool, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calling.IsZero() {
+		return false, time.Time{}
+	}
+	at = t.calling.Add(stallAfter)
+	return !now.Before(at), at
+}
+
+func (t *target) call(began time.Time) {
+	t.mu.Lock()
+	t.calling = began
+	t.mu.Unlock()
+}
+
+// targets are those of one dispatcher or listener.
+type targets struct {
+	breaker    Breaker
+	publishers map[string]Publisher
+	log        *slog.Logger
+	of         map[string]*target // by topic, "namespace/name"
+	all        []*target          // each once, in the order of the topics
+	brokers    map[string]*target
+	away       atomic.Int32 // how many of all and brokers rest
+	publishes  bool
+}
+
+func newTargets(breaker Breaker, publishers map[string]Publisher, log *slog.Logger) *targets {
+	return &targets{breaker: breaker, publishers: publishers, log: log, of: make(map[string]*target), brokers: make(map[string]*target)}
+}
+
+// add gives a topic its target: that of its publication, or one of its own for its handler.
+func (s *targets) add(topic string, p *publication) error {
+	t := &target{name: topic, breaker: s.breaker, log: s.log, away: &s.away, returned: true}
+	if p != nil {
+		publisher, err := s.publisher(p.broker)
+		if err != nil {
+			return err
+		}
+		s.publishes = true
+		t.name, t.publisher = p.broker+":"+p.destination, publisher
+		for _, known := range s.all {
+			if known.name == t.name && known.publisher != nil {
+				t = known
+			}
+		}
+		if t.broker = s.brokers[p.broker]; t.broker == nil {
+			t.broker = &target{name: p.broker, breaker: s.breaker, log: s.log, away: &s.away}
+			s.brokers[p.broker] = t.broker
+		}
+		t.broker.topics = append(t.broker.topics, topic)
+	}
+	if t.topics = append(t.topics, topic); len(t.topics) == 1 {
+		s.all = append(s.all, t)
+	}
+	s.of[topic] = t
+	return nil
+}
+
+func (s *targets) publisher(broker string) (Publisher, error) {
+	p, there := s.publishers[broker]
+	switch {
+	case !there && len(s.publishers) > 0:
+		return nil, fmt.Errorf("publishes to %s: field Publishers has none of that name, but %s", broker,
+			strings.Join(slices.Sorted(maps.Keys(s.publishers)), ", "))
+	case !there:
+		return nil, fmt.Errorf("publishes to %s: field Publishers has none of that name", broker)
+	case p == nil:
+		return nil, fmt.Errorf("publishes to %s: its entry in field Publishers is nil", broker)
+	}
+	return p, nil
+}
+
+// resting names the targets that are away.
+func (s *targets) resting() []string {
+	var names []string
+	for _, t := range s.all {
+		if t.resting() {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// next returns when a target that rests is to be tried, or a call stalls; zero when there is nothing to wait for.
+func (s *targets) next(now time.Time) (next time.Time) {
+	if s.away.Load() == 0 && !s.publishes {
+		return next
+	}
+	for _, t := range s.all {
+		at := now.Add(t.left())
+		if !t.resting() || !at.After(now) {
+			if stalled, then := t.stalled(now); stalled || then.IsZero() {
+				continue
+			} else {
+				at = then
+			}
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}

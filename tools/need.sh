@@ -1,0 +1,45 @@
+#!/bin/sh
+# Makes sure that this machine has what a target of the Makefile needs. What is missing is installed with apt-get, if
+# there is one and we are root or have sudo without a password.
+#
+#   need.sh postgres   a PostgreSQL that can be started; fails without one
+#   need.sh race       a C compiler; prints the flag of go test for the race detector, nothing without a compiler
+set -eu
+
+has_postgres() {
+	for dir in "${OUTBOXGEN_PG_BIN:-}" "$(pg_config --bindir 2>/dev/null)" "$(dirname "$(command -v initdb)")" \
+		/usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin; do
+		if [ -x "$dir/initdb" ] && [ -x "$dir/postgres" ]; then return 0; fi
+	done
+	return 1
+}
+
+# This builds C code and links it, which needs the headers of libc as well.
+has_race() { CGO_ENABLED=1 ${GO:-go} build -race runtime/cgo >/dev/null 2>&1; }
+
+# install PACKAGE... fails where we may not.
+install() {
+	command -v apt-get >/dev/null 2>&1 || return 1
+	sudo=
+	if [ "$(id -u)" != 0 ]; then
+		sudo -n true 2>/dev/null || return 1
+		sudo=sudo
+	fi
+	echo "installing $* with apt-get" >&2
+	$sudo apt-get -qq update >/dev/null
+	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends install "$@" >/dev/null
+}
+
+case "$1" in
+postgres)
+	has_postgres || { install postgresql && has_postgres; } || {
+		echo "no PostgreSQL found: install one (apt-get install postgresql), or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2
+		exit 1
+	} ;;
+race)
+	if has_race || { install gcc libc6-dev && has_race; }; then
+		echo -race
+	else
+		echo "no C compiler found: the tests run without the race detector, which needs one (apt-get install gcc libc6-dev)" >&2
+	fi ;;
+esac
