@@ -48,17 +48,17 @@ var hung = make(chan struct{})
 func (w wild) at(place string) {
 	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
 		if release, there := releases.Load(w.N); there && what == "hang" {
-			release.(*hanging).wait()
+			release.(*wildHang).wait()
 			return
 		}
 		misdeeds[what].do()
 	}
 }
 
-// hanging is a call that hangs until its test is over.
-type hanging struct{ begun, release chan struct{} }
+// wildHang is a call that hangs until its test is over.
+type wildHang struct{ begun, release chan struct{} }
 
-func (h *hanging) wait() {
+func (h *wildHang) wait() {
 	close(h.begun)
 	<-h.release
 }
@@ -309,7 +309,7 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 					h := &wildHandlers{seen: make(map[int]bool), want: 5, told: make(chan struct{})}
 					r := runner.make(t, pool, quiet(), h)
 					last := rand.IntN(1<<50) + 5
-					hang := &hanging{make(chan struct{}), make(chan struct{})}
+					hang := &wildHang{make(chan struct{}), make(chan struct{})}
 					releases.Store(last, hang)
 					t.Cleanup(func() { close(hang.release) })
 					inTx(t, pool, func(tx pgx.Tx) {

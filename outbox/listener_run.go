@@ -210,7 +210,7 @@ func (l *Listener) warnSmallPool(shards int) {
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
-	_, err := l.db.on(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID)})
+	_, err := l.db.each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID)})
 	return err
 }
 
@@ -221,5 +221,5 @@ func (l *Listener) ring(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
-	_ = l.db.on(l.pool).BellRing(ctx, l.db.logBell().channel)
+	_ = l.db.each(l.pool).BellRing(ctx, l.db.logBell().channel)
 }
