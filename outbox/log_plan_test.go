@@ -130,9 +130,9 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 // readOn explains how l reads ahead in its turn t, behind after, and demands that it gets so many positions.
 func (p *logPlans) readOn(l *Listener, t *turn, name string, after, want int) {
 	p.t.Helper()
-	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: logBatch + 100, call: func(q *dbsqlc.Queries) {
+	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadOn(p.t.Context(), dbsqlc.LogReadOnParams{
-			Topics: l.topics, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
+			Topics: l.topics, Lanes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
@@ -231,7 +231,7 @@ func (p *logPlans) parked(l *Listener) {
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
-	p.readOn(l, t, name, logBatch, 0)
+	p.readOn(l, t, name, logBatch, logBatch)
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
 	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
 	for i, e := range t.parked {
@@ -385,7 +385,7 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		}},
 		{name: "read on", reads: size, sorts: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogReadOn(t.Context(), dbsqlc.LogReadOnParams{
-				Topics: l.topics, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+				Topics: l.topics, Lanes: l.lanes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
 			})
 		}},
 		{name: "take parked", reads: heads, sorts: heads, call: func(q *dbsqlc.Queries) {

@@ -93,7 +93,7 @@ func (t *turn) scanEvents(rows pgx.Rows) error {
 		}
 		e := r.entry(namespace.String, topic.String, min(t.batch, t.scanned)-len(t.events))
 		if parked {
-			e.fate = aside
+			e.fate, e.behind = aside, true
 		}
 		t.events = append(t.events, e)
 	}
@@ -107,7 +107,8 @@ func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 	defer rows.Close()
 	var r logRow
 	var topic pgtype.Int4
-	into := append([]any{&topic, &r.seq, &r.id}, r.columns()...)
+	var parked bool
+	into := append([]any{&topic, &r.seq, &r.id}, append(r.columns(), &parked)...)
 	bytes := 0
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
@@ -125,7 +126,11 @@ func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 			p.events = make([]*entry, 0, size)
 		}
 		h := l.handlers[l.topics[topic.Int32-1]]
-		p.events = append(p.events, r.entry(h.namespace, h.topic, size-len(p.events)))
+		e := r.entry(h.namespace, h.topic, size-len(p.events))
+		if parked {
+			e.fate, e.behind = aside, true
+		}
+		p.events = append(p.events, e)
 	}
 	return rows.Err()
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// A turn of a leased listener goes on with the next batch of its window when all of one was done, without a word to the
-// database: that batch was read while the one before was handled. Bounds of that:
+// A turn of a leased listener goes on with the next batch of its window when all of one was done, or parked because its
+// target is away or its key is parked already, without a word to the database: that batch was read while the one before was
+// handled. Bounds of that:
 const (
 	// turnBatches is how many batches a turn has at most: what comes again when its process dies, or is taken one by one.
 	turnBatches = 8
@@ -34,7 +35,7 @@ type prefetch struct {
 }
 
 // prefetch starts to read what follows the batch of t. It returns nil where a turn could not go on with it: behind the
-// end of the window, or where events wait for a retry, are set aside or taken one by one. So it does when handlers are
+// end of the window, or where events wait for a retry, are taken from those parked or one by one. So it does when handlers are
 // slow, since a turn would be too old by then, and when few of the positions are the listener's, which LogRead passes
 // faster.
 func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {
@@ -49,7 +50,7 @@ func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {
 	}
 	bytes := 0
 	for _, e := range t.events {
-		if bytes += len(e.payload); bytes > prefetchBytes || e.fate != waiting || e.held != nil {
+		if bytes += len(e.payload); bytes > prefetchBytes || e.fate != waiting && !e.behind || e.held != nil {
 			return nil
 		}
 	}
@@ -87,11 +88,11 @@ func (p *prefetch) drop() {
 // goOn gives the turn of b the batch that was read ahead. It is false when the turn ends with b.
 func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 	t := b.t
-	if p == nil || b.lost || time.Since(t.began) > s.l.turnLimit {
+	if p == nil || b.lost || time.Since(t.began) > s.l.turnLimit || len(t.parkedNow) > maxParkedKeys {
 		return false
 	}
 	for _, e := range t.events {
-		if e.fate != done {
+		if e.fate != done && e.fate != aside || e.result.class.charged() {
 			return false
 		}
 	}
@@ -99,9 +100,23 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 		return false // if there is trouble, the end of the turn will meet it
 	}
 	p.cancel()
+	for _, e := range t.events {
+		e.payload, e.Headers = nil, nil
+		if e.fate == aside && !e.behind {
+			if t.parkedNow == nil {
+				t.parkedNow = make(map[string]bool)
+			}
+			t.parkedNow[e.key] = true
+		}
+	}
 	t.passed = append(t.passed, t.events...)
 	t.events, t.scanned, t.scannedTo, t.lastSeq, t.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
 	s.l.begin(t, nil, nil, s.holds)
+	for _, e := range t.events { // the keys that this turn parks were not parked yet when p was read
+		if t.parkedNow[e.key] {
+			e.fate, e.behind = aside, true
+		}
+	}
 	s.l.signals.wentOn.emit()
 	return true
 }
@@ -113,7 +128,7 @@ func (c *cursor) readOn(ctx context.Context, leaseNo int64, p *prefetch) error {
 	c.l.db.BeginReadOnly(b)
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadOn(ctx, dbsqlc.LogReadOnParams{
-			Topics: c.l.topics, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
+			Topics: c.l.topics, Lanes: c.l.lanes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
 			WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
 		})
 	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })

@@ -27,7 +27,8 @@ type turn struct {
 	scan       int  // most positions that were asked for
 	scanned    int
 	scannedTo  int64
-	passed     []*entry // of the batches before the latest, which are done
+	passed     []*entry        // of the batches before the latest, which are done or to be parked
+	parkedNow  map[string]bool // keys of those, and not parked before
 	events     []*entry
 	parked     []*entry
 	ahead      map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
@@ -48,6 +49,7 @@ type entry struct {
 	started  bool   // its handler was called
 	running  bool   // and has not returned
 	fate     fate
+	behind   bool // its key was parked before its batch began
 	result   result
 	held     *hold // not to be tried yet
 	away     bool  // held because its target is away: its attempt is not counted
@@ -153,6 +155,8 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p.Release = release
 	l.endParked(a, shard)
 	l.endLog(a)
+	slices.Sort(a.promote)
+	a.promote = slices.Compact(a.promote)
 	for _, to := range l.targets.all {
 		if to.isBack() {
 			a.returned = append(a.returned, to)
@@ -168,6 +172,11 @@ func (l *Listener) endLog(a *advance) {
 		p.LastSeq, p.RetryCount = t.lastSeq, int32(t.retryCount)
 	}
 	p.Handled += int32(len(t.passed))
+	for _, e := range t.passed {
+		if e.fate == aside {
+			l.setAside(a, e)
+		}
+	}
 	var stop *entry
 	for _, e := range t.events {
 		delete(t.ahead, e.seq)

@@ -296,8 +296,9 @@ ORDER BY p.seq;
 -- name: LogReadOn :many
 -- Reads on in the open window of a turn, behind after_seq, while what comes before is handled: the next scan_size
 -- positions, each a row, of which topic, its place in topics, is null where the event is not the listener's. No row unless
--- this is what LogRead would read once the cursor stands at after_seq: the turn runs, no straggler is left, and nothing is
--- set aside. The window cannot change meanwhile, nor can what is in it, for as long as the lease holds.
+-- this is what LogRead would read once the cursor stands at after_seq: the turn runs and no straggler is left. The window
+-- cannot change meanwhile, nor can what is in it, for as long as the lease holds. Nor can a key become parked, except at the
+-- end of this turn, which knows the keys that it parks itself.
 --
 -- Nothing is materialized or sorted, unlike in LogRead: one walk of log_pkey has its events in order, and the cursor comes
 -- by subqueries, not a join, so that the planner knows it.
@@ -310,7 +311,6 @@ WITH cur AS MATERIALIZED (
       AND l.lease_no = @lease_no
       AND l.running
       AND l.high_seq <= @after_seq::bigint
-      AND NOT EXISTS (SELECT FROM outbox_schema.parked AS k WHERE k.listener = @listener)
 )
 SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.id END AS id,
@@ -323,7 +323,16 @@ SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.entity_version END AS entity_version,
     CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
     CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
-    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at
+    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at,
+    (p.topic IS NOT NULL AND (SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = @listener)) AND (
+        SELECT k.no
+        FROM outbox_schema.parked AS k
+        WHERE k.listener = @listener
+          AND k.key >= (@lanes::text[])[p.topic] || coalesce(p.partition_key, p.id::text)
+          AND k.key <= (@lanes::text[])[p.topic] || coalesce(p.partition_key, p.id::text)
+        ORDER BY k.listener, k.key, k.no
+        LIMIT 1
+    ) IS NOT NULL)::boolean AS parked
 FROM (
     SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
         o.entity_version, o.headers, o.payload, o.created_at,

@@ -691,13 +691,12 @@ const LogReadOn = `-- name: LogReadOn :many
 WITH cur AS MATERIALIZED (
     SELECT l.hi, l.hi_seq, l.shard, l.shards
     FROM outbox_schema.listeners AS l
-    WHERE l.listener = $4
-      AND l.shard = $5
-      AND l.lease_by = $6
-      AND l.lease_no = $7
+    WHERE l.listener = $1
+      AND l.shard = $6
+      AND l.lease_by = $7
+      AND l.lease_no = $8
       AND l.running
-      AND l.high_seq <= $2::bigint
-      AND NOT EXISTS (SELECT FROM outbox_schema.parked AS k WHERE k.listener = $4)
+      AND l.high_seq <= $4::bigint
 )
 SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.id END AS id,
@@ -710,28 +709,38 @@ SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.entity_version END AS entity_version,
     CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
     CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
-    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at
+    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at,
+    (p.topic IS NOT NULL AND (SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = $1)) AND (
+        SELECT k.no
+        FROM outbox_schema.parked AS k
+        WHERE k.listener = $1
+          AND k.key >= ($2::text[])[p.topic] || coalesce(p.partition_key, p.id::text)
+          AND k.key <= ($2::text[])[p.topic] || coalesce(p.partition_key, p.id::text)
+        ORDER BY k.listener, k.key, k.no
+        LIMIT 1
+    ) IS NOT NULL)::boolean AS parked
 FROM (
     SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
         o.entity_version, o.headers, o.payload, o.created_at,
         CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
-            THEN array_position($1::text[], o.namespace || '/' || o.topic)
+            THEN array_position($3::text[], o.namespace || '/' || o.topic)
         END AS topic
     FROM outbox_schema.log AS o
-    WHERE o.seq > $2::bigint
+    WHERE o.seq > $4::bigint
       AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
       AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
     ORDER BY o.seq
-    LIMIT $3::integer
+    LIMIT $5::integer
 ) AS p
 ORDER BY p.seq
 `
 
 type LogReadOnParams struct {
+	Listener string
+	Lanes    []string
 	Topics   []string
 	AfterSeq int64
 	ScanSize int32
-	Listener string
 	Shard    int32
 	WorkerID pgtype.UUID
 	LeaseNo  int64
@@ -751,21 +760,24 @@ type LogReadOnRow struct {
 	Headers       interface{}
 	Payload       interface{}
 	CreatedAt     interface{}
+	Parked        bool
 }
 
 // Reads on in the open window of a turn, behind after_seq, while what comes before is handled: the next scan_size
 // positions, each a row, of which topic, its place in topics, is null where the event is not the listener's. No row unless
-// this is what LogRead would read once the cursor stands at after_seq: the turn runs, no straggler is left, and nothing is
-// set aside. The window cannot change meanwhile, nor can what is in it, for as long as the lease holds.
+// this is what LogRead would read once the cursor stands at after_seq: the turn runs and no straggler is left. The window
+// cannot change meanwhile, nor can what is in it, for as long as the lease holds. Nor can a key become parked, except at the
+// end of this turn, which knows the keys that it parks itself.
 //
 // Nothing is materialized or sorted, unlike in LogRead: one walk of log_pkey has its events in order, and the cursor comes
 // by subqueries, not a join, so that the planner knows it.
 func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogReadOnRow, error) {
 	rows, err := q.db.Query(ctx, LogReadOn,
+		arg.Listener,
+		arg.Lanes,
 		arg.Topics,
 		arg.AfterSeq,
 		arg.ScanSize,
-		arg.Listener,
 		arg.Shard,
 		arg.WorkerID,
 		arg.LeaseNo,
@@ -791,6 +803,7 @@ func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogRead
 			&i.Headers,
 			&i.Payload,
 			&i.CreatedAt,
+			&i.Parked,
 		); err != nil {
 			return nil, err
 		}
