@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"testing"
@@ -178,7 +179,7 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 	}
 }
 
-// Nothing is read ahead while events are set aside: those of their keys join them.
+// Beside parked keys a turn goes on, and what is read ahead of those keys joins what is parked.
 func TestPrefetchBesideParkedKeys(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -191,9 +192,69 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 	})
 	drainAll(t, l)
 	putAll(t, pool, "a1", "a2", "a3", "x2", "a4", "x3", "x4", "a5")
+	went := make(chan struct{}, 1)
+	outbox.WatchGoingOn(l, went)
 	drainAll(t, l)
+	require.NotEmpty(t, went, "the turn goes on")
 	require.Equal(t, 5, h.inOrder(t))
 	require.Equal(t, 4, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
+	retryNow(t, pool)
+	l, again := reading(t, pool, outbox.ListenerSpec{ParkKeys: true}, 2, well)
+	drainAll(t, l)
+	require.Equal(t, []string{"x1", "x2", "x3", "x4"}, again.names())
+}
+
+// What comes behind an event that the turn itself parks, because its target is away, is parked behind it.
+func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	bad, good := destinationTopics(true)
+	for n := range 4 {
+		inTx(t, pool, func(tx pgx.Tx) {
+			for _, topic := range []outbox.Topic[said]{bad, good} {
+				_, err := topic.Enqueue(t.Context(), tx, said{Key: "k", N: n})
+				require.NoError(t, err)
+			}
+		})
+	}
+	relay := func(answer func(context.Context, []outbox.Outgoing) []error) (*outbox.Listener, *[]string) {
+		var sent []string
+		note := func(events []outbox.Outgoing) {
+			for _, e := range events {
+				sent = append(sent, string(e.Payload))
+			}
+		}
+		d := &twoDestinations{good: note, bad: func(ctx context.Context, events []outbox.Outgoing) []error {
+			if answer != nil {
+				return answer(ctx, events)
+			}
+			note(events)
+			return make([]error, len(events))
+		}}
+		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "both"}, outbox.ListenerConfig{
+			BatchSize: 2, PruneInterval: -1, Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": d},
+			Breaker: outbox.Breaker{FirstPause: time.Hour, MaxPause: time.Hour},
+		},
+			outbox.ListenPublish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
+			outbox.ListenPublish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
+		require.NoError(t, err)
+		outbox.LimitTurns(l, time.Hour)
+		return l, &sent
+	}
+	in := []string{`{"n": 0, "key": "k"}`, `{"n": 1, "key": "k"}`, `{"n": 2, "key": "k"}`, `{"n": 3, "key": "k"}`}
+	l, sent := relay(badDestinations["refusing"])
+	went := make(chan struct{}, 1)
+	outbox.WatchGoingOn(l, went)
+	drainAll(t, l)
+	require.NotEmpty(t, went, "the turn goes on")
+	require.Equal(t, in, *sent)
+	require.Equal(t, "4 1", value[string](t, pool, "SELECT count(*) || ' ' || count(retry_after) FROM outbox.parked"), "one head")
+
+	retryNow(t, pool)
+	l, sent = relay(nil)
+	drainAll(t, l)
+	require.Equal(t, in, *sent)
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 }
 
 // What is done already behind an event that failed is not done again when it comes ahead of its turn.
