@@ -136,7 +136,7 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 	if absent.Is(db) {
 		return "", errors.New("begin transaction: no pool or connection given (nil)")
 	}
-	tx, err := db.Begin(ctx)
+	tx, err := begin(ctx, db)
 	if err != nil {
 		return "", fmt.Errorf("begin transaction: %w", err)
 	}
@@ -156,6 +156,17 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 		return "", fmt.Errorf("commit transaction: %w", err)
 	}
 	return verdict, nil
+}
+
+// begin begins a transaction at READ COMMITTED, whatever the role has for a default: at a higher level a duplicate that comes
+// at the same time would be an error. A DB that has no options, such as a transaction, is left as it is.
+func begin(ctx context.Context, db DB) (pgx.Tx, error) {
+	if b, ok := db.(interface {
+		BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+	}); ok {
+		return b.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	}
+	return db.Begin(ctx)
 }
 
 // apply records the event and runs its effect, with a look at the entity's version if there is one.

@@ -247,10 +247,12 @@ func TestConsumeTx(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// TestConsumeConcurrently: many deliveries of the same events at once, each event once.
+// TestConsumeConcurrently: many deliveries of the same events at once, each event once, whatever level of isolation is the
+// default of the role.
 func TestConsumeConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
+	strict := pgtest.Strict(t, pool)
 	c := newConsumer(t, &projection{}, "")
 	const events, deliveries = 20, 4
 	var applied sync.Map
@@ -259,7 +261,7 @@ func TestConsumeConcurrently(t *testing.T) {
 		m := message(t, uuid.New(), 0)
 		for range deliveries {
 			wg.Go(func() {
-				verdict, err := c.Consume(t.Context(), pool, m)
+				verdict, err := c.Consume(t.Context(), strict, m)
 				if err != nil {
 					t.Error(err)
 				}

@@ -6,9 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -64,7 +62,7 @@ func (n Neighbour) list() string {
 }
 
 // checkFolders returns a *FolderError if the folders of files belong to somebody else as well.
-func (c *Changes) checkFolders(root *os.Root, files []File) error {
+func (c *Changes) checkFolders(root *output, files []File) error {
 	_, source := wantedOf(files)
 	found := &FolderError{}
 	sources, others := make(map[string][]string), make(map[string][]string)
@@ -119,11 +117,11 @@ func neighbours(files map[string][]string) []Neighbour {
 
 // addOthers adds to others the Go files in a folder that are not of the package want, by their package. Those that a
 // build of this platform passes over do not count, nor do tests, nor what this YAML has generated itself.
-func (c *Changes) addOthers(root *os.Root, folder, want, source string, others map[string][]string) error {
+func (c *Changes) addOthers(root *output, folder, want, source string, others map[string][]string) error {
 	if want == "" {
 		return nil
 	}
-	entries, err := fs.ReadDir(root.FS(), folder)
+	entries, err := root.ReadDir(folder)
 	if err != nil {
 		return nil // it is not there yet; what is in the way otherwise, writing will say
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -21,7 +22,14 @@ import (
 //
 // It also removes temporary files that a killed run has left behind, once they are a minute old.
 func (c *Changes) Write() error {
-	root, err := openFolder(c.Dir)
+	files := make([]File, len(c.Files))
+	for i, change := range c.Files {
+		files[i] = File{Name: change.Name, Content: change.New}
+		if change.Kind == Remove {
+			files[i].Content = change.Old
+		}
+	}
+	root, err := openFolder(c.Dir, consumerNames(files)...)
 	if err != nil {
 		return err
 	}
@@ -85,8 +93,8 @@ const abandonedAfter = time.Minute
 
 // removeAbandoned removes the temporary files that runs have left behind that were killed. It is a service: what cannot
 // be removed stays.
-func removeAbandoned(root *os.Root, now time.Time) {
-	entries, err := fs.ReadDir(root.FS(), ".")
+func removeAbandoned(root *output, now time.Time) {
+	entries, err := root.ReadDir(".")
 	if err != nil {
 		return
 	}
@@ -104,7 +112,7 @@ func removeAbandoned(root *os.Root, now time.Time) {
 
 // writer is one run of Write.
 type writer struct {
-	root        *os.Root
+	root        *output
 	dir         string
 	id          string
 	start       time.Time
@@ -191,16 +199,29 @@ func (w *writer) undo(done []Change, backups []string) error {
 // makeFolders makes the sub-folders that new files need.
 func (w *writer) makeFolders(pending []Change) error {
 	for _, change := range pending {
-		folder := path.Dir(change.Name)
-		if change.Kind != Create || folder == "." {
-			continue
+		if folder := path.Dir(change.Name); change.Kind == Create && folder != "." {
+			if err := w.makeFolder(folder); err != nil {
+				return err
+			}
 		}
-		switch err := w.root.Mkdir(folder, 0o755); {
-		case err == nil:
-			w.folders = append(w.folders, folder)
-		case !errors.Is(err, fs.ErrExist):
-			return w.failed("make folder", folder, err)
+	}
+	return nil
+}
+
+// makeFolder makes folder and the ones that it lies in.
+func (w *writer) makeFolder(folder string) error {
+	err := w.root.Mkdir(folder, 0o755)
+	if errors.Is(err, fs.ErrNotExist) && path.Base(folder) != ".." {
+		if err := w.makeFolder(path.Dir(folder)); err != nil {
+			return err
 		}
+		err = w.root.Mkdir(folder, 0o755)
+	}
+	switch {
+	case err == nil:
+		w.folders = append(w.folders, folder)
+	case !errors.Is(err, fs.ErrExist):
+		return w.failed("make folder", folder, err)
 	}
 	return nil
 }
@@ -208,7 +229,7 @@ func (w *writer) makeFolders(pending []Change) error {
 // removeFolders removes what makeFolders made.
 func (w *writer) removeFolders() error {
 	var errs []error
-	for _, folder := range w.folders {
+	for _, folder := range slices.Backward(w.folders) {
 		if err := w.root.Remove(folder); err != nil {
 			errs = append(errs, w.failed("remove folder", folder, err))
 		}

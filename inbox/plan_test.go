@@ -27,6 +27,7 @@ const (
 
 // statement is what a call of sqlc's would send.
 type statement struct {
+	pgx.Tx
 	query string
 	args  []any
 }

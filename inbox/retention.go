@@ -56,12 +56,7 @@ func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Du
 	}
 	for {
 		var row dbsqlc.ProcessedPruneRow
-		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			q := i.db.On(tx)
-			if err := q.SessionGuard(ctx); err != nil {
-				return err
-			}
-			var err error
+		err := i.db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
 			row, err = chunk(q, p)
 			return err
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
 // age makes records of event older.
@@ -144,9 +145,10 @@ func TestConcurrentPrunesBesideConsumers(t *testing.T) {
 	record(t, pool, group, 1000, 10*time.Minute)
 	var wg sync.WaitGroup
 	var deleted atomic.Int64
+	strict := pgtest.Strict(t, pool)
 	for range pruners {
 		wg.Go(func() {
-			n, err := in.Prune(t.Context(), pool)
+			n, err := in.Prune(t.Context(), strict)
 			check(t, err)
 			deleted.Add(int64(n))
 		})

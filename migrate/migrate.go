@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
@@ -78,7 +79,8 @@ func Status(ctx context.Context, db DB, schema string) ([]State, error) {
 }
 
 // Validate returns nil when the database has exactly the migrations of this module, else an error that
-// joins one *Error for each difference.
+// joins one *Error for each difference. An error that wraps outbox.ErrSequence says that the tables are as they should be, but
+// that the log does not number its events as listeners need it, and what to do.
 func Validate(ctx context.Context, db DB, schema string) error {
 	return released().validate(ctx, db, schema)
 }
@@ -202,7 +204,29 @@ func (m migrations) validate(ctx context.Context, db DB, schema string) error {
 			problems = append(problems, s.problem(schema))
 		}
 	}
-	return errors.Join(problems...)
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	return m.validateLog(ctx, db, schema)
+}
+
+// validateLog looks at what no migration says but the order of log topics rests on: the sequence, which a restore or a copy may
+// have left behind, and the defaults that draw from it. A role that may not read the log does not find out.
+func (m migrations) validateLog(ctx context.Context, db DB, schema string) error {
+	return transact(ctx, db, schema, pgx.ReadOnly, func(tx pgx.Tx) error {
+		var there bool
+		err := tx.QueryRow(ctx, `SELECT coalesce(has_table_privilege(to_regclass($1), 'SELECT')
+			AND has_table_privilege(to_regclass($2), 'SELECT'), false)`, quote(schema)+".log", quote(schema)+".listeners").Scan(&there)
+		if err != nil || !there {
+			return err
+		}
+		s, err := dbschema.Open(schema)
+		if err != nil {
+			return err
+		}
+		_, _, err = s.CheckSequence(ctx, s.On(tx))
+		return err
+	})
 }
 
 func (s State) problem(schema string) *Error {

@@ -123,7 +123,7 @@ type ListenerStatus struct {
 // List returns the shards of all listeners that are attached, by name and number. It reads no more of a long log
 // than of a short one.
 func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
-	q := a.db.on(a.pool)
+	q := a.db.each(a.pool)
 	rows, err := q.ListenerList(ctx)
 	if err != nil {
 		return nil, wrap("list listeners", err)
@@ -317,7 +317,7 @@ func collided(err error) bool {
 // ring has sleeping listeners look. What is not heard is found by polling.
 func (a *ListenerAdmin) ring(ctx context.Context) {
 	if !a.preview {
-		_ = a.db.on(a.pool).BellRing(ctx, a.db.logBell().channel)
+		_ = a.db.each(a.pool).BellRing(ctx, a.db.logBell().channel)
 	}
 }
 

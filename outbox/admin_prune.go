@@ -62,7 +62,7 @@ func (a *ListenerAdmin) pruneLog(ctx context.Context, topics map[string]Retentio
 
 // old counts what pruneLog would delete and leave.
 func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
-	q := a.db.on(a.pool)
+	q := a.db.EachPlanned(a.pool) // they walk whole tables
 	names, delivered, dead := retentions(topics)
 	row, err := q.LogOld(ctx, dbsqlc.LogOldParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r 
 
 func (a *ListenerAdmin) heldBy(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	names, delivered, _ := retentions(topics)
-	rows, err := a.db.on(a.pool).LogHeld(ctx, dbsqlc.LogHeldParams{Topics: names, RetentionsUs: delivered})
+	rows, err := a.db.EachPlanned(a.pool).LogHeld(ctx, dbsqlc.LogHeldParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return wrap("prune log", err)
 	}
@@ -108,7 +108,7 @@ func (a *ListenerAdmin) pruneQueue(ctx context.Context, topics map[string]Retent
 func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, keep time.Duration) (int64, error) {
 	namespace, topic, _ := strings.Cut(name, "/")
 	if a.preview {
-		n, err := a.db.on(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
+		n, err := a.db.EachPlanned(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
 			Namespace: namespace, Topic: topic, Status: status, Retention: pgInterval(keep),
 		})
 		return n, wrap("prune", err)

@@ -100,5 +100,5 @@ func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name strin
 func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
 	defer cancel()
-	return a.db.on(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgUUID(worker)})
+	return a.db.each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgUUID(worker)})
 }

@@ -120,7 +120,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 
 // skipTarget finds the event to skip.
 func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skipTarget, error) {
-	q := a.db.on(a.pool)
+	q := a.db.each(a.pool)
 	if err := movable(ctx, q, name); err != nil {
 		return skipTarget{}, err
 	}

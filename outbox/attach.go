@@ -4,28 +4,18 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
 // locked runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
-func (d *database) locked(ctx context.Context, pool beginner, what string, call func(*dbsqlc.Queries) error) error {
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		q := d.on(tx)
-		if err := q.SessionGuard(ctx); err != nil {
-			return err
-		}
+func (d *database) locked(ctx context.Context, pool dbschema.Beginner, what string, call func(*dbsqlc.Queries) error) error {
+	return d.tx(ctx, pool, what, func(q *dbsqlc.Queries) error {
 		if err := q.ListenerLock(ctx, d.lock()); err != nil {
 			return err
 		}
 		return call(q)
 	})
-	return wrap(what, err)
-}
-
-type beginner interface {
-	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 }
 
 // attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
@@ -39,6 +29,9 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	}
 	if reg.Restored { // also when it is new: what the log holds would be visible to none of its windows
 		return 0, ErrRestored
+	}
+	if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil {
+		return 0, wrap("attach", err)
 	}
 	if reg.Cursors == 0 {
 		err := l.db.locked(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
@@ -54,14 +47,17 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
-	q := l.db.on(l.pool)
-	if _, err := q.ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+	if _, err := l.db.each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
 		return 0, wrap("attach", err)
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
-		n, err := q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+		var n int64
+		err := l.db.locked(ctx, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
+			n, err = q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+			return err
+		})
 		if err != nil {
-			return 0, wrap("ask for another number of shards", err)
+			return 0, err
 		}
 		if n > 0 {
 			l.log.Info("asked for another number of shards", "shards", reg.Shards, "asked", l.spec.Shards)
@@ -71,7 +67,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 }
 
 func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
-	reg, err := l.db.on(l.pool).ListenerRegistration(ctx, l.spec.Name)
+	reg, err := l.db.each(l.pool).ListenerRegistration(ctx, l.spec.Name)
 	return reg, wrap(fmt.Sprintf("read listeners of schema %s", l.db.schema), err)
 }
 

@@ -17,8 +17,8 @@ var (
 	// WithoutBound forgets the transactions that had their xid when lo was taken, but are not listed in it.
 	WithoutBound = Edit{
 		Statement: dbsqlc.LogRead,
-		Old:       "FROM generate_series((pg_snapshot_xmax(c.lo)::text)::bigint, (c.lo_bound::text)::bigint - 1) AS n (n)",
-		New:       "FROM generate_series(1, 0) AS n (n)",
+		Old:       "FROM hop AS h\n        WHERE h.xid IS NOT NULL",
+		New:       "FROM hop AS h\n        WHERE false",
 	}
 	// WithoutStragglers reads on from the highest seq alone.
 	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}

@@ -121,14 +121,13 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	if a != nil {
 		a.encode(encodingOf(conn.Conn()))
 		c.previous, c.after = a.turn.id, a.turn.leaseNo
-		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-		c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+		c.l.db.Begin(b)
 		if take {
 			// The turn that follows is flushed, and this with it. If both are lost the events come again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
 		c.queueEnd(b, a, &moved)
-		b.Queue("COMMIT")
+		c.l.db.Commit(b)
 	}
 	if take {
 		t = &turn{id: c.next, batch: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
@@ -161,8 +160,7 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 }
 
 func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
-	text, args := c.l.db.record(call)
-	return b.Queue(text, args...)
+	return c.l.db.queue(b, call)
 }
 
 // queueEnd puts the statements that end a turn into b.
@@ -199,8 +197,7 @@ func (l *Listener) atStake() int32 {
 func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+	l.db.Begin(b)
 	var row dbsqlc.ListenerTurnRow
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
@@ -235,7 +232,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 		l.begin(t, row.AheadSeqs, row.AheadAttempts, c.holds)
 		return nil
 	})
-	b.Queue("COMMIT")
+	l.db.Commit(b)
 }
 
 // took makes ready for the turn after t, which it returns unless there is nothing to do in it.
@@ -266,7 +263,7 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 	}
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	rows, err := c.l.db.on(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
+	rows, err := c.l.db.each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
 		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
 	})
@@ -303,7 +300,7 @@ func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
 	e := t.events[0]
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	n, err := c.l.db.on(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
+	n, err := c.l.db.each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
 		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
 		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
 	})
@@ -317,7 +314,7 @@ func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
 // ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
 // lost. The turn right after it may have been taken in that try, too, under the name of the next.
 func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
-	s, err := c.l.db.on(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+	s, err := c.l.db.each(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -369,7 +366,7 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 	sent := time.Now()
 	try, cancel := context.WithDeadline(ctx, sent.Add(max(lease/5, time.Second)))
 	defer cancel()
-	n, err := c.l.db.on(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
+	n, err := c.l.db.each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
 		Lease: pgInterval(lease), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
 	})
 	switch {
@@ -391,8 +388,7 @@ func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, e
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-	c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+	c.l.db.BeginReadOnly(b)
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{
 			WorkerID: pgUUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
@@ -404,7 +400,7 @@ func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, e
 		}
 		return err
 	})
-	b.Queue("COMMIT")
+	c.l.db.Commit(b)
 	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
 		return w, false, wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
 	}

@@ -33,8 +33,22 @@ func openDatabase(schema string) (*database, error) {
 	return &database{Schema: s, schema: schema}, nil
 }
 
-// on returns the queries of d, run by db: a pool, a connection or the caller's transaction.
-func (d *database) on(db dbsqlc.DBTX) *dbsqlc.Queries { return d.On(db) }
+// on returns the queries of d, run in tx.
+func (d *database) on(tx pgx.Tx) *dbsqlc.Queries { return d.On(tx) }
+
+// each returns the queries of d, each run by db in a READ COMMITTED transaction of its own.
+func (d *database) each(db dbschema.Sender) *dbsqlc.Queries { return d.Each(db) }
+
+// tx runs call in a READ COMMITTED transaction.
+func (d *database) tx(ctx context.Context, db dbschema.Beginner, what string, call func(*dbsqlc.Queries) error) error {
+	return wrap(what, d.InTx(ctx, db, call))
+}
+
+// queue puts the statement of call into b.
+func (d *database) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
+	text, args := d.record(call)
+	return b.Queue(text, args...)
+}
 
 // record runs call against a database that only notes the statement, and returns it: the way to put a
 // query that sqlc has compiled, its arguments in the right order, into a batch.

@@ -338,7 +338,7 @@ func (d *Dispatcher) warnSmallPool() {
 
 // probe fails when the tables are not there.
 func (d *Dispatcher) probe(ctx context.Context) error {
-	_, err := d.store.db.on(d.pool).EventFinalTopics(ctx, d.store.namespace)
+	_, err := d.store.db.each(d.pool).EventFinalTopics(ctx, d.store.namespace)
 	return wrap("probe schema "+d.store.db.schema, err)
 }
 

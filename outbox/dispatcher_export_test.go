@@ -55,3 +55,6 @@ func Grace(d *Dispatcher) time.Duration { return d.grace() }
 
 // Filled returns what an enqueue encodes.
 func Filled(p any) any { return filled(p) }
+
+// BreakerWithDefaults returns b as it is used.
+func BreakerWithDefaults(b Breaker) Breaker { return b.withDefaults() }

@@ -199,7 +199,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		return err
 	}
 	token := uuid.NewString()
-	if err := b.db.on(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.channel, Token: token}); err != nil {
+	if err := b.db.each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.channel, Token: token}); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -227,7 +227,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 
 // serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
-	q := b.db.on(conn)
+	q := b.db.each(conn)
 	held := false
 	for {
 		w, wait, cancel := b.next(ctx)
@@ -284,7 +284,7 @@ func (b *doorbell) letGo(q *dbsqlc.Queries) error {
 func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
 	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
 	defer cancel()
-	q := b.db.on(conn)
+	q := b.db.each(conn)
 	if held {
 		return true, bellWatches, conn.Ping(ctx)
 	}

@@ -35,6 +35,9 @@ var (
 	// ErrRestored: the database was restored from a dump, so that its transaction ids start anew and say nothing
 	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
 	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
+	// ErrSequence: the log does not number its events as listeners need it: its sequence was left behind the log by a restore
+	// of data alone or by a logical copy, or somebody has changed it. The error says what to do.
+	ErrSequence = dbschema.ErrSequence
 	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has set it aside, or no
 	// event was named and it is not clear which one is meant.
 	ErrNotSkippable = errors.New("event cannot be skipped")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -46,9 +47,24 @@ var hung = make(chan struct{})
 // at misbehaves if place is where w does so.
 func (w wild) at(place string) {
 	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
+		if release, there := releases.Load(w.N); there && what == "hang" {
+			release.(*wildHang).wait()
+			return
+		}
 		misdeeds[what].do()
 	}
 }
+
+// wildHang is a call that hangs until its test is over.
+type wildHang struct{ begun, release chan struct{} }
+
+func (h *wildHang) wait() {
+	close(h.begun)
+	<-h.release
+}
+
+// releases has the hanging of an event by its number.
+var releases sync.Map
 
 func (w *wild) UnmarshalJSON(text []byte) error {
 	type plain wild
@@ -292,13 +308,17 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 					pool := pgtest.Database(t)
 					h := &wildHandlers{seen: make(map[int]bool), want: 5, told: make(chan struct{})}
 					r := runner.make(t, pool, quiet(), h)
+					last := rand.IntN(1<<50) + 5
+					hang := &wildHang{make(chan struct{}), make(chan struct{})}
+					releases.Store(last, hang)
+					t.Cleanup(func() { close(hang.release) })
 					inTx(t, pool, func(tx pgx.Tx) {
 						for n := range 6 { // the last one hangs, because a transaction or a call handles one after the other
-							wrong := ""
+							w := wild{N: n}
 							if n == 5 {
-								wrong = place + " hang"
+								w = wild{N: last, Wrong: place + " hang"}
 							}
-							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, w)
 							require.NoError(t, err)
 						}
 					})
@@ -315,6 +335,7 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 						over <- err
 					}()
 					receive(t, h.told, "the other events")
+					receive(t, hang.begun, "the one that hangs")
 					cancel()
 					err := receive(t, over, "the end")
 					require.ErrorContains(t, err, "still running")

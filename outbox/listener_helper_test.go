@@ -161,13 +161,19 @@ func listenTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg ou
 // listenTx is listenTo in transactional mode.
 func listenTx(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *notes) *outbox.Listener {
 	t.Helper()
+	return listenTxOn(t, pool, pool, spec, cfg, h)
+}
+
+// listenTxOn is listenTx with one pool for the table of effects, and another for the listener.
+func listenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *notes) *outbox.Listener {
+	t.Helper()
 	if spec.Name == "" {
 		spec.Name = "ears"
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = quiet()
 	}
-	makeEffects(t, pool)
+	makeEffects(t, setup)
 	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, h, (*notes).handleTx))
 	require.NoError(t, err)
 	return l

@@ -146,6 +146,7 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
 	if deaf {
+		outbox.LimitHandicap(holder, time.Hour) // or it would take back what the other does not take
 		ears, gate := gated(t, pool, "LISTEN ")
 		gate.onPass(func() { <-hears })
 		cfg.ListenPool = ears
@@ -315,4 +316,40 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	c.talk(t, pool, 20)
 	h.await(t, 120)
 	require.Equal(t, 120, h.inOrder(t))
+}
+
+// TestListenerTakesBackAChangeOfShards: a process with the number that there is, started last, ends a change that was asked for,
+// also once the barrier is set: a deployment is rolled back before the slowest shard has come there.
+func TestListenerTakesBackAChangeOfShards(t *testing.T) {
+	t.Parallel()
+	bothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		h := newNotes()
+		h.hold = make(chan struct{})
+		replica := func(shards int) (stop func()) {
+			cfg := outbox.ListenerConfig{PollInterval: 20 * time.Millisecond, BatchSize: 5}
+			return startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: shards}, cfg, h))
+		}
+		c := crowded()
+		c.talk(t, pool, 40)
+		old := replica(2)
+		receive(t, h.started, "a handler")
+		receive(t, h.started, "a handler")
+		for range 2 {
+			rolled := replica(4)
+			settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE reshard_to = 4 AND barrier IS NOT NULL")
+			c.talk(t, pool, 40)
+			rolled()
+			back := replica(2)
+			settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE reshard_to IS NULL AND barrier IS NULL")
+			defer back()
+		}
+		close(h.hold)
+		h.await(t, 120)
+		c.talk(t, pool, 20)
+		h.await(t, 140)
+		old()
+		require.Equal(t, 140, h.inOrder(t))
+		require.Equal(t, 2, value[int](t, pool, "SELECT count(*)::int FROM outbox.listeners WHERE shards = 2"))
+	})
 }

@@ -53,7 +53,9 @@ func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 // take has l take a turn, which it leaves open.
 func (p *logPlans) take(l *Listener) *turn {
 	p.t.Helper()
-	_, taken, err := l.cursor(0).exchange(p.t.Context(), nil, true)
+	c := l.cursor(0)
+	c.after = p.latest(l)
+	_, taken, err := c.exchange(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	require.NotNil(p.t, taken)
 	return taken

@@ -50,7 +50,7 @@ func (d *database) pruneLetters(ctx context.Context, pool *pgxpool.Pool, topics 
 	}
 	total := 0
 	for {
-		n, err := d.on(pool).LetterPrune(ctx, p)
+		n, err := d.EachPlanned(pool).LetterPrune(ctx, p)
 		total += int(n)
 		if err != nil || n < pruneChunk {
 			return total, wrap("prune dead letters", err)
@@ -74,6 +74,10 @@ func (l *Listener) maintain(ctx context.Context) {
 		case <-time.After(jitter(l.cfg.PruneInterval)):
 		}
 		l.alarm(ctx)
+		l.oldSnapshot(ctx)
+		if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil && ctx.Err() == nil {
+			l.log.Error("look at the sequence", "error", err)
+		}
 		deleted, _, err := l.db.pruneLog(ctx, l.pool, topics)
 		if err == nil {
 			_, err = l.db.pruneLetters(ctx, l.pool, topics)
@@ -91,15 +95,29 @@ func (l *Listener) maintain(ctx context.Context) {
 // alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
 // which hold back the retention of all.
 func (l *Listener) alarm(ctx context.Context) {
-	rows, err := l.db.on(l.pool).ListenerLags(ctx)
+	rows, err := l.db.each(l.pool).ListenerLags(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			l.log.Warn("look at lag", "error", err)
+			l.log.Error("look at lag", "error", err)
 		}
 		return
 	}
 	for _, row := range rows {
 		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
 			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
+	}
+}
+
+// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each turn writes its cursor,
+// and what it replaces cannot be removed for as long as somebody may still read it, so that every turn has more to
+// walk than the one before.
+func (l *Listener) oldSnapshot(ctx context.Context) {
+	rows, err := l.db.each(l.pool).SnapshotHolder(ctx, pgInterval(l.cfg.PruneInterval))
+	if err != nil && ctx.Err() == nil {
+		l.log.Error("look for old transactions", "error", err)
+	}
+	for _, row := range rows {
+		l.log.Warn("an old transaction slows all listeners and claims down: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
+			"age", time.Duration(row.AgeUs)*time.Microsecond)
 	}
 }

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -211,4 +212,34 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	require.Equal(t, 2, count(t, pool, "SELECT count(*) FROM outbox.log"))
 	require.NotContains(t, log.String(), "patient")
 	require.NotContains(t, log.String(), "unbounded")
+}
+
+// An alarm that cannot look is one itself.
+func TestFailingAlarmIsAnError(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	logs := newSpy()
+	cfg := outbox.ListenerConfig{PruneInterval: interval, Logger: logs.logger()}
+	l := listenTo(t, pool, outbox.ListenerSpec{MaxLag: time.Hour}, cfg, newNotes())
+	signals := outbox.WatchListener(l)
+	startListener(t, l)
+	receive(t, signals.Maintained, "maintenance")
+	execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag TO max_lag_away")
+	require.Contains(t, logs.await(t, "look at lag"), "level=ERROR")
+	execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag_away TO max_lag")
+}
+
+// A snapshot that is held for long makes every turn slower than the one before, which the log says, with who holds it.
+func TestOldSnapshotIsReported(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	logs := newSpy()
+	cfg := outbox.ListenerConfig{PruneInterval: interval, Logger: logs.logger()}
+	startListener(t, listenTo(t, pool, outbox.ListenerSpec{}, cfg, newNotes()))
+	tx := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	pid := value[int](t, tx, "SELECT pg_backend_pid()")
+	line := logs.await(t, fmt.Sprintf("pid=%d ", pid))
+	require.Contains(t, line, "level=WARN")
+	require.Contains(t, line, "an old transaction")
+	require.NoError(t, tx.Rollback(t.Context()))
 }

@@ -110,14 +110,13 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 func (c *cursor) readOn(ctx context.Context, leaseNo int64, p *prefetch) error {
 	size := c.l.cfg.BatchSize
 	b := &pgx.Batch{}
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-	c.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+	c.l.db.BeginReadOnly(b)
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadOn(ctx, dbsqlc.LogReadOnParams{
 			Topics: c.l.topics, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
 			WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
 		})
 	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })
-	b.Queue("COMMIT")
+	c.l.db.Commit(b)
 	return c.l.pool.SendBatch(ctx, b).Close()
 }

@@ -17,7 +17,8 @@ import (
 
 // RebaseReport tells what Rebase found and did.
 type RebaseReport struct {
-	// Needed tells whether there was anything to do: not if the database is the one that its cursors were made in.
+	// Needed tells whether there was anything to do: not if the database is the one that its cursors were made in, and its
+	// sequence is ahead of them.
 	Needed bool
 	// Listeners are those whose cursors were rebased: all that are attached.
 	Listeners []string
@@ -39,15 +40,16 @@ func (e *LeaseHeldError) Error() string {
 }
 
 // Rebase makes the cursors of a restored database, which Run refuses with ErrRestored, cursors of the cluster that it is in
-// now. Afterwards each listener handles exactly what it had not handled when the dump was taken, and what has been enqueued
-// since. Attempts that had failed are forgotten. No listener may run; enqueueing may.
+// now. It also brings a sequence forward that is behind the log or a cursor, which Run refuses with ErrSequence. Afterwards
+// each listener handles exactly what it had not handled when the dump was taken, and what has been enqueued since. Attempts
+// that had failed are forgotten. No listener may run; enqueueing may.
 //
 // It is one transaction, which rewrites the xid of every event of the log: when it fails or is killed nothing has
 // changed.
 func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 	const what = "rebase listeners"
 	var r RebaseReport
-	needed, err := a.db.on(a.pool).RebaseNeeded(ctx)
+	needed, err := a.needed(ctx)
 	if err != nil || !needed {
 		return r, wrap(what, err)
 	}
@@ -70,6 +72,25 @@ func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 		case <-time.After(trouble.next()):
 		}
 	}
+}
+
+// needed tells whether there is anything to do. A sequence that is behind is brought forward, before the transaction that
+// puts the cursors right: whatever had drawn a number behind a cursor until then has an xid below the bounds of the new
+// cursors, and so is either seen by it or a straggler.
+func (a *ListenerAdmin) needed(ctx context.Context) (bool, error) {
+	q := a.db.each(a.pool)
+	needed, err := q.RebaseNeeded(ctx)
+	if err != nil {
+		return false, err
+	}
+	behind, reached, err := a.db.CheckSequence(ctx, q)
+	switch {
+	case behind && a.preview:
+		return true, nil
+	case behind:
+		return true, q.RebaseSequence(ctx, reached)
+	}
+	return needed, err
 }
 
 // errLocked: somebody prunes, or moves a cursor.

@@ -184,8 +184,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	}
 	defer conn.Release()
 	b := &pgx.Batch{}
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) })
+	s.db.Begin(b)
 	keep, drop := s.byHistory(x.acks)
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
@@ -208,7 +207,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 			return err
 		})
 	}
-	b.Queue("COMMIT")
+	s.db.Commit(b)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		x.claimed = nil // rolled back, or unknown: their leases run out
 		return err
@@ -217,8 +216,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 }
 
 func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
-	text, args := s.db.record(call)
-	return b.Queue(text, args...)
+	return s.db.queue(b, call)
 }
 
 // byHistory splits the indexes of events by whether their topic keeps delivered events.

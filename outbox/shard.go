@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -206,7 +207,7 @@ func (s *shardLoop) ask(ctx context.Context) {
 	defer s.run.asking.Unlock()
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
-	_, err := s.l.db.on(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
+	_, err := s.l.db.each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
 		WorkerID: pgUUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if err != nil && ctx.Err() == nil {
@@ -256,6 +257,7 @@ func (s *shardLoop) batches(ctx context.Context, t *turn) error {
 	for {
 		p := s.prefetch(ctx, t)
 		b := s.l.newBatch(ctx, t, nil)
+		b.of = s.run
 		started := time.Now()
 		err := s.handle(b)
 		s.slow = time.Since(started) > s.l.turnLimit/2
@@ -329,7 +331,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 func (s *shardLoop) begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
-	tx, err := s.l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := s.l.pool.BeginTx(ctx, dbschema.ReadCommitted)
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +349,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	defer cancel()
 	b := &pgx.Batch{}
 	a.encode(encodingOf(tx.Conn()))
-	s.queue(b, func(q *dbsqlc.Queries) { _ = q.SessionGuard(ctx) }) // for these statements, not those of handlers
+	s.l.db.Guard(b) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {
 		return false, err

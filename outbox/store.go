@@ -371,7 +371,7 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 	if len(s.policies) == 0 {
 		return 0, errors.New("prune: no topic has a known retention: name the topics in StoreConfig.Retention, or run `outboxgen prune`")
 	}
-	topics, err := s.db.on(s.pool).EventFinalTopics(ctx, s.namespace)
+	topics, err := s.db.each(s.pool).EventFinalTopics(ctx, s.namespace)
 	if err != nil {
 		return 0, wrap("prune", err)
 	}
@@ -412,14 +412,7 @@ func (s *Store) pruneTopic(ctx context.Context, topic, status string, keep time.
 	}
 }
 
-// guarded runs call in a READ COMMITTED transaction with the settings of SessionGuard.
+// guarded runs call in a READ COMMITTED transaction.
 func (s *Store) guarded(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		q := s.db.on(tx)
-		if err := q.SessionGuard(ctx); err != nil {
-			return err
-		}
-		return call(q)
-	})
-	return wrap(what, err)
+	return s.db.tx(ctx, s.pool, what, call)
 }

@@ -87,13 +87,48 @@ WHERE l.listener = @listener
 -- window, else of the one that would be opened now. By the rule of LogRead, but of any topic, because only the
 -- listener's process knows which ones it reads. attempts is what the cursor keeps of an event behind the first one that
 -- is not done; exact tells that this is the first one and has failed: the cursor was left right before it.
-WITH cur AS MATERIALIZED (
+WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
         l.ahead_seqs, l.ahead_attempts,
         coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
         coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq, l.last_error
     FROM outbox_schema.listeners AS l
     WHERE l.listener = @listener
+),
+span AS MATERIALIZED (
+    SELECT c.shard, b.xid AS after, lead(b.xid, 1, c.lo_bound) OVER (PARTITION BY c.shard ORDER BY b.xid) AS before
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT (((pg_snapshot_xmax(c.lo)::text)::bigint - 1)::text)::xid8 AS xid
+        UNION ALL
+        SELECT p.xid
+        FROM (SELECT pg_snapshot_xip(c.hi) AS xid) AS p
+        WHERE p.xid >= pg_snapshot_xmax(c.lo)
+          AND p.xid < c.lo_bound
+    ) AS b
+    WHERE pg_snapshot_xmax(c.lo) < c.lo_bound
+),
+hop AS (
+    SELECT s.shard, s.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > s.after
+          AND o.xid < s.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM span AS s
+    UNION ALL
+    SELECT h.shard, h.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > h.xid
+          AND o.xid < h.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM hop AS h
+    WHERE h.xid IS NOT NULL
 )
 SELECT
     c.shard, c.in_batch, c.retry_count, coalesce(c.last_error, '') AS last_error,
@@ -115,8 +150,10 @@ CROSS JOIN LATERAL (
             FROM (
                 SELECT pg_snapshot_xip(c.lo) AS xid
                 UNION ALL
-                SELECT (n.n::text)::xid8 AS xid
-                FROM generate_series((pg_snapshot_xmax(c.lo)::text)::bigint, (c.lo_bound::text)::bigint - 1) AS n (n)
+                SELECT h.xid
+                FROM hop AS h
+                WHERE h.shard = c.shard
+                  AND h.xid IS NOT NULL
             ) AS x
             CROSS JOIN LATERAL (
                 SELECT o.seq
@@ -240,7 +277,7 @@ RETURNING l.shard;
 -- one that was enqueued then. Never forward, and never past an event that is not handled: straggler is the first such
 -- one before the position. What a cursor has seen of the log is what this statement sees, and nothing has moved since it
 -- was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
-WITH target AS MATERIALIZED (
+WITH RECURSIVE target AS MATERIALIZED (
     SELECT CASE
         WHEN sqlc.narg('since')::timestamptz IS NULL THEN 0
         ELSE coalesce(
@@ -255,19 +292,61 @@ WITH target AS MATERIALIZED (
         )
     END::bigint AS seq
 ),
+span AS MATERIALIZED (
+    SELECT b.xid AS after, lead(b.xid, 1, s.bound) OVER (PARTITION BY s.shard, s.bound ORDER BY b.xid) AS before
+    FROM (
+        SELECT l.shard, l.lo AS snapshot, l.lo_bound AS bound
+        FROM outbox_schema.listeners AS l
+        WHERE l.listener = @listener
+        UNION ALL
+        SELECT l.shard, l.hi AS snapshot, l.hi_bound AS bound
+        FROM outbox_schema.listeners AS l
+        WHERE l.listener = @listener
+          AND l.in_batch
+    ) AS s
+    CROSS JOIN LATERAL (
+        SELECT (((pg_snapshot_xmax(s.snapshot)::text)::bigint - 1)::text)::xid8 AS xid
+        UNION ALL
+        SELECT p.xid
+        FROM (SELECT pg_snapshot_xip(pg_current_snapshot()) AS xid) AS p
+        WHERE p.xid >= pg_snapshot_xmax(s.snapshot)
+          AND p.xid < s.bound
+    ) AS b
+    WHERE pg_snapshot_xmax(s.snapshot) < s.bound
+),
+hop AS (
+    SELECT s.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > s.after
+          AND o.xid < s.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM span AS s
+    UNION ALL
+    SELECT h.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > h.xid
+          AND o.xid < h.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM hop AS h
+    WHERE h.xid IS NOT NULL
+),
 straggler AS MATERIALIZED (
     SELECT l.shard, min(g.seq) AS seq
     FROM outbox_schema.listeners AS l
     CROSS JOIN LATERAL (
         SELECT pg_snapshot_xip(l.lo) AS xid
         UNION
-        SELECT (n.n::text)::xid8 AS xid
-        FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
-        UNION
         SELECT pg_snapshot_xip(l.hi) AS xid
         UNION
-        SELECT (n.n::text)::xid8 AS xid
-        FROM generate_series((pg_snapshot_xmax(l.hi)::text)::bigint, (l.hi_bound::text)::bigint - 1) AS n (n)
+        SELECT h.xid
+        FROM hop AS h
+        WHERE h.xid IS NOT NULL
     ) AS x
     CROSS JOIN LATERAL (
         SELECT o.seq
@@ -578,3 +657,30 @@ SELECT CASE
     WHEN coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0) < @least::bigint
     THEN setval('outbox_schema.log_seq', @least::bigint)
 END;
+
+-- name: LogSequence :one
+-- Reads what the order of the log rests on: that seq is drawn one by one, after xid was assigned, and above all that the log
+-- or a listener has come to. last is -1 where the role may not read the sequence, and 0 when it was never drawn from.
+SELECT
+    coalesce(bool_and(s.seqincrement = 1 AND s.seqcache = 1 AND NOT s.seqcycle), false)::boolean AS plain,
+    coalesce((
+        SELECT bool_and(CASE a.attname
+            WHEN 'seq' THEN pg_get_expr(d.adbin, d.adrelid) ~ '^\s*CASE\s+WHEN \(pg_current_xact_id\(\) IS NOT NULL\) THEN nextval\(''(.+\.)?log_seq''::regclass\)\s+ELSE NULL::bigint\s+END$'
+            ELSE pg_get_expr(d.adbin, d.adrelid) = 'pg_current_xact_id()'
+        END) AND count(*) = 2
+        FROM pg_catalog.pg_attrdef AS d
+        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        WHERE d.adrelid = 'outbox_schema.log'::regclass
+          AND a.attname IN ('seq', 'xid')
+    ), false)::boolean AS drawn,
+    (CASE WHEN has_sequence_privilege('outbox_schema.log_seq', 'SELECT')
+        THEN coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0)
+        ELSE -1
+    END)::bigint AS last,
+    greatest(
+        (SELECT max(g.seq) FROM outbox_schema.log AS g),
+        (SELECT max(greatest(l.high_seq, l.last_seq)) FROM outbox_schema.listeners AS l),
+        0
+    )::bigint AS reached
+FROM pg_catalog.pg_sequence AS s
+WHERE s.seqrelid = 'outbox_schema.log_seq'::regclass;

@@ -1,12 +1,15 @@
 -- name: SessionGuard :exec
--- Settings of a transaction that claims or finalises, for its rest only. A claim must be on disk before
+-- Settings of a transaction of ours, for its rest only. A claim must be on disk before
 -- anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
 -- of producers that commit asynchronously. The planner is held to the index walks the statements are
 -- written for, because statistics taken while the table was empty make a scan of the backlog look free. Those walks do
 -- not depend on the parameters, so that to plan them anew for each execution, which takes longer than to run them for a
--- few events, would be for nothing.
+-- few events, would be for nothing. What the role has switched off of what they need is switched on.
 SELECT
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
+    set_config('enable_indexscan', 'on', true),
+    set_config('enable_indexonlyscan', 'on', true),
+    set_config('enable_nestloop', 'on', true),
     set_config('enable_seqscan', 'off', true),
     set_config('enable_bitmapscan', 'off', true),
     set_config('enable_hashjoin', 'off', true),
@@ -39,6 +42,24 @@ SELECT EXISTS (
 -- name: BellRing :exec
 -- Wakes every sleeper of the channel.
 SELECT pg_notify(@channel::text, '');
+
+-- name: SnapshotHolder :many
+-- Finds the session that has been in its transaction for longest, and for longer than held, and keeps PostgreSQL from removing
+-- row versions of this database that were replaced since. Only sessions that the role may look into: its own, or with
+-- pg_read_all_stats all. A standby or a slot has no database.
+SELECT
+    a.pid::integer AS pid,
+    coalesce(a.usename::text, '')::text AS role,
+    coalesce(a.state, '')::text AS state,
+    (extract(epoch FROM statement_timestamp() - a.xact_start) * 1000000)::bigint AS age_us
+FROM pg_catalog.pg_stat_activity AS a
+WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+  AND (a.datname = current_database() OR a.datname IS NULL)
+  AND a.pid <> pg_backend_pid()
+  AND a.backend_type <> 'autovacuum worker'
+  AND a.xact_start < statement_timestamp() - @held::interval
+ORDER BY a.xact_start
+LIMIT 1;
 
 -- name: BellProbe :exec
 -- BellRing with a token, by which one sleeper knows that what is sent through this connection reaches it.

@@ -84,6 +84,7 @@ const (
 	PublishUnread      Rule = "publish-unread"
 	ListenerPublish    Rule = "listener-publish"
 	ConsumerEmpty      Rule = "consumer-empty"
+	ConsumerInternal   Rule = "consumer-internal"
 )
 
 // Rules about policies, versions and listeners.
@@ -192,6 +193,7 @@ var rules = []RuleInfo{
 	{PublishUnread, "A log topic that says publish is read by a listener that says publish: true."},
 	{ListenerPublish, "A listener that says publish is leased, and its topics all say publish, to one broker."},
 	{ConsumerEmpty, "A file that has a consumer publishes at least one topic."},
+	{ConsumerInternal, "Warning: the consumer package does not lie below a folder internal, from which other modules cannot import it."},
 
 	{OutputShared, "No other YAML file generates the same Go file."},
 	{OutputPackage, "The output folder holds Go files of the package only."},

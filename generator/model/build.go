@@ -10,9 +10,12 @@ import (
 
 // Load decodes source, an outbox.yaml that positions call name, and builds its Model. The findings are
 // all there are, of every rule, sorted; the Model is nil when one of them is an error.
-func Load(source []byte, name string) (*Model, diag.List) {
+func Load(source []byte, name string) (*Model, diag.List) { return LoadFor(source, name, ".") }
+
+// LoadFor is Load for an output folder, given as a slash path from the root of its module; "." when it is not known.
+func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	s, findings := spec.Decode(source, name)
-	m, more := Build(s)
+	m, more := build(s, folder)
 	all := diag.Merge(findings, more)
 	if all.HasErrors() {
 		return nil, all
@@ -23,13 +26,16 @@ func Load(source []byte, name string) (*Model, diag.List) {
 // Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. A
 // nil Spec, which Decode returns for a file that it could not read, has neither Model nor findings. Build
 // copes with a Spec that Decode had findings about; the Model of one must not be used.
-func Build(s *spec.Spec) (*Model, diag.List) {
+func Build(s *spec.Spec) (*Model, diag.List) { return build(s, ".") }
+
+func build(s *spec.Spec, folder string) (*Model, diag.List) {
 	if s == nil {
 		return nil, nil
 	}
 	b := &builder{
 		Reporter: diag.NewReporter(s.File),
 		model:    &Model{Source: filepath.Base(s.File), Package: s.Package.V, Schema: "outbox"},
+		folder:   folder,
 		types:    make(map[string]*Type),
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
@@ -69,6 +75,7 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 type builder struct {
 	*diag.Reporter
 	model         *Model
+	folder        string // of the output
 	defaults      policy
 	types         map[string]*Type // by YAML name
 	typeNames     []string         // built in and shared, for suggestions
@@ -128,7 +135,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 }
 
 func (b *builder) namespace(s *spec.Namespace) {
-	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Stubs: !s.Stubs.Set()}
 	b.model.Namespaces = append(b.model.Namespaces, n)
 	named := b.checkName(s.Name, "a namespace")
 	if named {

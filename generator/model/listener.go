@@ -19,6 +19,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		l := &Listener{
 			Name:          s.Name.V,
 			Doc:           cleanDoc(s.Doc.V),
+			Stubs:         !s.Stubs.Set(),
 			Transactional: s.Mode.V == "transactional",
 			Latest:        s.Start.V == "latest",
 			ParkKeys:      s.OnFailure.V == "park_key",

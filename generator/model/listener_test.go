@@ -37,12 +37,12 @@ listeners:
 	require.Equal(t, []*model.Topic{sent}, m.Namespaces[0].QueueTopics())
 	require.Equal(t, []*model.Listener{
 		{
-			Name: "broadcast", GoName: "Push", Doc: "pushes", Topics: []*model.Topic{created},
+			Name: "broadcast", GoName: "Push", Doc: "pushes", Stubs: true, Topics: []*model.Topic{created},
 			Latest: true, ParkKeys: true, Concurrency: 1000, Shards: 64, Lease: time.Second, MaxLag: time.Second,
 			Retry: model.Retry{MaxAttempts: 17, BaseDelay: 2 * time.Second, MaxDelay: 30 * time.Minute},
 		},
 		{
-			Name: "companion", GoName: "Companion", Topics: []*model.Topic{created},
+			Name: "companion", GoName: "Companion", Stubs: true, Topics: []*model.Topic{created},
 			Transactional: true, Concurrency: 1, Shards: 1, Lease: 45 * time.Second,
 			Retry: model.Retry{MaxAttempts: 17, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},

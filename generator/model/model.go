@@ -20,6 +20,7 @@ type Namespace struct {
 	Name   string // mini_chat
 	GoName string // MiniChat
 	Doc    string
+	Stubs  bool // false for stubs: none
 	Topics []*Topic
 }
 
@@ -207,6 +208,7 @@ type Listener struct {
 	Name          string
 	GoName        string
 	Doc           string
+	Stubs         bool // false for stubs: none
 	Topics        []*Topic
 	Publish       bool // publish: true; its topics all publish to one broker
 	Transactional bool // mode: transactional

@@ -52,7 +52,11 @@ func (b *builder) enumConstant(v spec.EnumValue, where string) (string, bool) {
 	case !v.Go.Set() && enumPattern.MatchString(text):
 		return camel(text), true
 	case !v.Go.Set():
-		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q of %s does not make the name of a Go constant: give it one, as in {value: %q, go: %s}", text, where, text, constantFor(text))
+		comma := ""
+		if strings.Contains(strings.TrimSpace(text), " ") {
+			comma = "put a comma between two values, or "
+		}
+		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q of %s does not make the name of a Go constant: %sname it, as in {value: %q, go: %s}", text, where, comma, text, constantFor(text))
 		return "", false
 	case len(text) > maxEnumValue || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }):
 		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q is not a valid value of %s: use up to %d bytes of printable text", text, where, maxEnumValue)

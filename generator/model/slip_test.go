@@ -149,7 +149,7 @@ func TestSlips(t *testing.T) {
 		"no comma in braces": {"type: string, max", "type: string max",
 			`19:31: not valid YAML: a comma is missing before this (put a "," between entries) [yaml-syntax]`},
 		"no comma in brackets": {"completed, failed", "completed failed",
-			`5:12: enum: "completed failed" of type outcome does not make the name of a Go constant: give it one, as in {value: "completed failed", go: CompletedFailed} [enum-bad-value]`},
+			`5:12: enum: "completed failed" of type outcome does not make the name of a Go constant: put a comma between two values, or name it, as in {value: "completed failed", go: CompletedFailed} [enum-bad-value]`},
 		"two commas": {"type: string, max", "type: string,, max",
 			"19:31: not valid YAML: nothing is before this comma (remove the comma) [yaml-syntax]"},
 		"comma behind a value": {"turn_id: uuid", "turn_id: uuid,",

@@ -19,6 +19,7 @@ var (
 	typeText     shape[Value[string]]        = &text{pattern: typePattern, example: "uuid"}
 	enumText     shape[Value[string]]        = &text{pattern: enumPattern}
 	topicText    shape[Value[string]]        = &text{pattern: topicPattern, example: "threads/message_created"}
+	dirText      shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
 	flag         shape[Value[bool]]          = boolean{}
 	span         shape[Value[time.Duration]] = duration{}
 	limit        shape[Value[Bound]]         = bound{}
@@ -58,7 +59,9 @@ var consumer = &record[Consumer]{
 	start: func(c *Consumer) *diag.Pos { return &c.Pos },
 	keys: []key[Consumer]{
 		required("package", nameText, func(c *Consumer) *Value[string] { return &c.Package },
-			"Go package, and the sub-folder of the output folder that it is generated into."),
+			"Go package, and the sub-folder of the output folder that it is generated into unless dir names another."),
+		optional("dir", dirText, func(c *Consumer) *Value[string] { return &c.Dir },
+			"Folder of the package, relative to the output folder: ../../userevents, for example, if that is below internal."),
 	},
 }
 
@@ -171,6 +174,8 @@ var namespace = &record[Namespace]{
 			"Sentence for the Go doc comment."),
 		optional("go", goName, func(n *Namespace) *Value[string] { return &n.Go },
 			"Go name, when the one made from the YAML name does not suit."),
+		optional("stubs", oneOf("none"), func(n *Namespace) *Value[string] { return &n.Stubs },
+			"none: no handler stubs are written, because the handlers live in another package."),
 		required("topics", topics, func(n *Namespace) *Section[*Topic] { return &n.Topics },
 			"Kinds of event of this namespace."),
 	},
@@ -323,6 +328,8 @@ var listener = &record[Listener]{
 			"Sentence for the Go doc comment."),
 		optional("go", goName, func(l *Listener) *Value[string] { return &l.Go },
 			"Go name, when the one made from the YAML name does not suit."),
+		optional("stubs", oneOf("none"), func(l *Listener) *Value[string] { return &l.Stubs },
+			"none: no handler stubs are written, because the handlers live in another package."),
 		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] { return &l.Topics },
 			"Log topics that it reads, as namespace/topic."),
 		optional("publish", flag, func(l *Listener) *Value[bool] { return &l.Publish },

@@ -17,6 +17,7 @@ const (
 	goNamePattern   = `^[A-Z][A-Za-z0-9]{0,63}$`
 	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 	typePattern     = `^(\[\]|map\[string\])*[a-z][a-z0-9_]{0,40}\??$`
+	dirPattern      = `^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`
 	topicPattern    = `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`
 	headerPattern   = `^[a-z][a-z0-9-]{0,60}$`
 	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`

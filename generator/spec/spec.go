@@ -49,6 +49,7 @@ type Spec struct {
 type Consumer struct {
 	Pos     diag.Pos
 	Package Value[string]
+	Dir     Value[string]
 }
 
 // Policy holds the settings that defaults gives and a topic may override.
@@ -92,11 +93,12 @@ type EnumValue struct {
 	Go    Value[string]
 }
 
-// Namespace is a namespace with its topics.
+// Namespace is a namespace with its topics. Stubs is none when it is set.
 type Namespace struct {
 	Name   Value[string]
 	Doc    Value[string]
 	Go     Value[string]
+	Stubs  Value[string]
 	Topics Section[*Topic]
 }
 
@@ -169,11 +171,12 @@ type Bound struct {
 }
 
 // Listener is a listener. Mode is leased or transactional, Start earliest or latest, and OnFailure block or
-// park_key, when they are set.
+// park_key, and Stubs none, when they are set.
 type Listener struct {
 	Name        Value[string]
 	Doc         Value[string]
 	Go          Value[string]
+	Stubs       Value[string]
 	Topics      Section[Value[string]]
 	Publish     Value[bool]
 	Mode        Value[string]

@@ -50,7 +50,7 @@ func TestArrows(t *testing.T) {
 		"publish":           {"outbox"},
 		"internal/dbschema": {"internal/dbsqlc", "internal/pgname"},
 		"outboxtest":        {"outbox", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
-		"migrate":           {"schema", "internal/pgname", "internal/absent"},
+		"migrate":           {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
 		"schema":            {},
 		"templates":         {},
 		"internal/pgname":   {},

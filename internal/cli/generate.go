@@ -44,9 +44,13 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir := g.out
+	if dir == "" {
+		dir = filepath.Dir(g.path)
+	}
 	var findings diag.List
 	warn := func(l diag.List) { findings = l }
-	files, err := generator.Generate(text, generator.Options{Source: a.shown(g.path), Stubs: mode, Warn: warn})
+	files, err := generator.Generate(text, generator.Options{Source: a.shown(g.path), Folder: inModule(dir), Stubs: mode, Warn: warn})
 	if errors.As(err, &findings) || findings != nil {
 		if err := a.findings(findings, format); err != nil {
 			return nil, err
@@ -54,10 +58,6 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	dir := g.out
-	if dir == "" {
-		dir = filepath.Dir(g.path)
 	}
 	if create {
 		if g.made, err = makeFolder(dir); err != nil {

@@ -245,6 +245,7 @@ func (a *app) listenerRebase(db *database) *cobra.Command {
 		Short: "Put the cursors of a restored database right",
 		Long: `rebase is for a database that came out of a dump, in which listeners refuse to start: its transaction ids
 mean nothing there. Afterwards every listener goes on exactly where it was when the dump was taken. It
+also brings the sequence of the log forward where a copy has left it behind. It
 rewrites the log, in one transaction, so that it all happens or nothing does. Stop the listeners
 first; producers may go on. Where there is nothing to do it says so and does nothing.`,
 		Args: cobra.NoArgs,

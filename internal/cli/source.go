@@ -83,11 +83,28 @@ func (s *source) model(a *app) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, findings := model.Load(text, a.shown(s.path))
+	m, findings := model.LoadFor(text, a.shown(s.path), inModule(filepath.Dir(s.path)))
 	if err := a.findings(findings, format); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// inModule returns dir as a slash path from the root of its module, "." when it is in none.
+func inModule(dir string) string {
+	root, err := moduleRoot(dir)
+	if err != nil {
+		return "."
+	}
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return "."
+	}
+	relative, err := filepath.Rel(root, full)
+	if err != nil {
+		return "."
+	}
+	return filepath.ToSlash(relative)
 }
 
 // shown returns path as messages name it. go generate runs a command in the folder of the package, which is not where its

@@ -42,9 +42,9 @@ func Open(name string) (*Schema, error) {
 	return known.(*Schema), nil
 }
 
-// On returns the queries in s, run by db: a pool, a connection or the caller's transaction.
-func (s *Schema) On(db dbsqlc.DBTX) *dbsqlc.Queries {
-	return dbsqlc.New(inSchema{db: db, schema: s})
+// On returns the queries in s, run in tx: the caller's, or one that InTx began. Where there is no transaction, Each makes one.
+func (s *Schema) On(tx pgx.Tx) *dbsqlc.Queries {
+	return dbsqlc.New(inSchema{db: tx, schema: s})
 }
 
 // Text returns query with the schema in place.

@@ -13,7 +13,10 @@ import (
 )
 
 // heard notes the statements that it is given.
-type heard struct{ queries []string }
+type heard struct {
+	pgx.Tx
+	queries []string
+}
 
 func (h *heard) Exec(_ context.Context, query string, _ ...any) (pgconn.CommandTag, error) {
 	h.queries = append(h.queries, query)

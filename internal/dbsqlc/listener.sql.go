@@ -557,7 +557,10 @@ func (q *Queries) ListenerRenew(ctx context.Context, arg ListenerRenewParams) (i
 
 const ListenerReshard = `-- name: ListenerReshard :execrows
 UPDATE outbox_schema.listeners AS l
-SET reshard_to = $1::integer
+SET reshard_to = nullif($1::integer, l.shards),
+    barrier = CASE WHEN l.shards <> $1::integer THEN l.barrier END,
+    barrier_bound = CASE WHEN l.shards <> $1::integer THEN l.barrier_bound END,
+    barrier_seq = CASE WHEN l.shards <> $1::integer THEN l.barrier_seq END
 FROM (
     SELECT o.shard
     FROM outbox_schema.listeners AS o
@@ -567,8 +570,7 @@ FROM (
 ) AS s
 WHERE l.listener = $2
   AND l.shard = s.shard
-  AND l.shards <> $1::integer
-  AND l.reshard_to IS DISTINCT FROM $1::integer
+  AND l.reshard_to IS DISTINCT FROM nullif($1::integer, l.shards)
 `
 
 type ListenerReshardParams struct {
@@ -576,7 +578,9 @@ type ListenerReshardParams struct {
 	Listener string
 }
 
-// Asks for another number of shards: from now on no shard opens a window.
+// Asks for another number of shards: from now on no shard opens a window. The number that there is takes an earlier wish
+// back, at any time: a shard that has come to the barrier, or reads up to it, goes on from there as from any window. Under the
+// lock, so that no barrier is being set: one whose snapshot was taken before this could be behind a window opened after it.
 func (q *Queries) ListenerReshard(ctx context.Context, arg ListenerReshardParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerReshard, arg.Shards, arg.Listener)
 	if err != nil {
@@ -681,17 +685,13 @@ WHERE l.listener = $6
         SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
         FROM outbox_schema.log AS g
         WHERE g.seq > l.high_seq
+          AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
         ORDER BY g.seq
         LIMIT 1
     ) IS NOT NULL THEN true
     ELSE EXISTS (
         SELECT
-        FROM (
-            SELECT pg_snapshot_xip(l.lo) AS xid
-            UNION ALL
-            SELECT (n.n::text)::xid8 AS xid
-            FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
-        ) AS x
+        FROM (SELECT pg_snapshot_xip(l.lo) AS xid) AS x
         WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
           AND EXISTS (
             SELECT
@@ -699,6 +699,29 @@ WHERE l.listener = $6
             WHERE g.xid = ANY (ARRAY[x.xid])
               AND g.seq <= l.high_seq
           )
+    ) OR EXISTS (
+        SELECT
+        FROM (
+            SELECT b.xid AS after, lead(b.xid, 1, l.lo_bound) OVER (ORDER BY b.xid) AS before
+            FROM (
+                SELECT (((pg_snapshot_xmax(l.lo)::text)::bigint - 1)::text)::xid8 AS xid
+                UNION ALL
+                SELECT p.xid
+                FROM (SELECT pg_snapshot_xip(pg_current_snapshot()) AS xid) AS p
+                WHERE p.xid >= pg_snapshot_xmax(l.lo)
+                  AND p.xid < l.lo_bound
+            ) AS b
+            WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
+        ) AS s
+        WHERE (
+            SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+            FROM outbox_schema.log AS g
+            WHERE g.xid > s.after
+              AND g.xid < s.before
+              AND g.seq <= l.high_seq
+            ORDER BY g.xid, g.seq
+            LIMIT 1
+        ) IS NOT NULL
     )
   END
 RETURNING
@@ -752,6 +775,12 @@ type ListenerTurnRow struct {
 //
 // A lease is only held while a turn runs. Between turns preferred names the worker that gets the next one, so that shards
 // stay where they are: another worker takes it as heir, when it saw something to do and the preferred one did not take it.
+//
+// What has committed behind high_seq is of the transactions that lo lists, or of those from its xmax up to lo_bound. Between
+// these two there may be millions, of any database, since a savepoint takes an xid too: log_xid is looked at by ranges, which
+// end where a transaction is still open, so that nobody walks its rows.
+//
+// What lies above the sequence, which somebody has set back then, is in no window, and none is opened for it.
 //
 // hi_seq is the log's highest seq where the sequence tells nothing, as PostgreSQL 18 has it for a role without a privilege
 // on it: with 0 instead, a window would hold nothing, and be opened over and over.
@@ -853,17 +882,13 @@ SELECT
             SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
             FROM outbox_schema.log AS g
             WHERE g.seq > l.high_seq
+              AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
             ORDER BY g.seq
             LIMIT 1
         ) IS NOT NULL THEN true
         ELSE EXISTS (
             SELECT
-            FROM (
-                SELECT pg_snapshot_xip(l.lo) AS xid
-                UNION ALL
-                SELECT (n.n::text)::xid8 AS xid
-                FROM generate_series((pg_snapshot_xmax(l.lo)::text)::bigint, (l.lo_bound::text)::bigint - 1) AS n (n)
-            ) AS x
+            FROM (SELECT pg_snapshot_xip(l.lo) AS xid) AS x
             WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
               AND EXISTS (
                 SELECT
@@ -871,6 +896,29 @@ SELECT
                 WHERE g.xid = ANY (ARRAY[x.xid])
                   AND g.seq <= l.high_seq
               )
+        ) OR EXISTS (
+            SELECT
+            FROM (
+                SELECT b.xid AS after, lead(b.xid, 1, l.lo_bound) OVER (ORDER BY b.xid) AS before
+                FROM (
+                    SELECT (((pg_snapshot_xmax(l.lo)::text)::bigint - 1)::text)::xid8 AS xid
+                    UNION ALL
+                    SELECT p.xid
+                    FROM (SELECT pg_snapshot_xip(pg_current_snapshot()) AS xid) AS p
+                    WHERE p.xid >= pg_snapshot_xmax(l.lo)
+                      AND p.xid < l.lo_bound
+                ) AS b
+                WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
+            ) AS s
+            WHERE (
+                SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+                FROM outbox_schema.log AS g
+                WHERE g.xid > s.after
+                  AND g.xid < s.before
+                  AND g.seq <= l.high_seq
+                ORDER BY g.xid, g.seq
+                LIMIT 1
+            ) IS NOT NULL
         )
     END::boolean AS ready,
     coalesce((extract(epoch FROM least(

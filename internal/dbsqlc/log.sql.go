@@ -468,7 +468,7 @@ func (q *Queries) LogQueue(ctx context.Context, arg LogQueueParams) (LogQueueRow
 }
 
 const LogRead = `-- name: LogRead :many
-WITH cur AS MATERIALIZED (
+WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
     FROM outbox_schema.listeners AS l
     WHERE l.listener = $1
@@ -476,14 +476,50 @@ WITH cur AS MATERIALIZED (
       AND l.lease_by = $5
       AND l.running
 ),
+span AS MATERIALIZED (
+    SELECT b.xid AS after, lead(b.xid, 1, c.lo_bound) OVER (ORDER BY b.xid) AS before
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT (((pg_snapshot_xmax(c.lo)::text)::bigint - 1)::text)::xid8 AS xid
+        UNION ALL
+        SELECT p.xid
+        FROM (SELECT pg_snapshot_xip(c.hi) AS xid) AS p
+        WHERE p.xid >= pg_snapshot_xmax(c.lo)
+          AND p.xid < c.lo_bound
+    ) AS b
+    WHERE pg_snapshot_xmax(c.lo) < c.lo_bound
+),
+hop AS (
+    SELECT s.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > s.after
+          AND o.xid < s.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM span AS s
+    UNION ALL
+    SELECT h.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > h.xid
+          AND o.xid < h.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM hop AS h
+    WHERE h.xid IS NOT NULL
+),
 late AS MATERIALIZED (
     SELECT x.xid
     FROM cur AS c
     CROSS JOIN LATERAL (
         SELECT pg_snapshot_xip(c.lo) AS xid
         UNION ALL
-        SELECT (n.n::text)::xid8 AS xid
-        FROM generate_series((pg_snapshot_xmax(c.lo)::text)::bigint, (c.lo_bound::text)::bigint - 1) AS n (n)
+        SELECT h.xid
+        FROM hop AS h
+        WHERE h.xid IS NOT NULL
     ) AS x
     WHERE pg_visible_in_snapshot(x.xid, c.hi)
 ),
@@ -591,7 +627,9 @@ type LogReadRow struct {
 //
 // late holds the transactions that were unfinished in lo and are visible in hi: the xids that lo lists, and those
 // between its xmax and lo_bound, which had been assigned but are in no list, because xmax follows the latest that had
-// ended. Their rows up to high_seq are the stragglers, walked by log_xid, a limit for each: xid = ANY, since with xid = ...
+// ended. There may be millions between these two, of any database, since a savepoint takes one too: hop finds those that
+// have rows, each by one probe of log_xid behind the one before. It goes around those that hi lists, each span ending at
+// one, so that no probe walks the rows of a large transaction that nobody can see. Their rows up to high_seq are the stragglers, walked by log_xid, a limit for each: xid = ANY, since with xid = ...
 // alone, seq is all the order there is, and with poor statistics the planner may walk log_pkey through the whole backlog;
 // no ranges of (xid, seq), since such a walk ends with the last row of xid, not at high_seq. fresh is what lies above
 // high_seq, by log_pkey, and ends at hi_seq, so that a window does not read on into what was enqueued after it was opened.

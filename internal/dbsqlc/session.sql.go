@@ -7,6 +7,8 @@ package dbsqlc
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const BellHeld = `-- name: BellHeld :one
@@ -83,6 +85,9 @@ func (q *Queries) BellTryHold(ctx context.Context, bell int64) (bool, error) {
 const SessionGuard = `-- name: SessionGuard :exec
 SELECT
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
+    set_config('enable_indexscan', 'on', true),
+    set_config('enable_indexonlyscan', 'on', true),
+    set_config('enable_nestloop', 'on', true),
     set_config('enable_seqscan', 'off', true),
     set_config('enable_bitmapscan', 'off', true),
     set_config('enable_hashjoin', 'off', true),
@@ -91,13 +96,64 @@ SELECT
     set_config('jit', 'off', true)
 `
 
-// Settings of a transaction that claims or finalises, for its rest only. A claim must be on disk before
+// Settings of a transaction of ours, for its rest only. A claim must be on disk before
 // anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
 // of producers that commit asynchronously. The planner is held to the index walks the statements are
 // written for, because statistics taken while the table was empty make a scan of the backlog look free. Those walks do
 // not depend on the parameters, so that to plan them anew for each execution, which takes longer than to run them for a
-// few events, would be for nothing.
+// few events, would be for nothing. What the role has switched off of what they need is switched on.
 func (q *Queries) SessionGuard(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, SessionGuard)
 	return err
+}
+
+const SnapshotHolder = `-- name: SnapshotHolder :many
+SELECT
+    a.pid::integer AS pid,
+    coalesce(a.usename::text, '')::text AS role,
+    coalesce(a.state, '')::text AS state,
+    (extract(epoch FROM statement_timestamp() - a.xact_start) * 1000000)::bigint AS age_us
+FROM pg_catalog.pg_stat_activity AS a
+WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+  AND (a.datname = current_database() OR a.datname IS NULL)
+  AND a.pid <> pg_backend_pid()
+  AND a.backend_type <> 'autovacuum worker'
+  AND a.xact_start < statement_timestamp() - $1::interval
+ORDER BY a.xact_start
+LIMIT 1
+`
+
+type SnapshotHolderRow struct {
+	Pid   int32
+	Role  string
+	State string
+	AgeUs int64
+}
+
+// Finds the session that has been in its transaction for longest, and for longer than held, and keeps PostgreSQL from removing
+// row versions of this database that were replaced since. Only sessions that the role may look into: its own, or with
+// pg_read_all_stats all. A standby or a slot has no database.
+func (q *Queries) SnapshotHolder(ctx context.Context, held pgtype.Interval) ([]SnapshotHolderRow, error) {
+	rows, err := q.db.Query(ctx, SnapshotHolder, held)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SnapshotHolderRow
+	for rows.Next() {
+		var i SnapshotHolderRow
+		if err := rows.Scan(
+			&i.Pid,
+			&i.Role,
+			&i.State,
+			&i.AgeUs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

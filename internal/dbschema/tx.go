@@ -1,0 +1,189 @@
+package dbschema
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// Every transaction of ours begins here: at READ COMMITTED, whatever the role or the database has for a default, since the
+// statements rely on a snapshot for each, and on going on with the newest version of a row that they waited for.
+const (
+	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	beginReadOnly = begin + " READ ONLY"
+	commit        = "COMMIT"
+)
+
+// ReadCommitted are the options of a transaction of ours in which other code runs, which gets none of the settings of
+// SessionGuard.
+var ReadCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+
+// Beginner is a pool or a connection.
+type Beginner interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Sender is a pool or a connection.
+type Sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// InTx runs call in a transaction at READ COMMITTED with the settings of SessionGuard, and commits it unless call returns
+// an error. The transaction has no xid before call.
+func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*dbsqlc.Queries) error) error {
+	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error {
+		q := s.On(tx)
+		if err := q.SessionGuard(ctx); err != nil {
+			return err
+		}
+		return call(q)
+	})
+}
+
+// Begin puts the start of a transaction into b: READ COMMITTED, with the settings of SessionGuard. Commit ends it.
+func (s *Schema) Begin(b *pgx.Batch) { s.begin(b, begin) }
+
+// BeginReadOnly is Begin for a transaction that writes nothing.
+func (s *Schema) BeginReadOnly(b *pgx.Batch) { s.begin(b, beginReadOnly) }
+
+func (s *Schema) begin(b *pgx.Batch, text string) {
+	b.Queue(text)
+	s.Guard(b)
+}
+
+// Guard puts the settings of SessionGuard into b, for the rest of a transaction that has begun.
+func (s *Schema) Guard(b *pgx.Batch) { b.Queue(s.Text(dbsqlc.SessionGuard)) }
+
+// Commit puts the end of a transaction into b.
+func (s *Schema) Commit(b *pgx.Batch) { b.Queue(commit) }
+
+// Each returns the queries in s, each run by db in a transaction of its own, as InTx has it, and in one round trip.
+func (s *Schema) Each(db Sender) *dbsqlc.Queries {
+	return dbsqlc.New(each{db: db, schema: s, guarded: true})
+}
+
+// EachPlanned is Each without the settings of SessionGuard, which hold the planner to walks of an index: for statements that
+// read whole tables.
+func (s *Schema) EachPlanned(db Sender) *dbsqlc.Queries { return dbsqlc.New(each{db: db, schema: s}) }
+
+type each struct {
+	db      Sender
+	schema  *Schema
+	guarded bool
+}
+
+// send sends query between a BEGIN and a COMMIT, and reads the answers up to that of query.
+func (e each) send(ctx context.Context, query string, args []any) (pgx.BatchResults, error) {
+	b := &pgx.Batch{}
+	skip := 1
+	if e.guarded {
+		e.schema.Begin(b)
+		skip++
+	} else {
+		b.Queue(begin)
+	}
+	b.Queue(e.schema.Text(query), args...)
+	e.schema.Commit(b)
+	results := e.db.SendBatch(ctx, b)
+	for range skip {
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close() // the same error
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+func (e each) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	results, err := e.send(ctx, query, args)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	tag, err := results.Exec()
+	if end := results.Close(); err == nil {
+		err = end
+	}
+	return tag, err
+}
+
+func (e each) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	results, err := e.send(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // the same error
+		return nil, err
+	}
+	return &eachRows{Rows: rows, results: results}, nil
+}
+
+func (e each) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	rows, err := e.Query(ctx, query, args...)
+	return eachRow{rows: rows, err: err}
+}
+
+// eachRows are the rows of a query whose transaction ends with them.
+type eachRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	over    bool
+	err     error
+}
+
+func (r *eachRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Close ends the transaction, also when not all rows were read.
+func (r *eachRows) Close() {
+	if r.over {
+		return
+	}
+	r.over = true
+	r.Rows.Close()
+	r.err = r.Rows.Err()
+	if end := r.results.Close(); r.err == nil {
+		r.err = end
+	}
+}
+
+// Err returns what went wrong, with the commit too.
+func (r *eachRows) Err() error {
+	if r.over {
+		return r.err
+	}
+	return r.Rows.Err()
+}
+
+// eachRow is the first of rows.
+type eachRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+func (r eachRow) Scan(into ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(into...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
