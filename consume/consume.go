@@ -1,5 +1,5 @@
 // Package consume is the runtime behind the consumer packages that outboxgen generates: it reads a message of a
-// broker, whatever the envelope, decodes and validates its payload by topic and version, and has it handled once, with
+// broker, whatever the envelope, decodes its payload by topic and version and checks its structure, and has it handled once, with
 // package inbox, in the consumer's transaction. It knows nothing of the producer's side and of any broker's client.
 //
 // The generated NewUsersConsumer is the usual way in; Parse and Topic.Decode are what stands behind it.
@@ -61,7 +61,7 @@ type Received struct {
 	Payload json.RawMessage
 }
 
-// Delivery is an event with its payload, decoded and validated.
+// Delivery is an event with its payload, decoded.
 type Delivery[P any] struct {
 	Event
 	Payload P

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/absent"
 )
 
 // rollbackTimeout bounds the end of a transaction whose context has ended.
@@ -22,7 +23,7 @@ type effect func(context.Context, pgx.Tx) error
 // Handler ties a topic to the user's code for it. Handle makes one.
 type Handler struct {
 	namespace, topic string
-	decode           func(Received) (effect, error) // nil without a consumer
+	decode           func(r Received, strict bool) (effect, error) // nil without a consumer
 }
 
 // Handle ties t to fn, a method of c: generated code passes the method of the consumer's interface.
@@ -32,8 +33,8 @@ func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Deliv
 		return h
 	}
 	s := shapeOf(reflect.TypeFor[P]())
-	h.decode = func(r Received) (effect, error) {
-		d, err := t.decode(r, s)
+	h.decode = func(r Received, strict bool) (effect, error) {
+		d, err := t.decode(r, s, strict)
 		return func(ctx context.Context, tx pgx.Tx) error { return fn(c, ctx, tx, d) }, err
 	}
 	return h
@@ -44,6 +45,7 @@ func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Deliv
 type Consumer struct {
 	inbox    *inbox.Inbox
 	handlers map[string]Handler // by "namespace/topic"
+	strict   bool
 }
 
 // New returns a Consumer that records events in ib. Generated constructors call it.
@@ -63,6 +65,15 @@ func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 		c.handlers[name] = h
 	}
 	return c, nil
+}
+
+// Strict returns a consumer that also checks the rules of the YAML, as Topic.DecodeStrict does: a payload that breaks one is
+// an ErrInvalidPayload, which no retry will fix. Without it the consumer checks the structure of a payload alone, and goes
+// on working when the producer widens a rule or adds a value to an enum.
+func (c *Consumer) Strict() *Consumer {
+	strict := *c
+	strict.strict = true
+	return &strict
 }
 
 // DB begins transactions: a pool or a connection of pgx.
@@ -114,7 +125,7 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 	if !known {
 		return nil, nil, about(&r.Event, "", ErrUnknownTopic)
 	}
-	run, err := h.decode(r)
+	run, err := h.decode(r, c.strict)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,6 +133,9 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 }
 
 func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (inbox.Verdict, error) {
+	if absent.Is(db) {
+		return "", errors.New("begin transaction: no pool or connection given (nil)")
+	}
 	tx, err := begin(ctx, db)
 	if err != nil {
 		return "", fmt.Errorf("begin transaction: %w", err)

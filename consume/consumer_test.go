@@ -286,8 +286,9 @@ func TestConsumeBadInput(t *testing.T) {
 		m.Attributes[attribute] = value
 		return m
 	}
-	invalid := message(t, eventID, 1)
-	invalid.Body = with(t, map[string]string{"name": `"far too long a name"`})
+	invalid, long := message(t, eventID, 1), message(t, eventID, 1)
+	invalid.Body = with(t, map[string]string{"name": "5"})
+	long.Body = with(t, map[string]string{"name": `"far too long a name"`})
 	for want, m := range map[error]consume.Message{
 		consume.ErrMalformed:      {Body: []byte("{}")},
 		consume.ErrUnknownTopic:   change("type", "users.user_deleted"),
@@ -299,8 +300,11 @@ func TestConsumeBadInput(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.True(t, consume.IsPermanent(err))
 	}
-	_, err := c.Consume(t.Context(), unreachable{}, message(t, eventID, 1))
-	require.ErrorContains(t, err, "begin transaction: nobody answers")
+	_, err := c.Strict().Consume(t.Context(), nil, long)
+	require.ErrorIs(t, err, consume.ErrInvalidPayload, "a strict consumer checks bounds")
+	require.True(t, consume.IsPermanent(err))
+	_, err = c.Consume(t.Context(), unreachable{}, long)
+	require.ErrorContains(t, err, "begin transaction: nobody answers", "and c still does not")
 	require.False(t, consume.IsPermanent(err))
 }
 
@@ -349,4 +353,15 @@ func ExampleParse() {
 	// Output:
 	// users user_created 2 user <nil>
 	// consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message true
+}
+
+func TestNilArgumentsAreErrors(t *testing.T) {
+	t.Parallel()
+	c := newConsumer(t, &projection{}, "")
+	m := message(t, eventID, 1)
+	var err error
+	require.NotPanics(t, func() { _, err = c.Consume(t.Context(), (*pgxpool.Pool)(nil), m) })
+	require.ErrorContains(t, err, "no pool or connection given (nil)")
+	require.NotPanics(t, func() { _, err = c.ConsumeTx(t.Context(), nil, m) })
+	require.ErrorContains(t, err, "no transaction given (nil)")
 }

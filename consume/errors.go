@@ -22,8 +22,8 @@ var (
 	ErrUnknownTopic = errors.New("unknown topic")
 	// ErrUnknownVersion: the payload is of a newer version than the consumer knows.
 	ErrUnknownVersion = errors.New("unknown payload version")
-	// ErrInvalidPayload: the payload does not decode, lacks a required field or breaks a rule of the YAML. A broken rule
-	// is a *payload.ValidationError, which lists them all.
+	// ErrInvalidPayload: the payload does not decode or lacks a required field or, for a strict consumer, breaks a rule of
+	// the YAML. A broken rule is a *payload.ValidationError, which lists them all.
 	ErrInvalidPayload = payload.ErrInvalid
 	// ErrUnimplemented: nobody consumes the topic yet.
 	ErrUnimplemented = errors.New("consumer is not implemented")

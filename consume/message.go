@@ -1,7 +1,9 @@
 package consume
 
 import (
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -27,8 +29,8 @@ type KafkaHeader interface {
 	}
 }
 
-// FromKafka returns the Message of a Kafka record: attributes are the headers that begin with ce_. Of headers with one
-// name the first counts.
+// FromKafka returns the Message of a Kafka record: attributes are the headers that begin with ce_, in whatever case. Of
+// headers with one name the first counts.
 func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	m := newMessage(value)
 	for _, header := range headers {
@@ -38,7 +40,7 @@ func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 		}(header)
 		if strings.EqualFold(h.Key, contentType) {
 			m.setContentType(string(h.Value))
-		} else if name, is := strings.CutPrefix(h.Key, "ce_"); is {
+		} else if name, is := strings.CutPrefix(strings.ToLower(h.Key), "ce_"); is {
 			setOnce(m.Attributes, name, string(h.Value))
 		} else {
 			setOnce(m.Headers, h.Key, string(h.Value))
@@ -47,8 +49,8 @@ func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	return m
 }
 
-// FromNATS returns the Message of a NATS message: attributes are the headers that begin with ce-, percent-encoded.
-// Headers of NATS itself are left out.
+// FromNATS returns the Message of a NATS message: attributes are the headers that begin with ce-, in whatever case,
+// percent-encoded. Headers of NATS itself are left out.
 func FromNATS(headers map[string][]string, data []byte) Message {
 	return fromHeaders(headers, data, func(name string) (string, bool) {
 		return name, !strings.HasPrefix(strings.ToLower(name), "nats-")
@@ -95,7 +97,9 @@ func setOnce(into map[string]string, name, value string) {
 func fromHeaders(headers map[string][]string, body []byte, keep func(name string) (string, bool)) Message {
 	const prefix = "ce-"
 	m := newMessage(body)
-	for name, values := range headers {
+	// Of names that differ in their case only, the one in lower case counts, which is what publishers write.
+	for _, name := range backwards(headers) {
+		values := headers[name]
 		if len(values) == 0 {
 			continue
 		}
@@ -103,12 +107,19 @@ func fromHeaders(headers map[string][]string, body []byte, keep func(name string
 		if lower == contentType {
 			m.setContentType(values[0])
 		} else if attribute, is := strings.CutPrefix(lower, prefix); is {
-			m.Attributes[attribute] = percentDecoded(values[0])
+			setOnce(m.Attributes, attribute, percentDecoded(values[0]))
 		} else if name, wanted := keep(name); wanted {
-			m.Headers[name] = values[0]
+			setOnce(m.Headers, name, values[0])
 		}
 	}
 	return m
+}
+
+// backwards returns the keys of m, sorted, the last one first: lower case before upper case.
+func backwards[V any](m map[string]V) []string {
+	names := slices.Sorted(maps.Keys(m))
+	slices.Reverse(names)
+	return names
 }
 
 // percentDecoded reads an attribute that was a header

@@ -2,6 +2,9 @@ package consume_test
 
 import (
 	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,4 +61,45 @@ func TestFromNATS(t *testing.T) {
 		Attributes:  map[string]string{"id": "7", "entityid": "a%2Fb"},
 		Headers:     map[string]string{"X-Reason": "marriage"},
 	}, m)
+}
+
+// TestHeaderNamesAreComparedWithoutCase: what a client, a proxy or a broker makes of the case of a name changes nothing,
+// and of two names that differ in it the one that publishers write counts.
+func TestHeaderNamesAreComparedWithoutCase(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(string) string{
+		"as written": func(name string) string { return name }, "canonical": textproto.CanonicalMIMEHeaderKey, "upper": strings.ToUpper,
+	}
+	for encoding, encode := range encoders {
+		m, err := encode.Encode(outgoing())
+		require.NoError(t, err)
+		want, err := consume.Parse(consume.Message(m))
+		require.NoError(t, err)
+		for name, change := range cases {
+			kafka, nats, http := []clientHeader{{change("content-type"), []byte(m.ContentType)}}, make(map[string][]string), make(map[string][]string)
+			nats[change("content-type")], http[change("content-type")] = []string{m.ContentType}, []string{m.ContentType}
+			for attribute, value := range m.Attributes {
+				kafka = append(kafka, clientHeader{change("ce_" + attribute), []byte(value)})
+				nats[change("ce-"+attribute)], http[change("ce-"+attribute)] = []string{url.PathEscape(value)}, []string{url.PathEscape(value)}
+			}
+			for header, value := range m.Headers {
+				if strings.HasPrefix(header, "outbox-") {
+					header = change(header)
+				}
+				kafka = append(kafka, clientHeader{header, []byte(value)})
+				nats[header], http[header] = []string{value}, []string{value}
+			}
+			for from, m := range map[string]consume.Message{
+				"Kafka": consume.FromKafka(kafka, m.Body), "NATS": consume.FromNATS(nats, m.Body), "HTTP": consume.FromHTTP(http, m.Body),
+			} {
+				got, err := consume.Parse(m)
+				require.NoError(t, err, "%s, %s, %s", encoding, name, from)
+				require.Equal(t, want, got, "%s, %s, %s", encoding, name, from)
+			}
+		}
+	}
+	for range 20 {
+		m := consume.FromNATS(map[string][]string{"ce-id": {"7"}, "Ce-Id": {"8"}, "CE-ID": {"9"}}, nil)
+		require.Equal(t, map[string]string{"id": "7"}, m.Attributes)
+	}
 }

@@ -126,11 +126,11 @@ func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string
 func parseJSON(m Message) (Received, error) {
 	const prefix = "outbox-"
 	facts, headers := make(map[string]string), make(map[string]string)
-	for name, value := range m.Headers {
-		if strings.HasPrefix(name, prefix) {
-			facts[name] = value
+	for _, name := range backwards(m.Headers) { // brokers and proxies may change the case of names
+		if lower := strings.ToLower(name); strings.HasPrefix(lower, prefix) {
+			setOnce(facts, lower, m.Headers[name])
 		} else {
-			headers[name] = value
+			headers[name] = m.Headers[name]
 		}
 	}
 	if len(facts) == 0 {

@@ -16,7 +16,8 @@ type Topic[P any] struct {
 	Namespace, Name string
 	// Version is the payload's schema number; 0 means 1, as in outbox.Topic.
 	Version int
-	// Validate checks a payload; nil means any will do.
+	// Validate checks the rules of the YAML, for those who ask for it: DecodeStrict and Consumer.Strict. nil means that any
+	// payload will do.
 	Validate func(P) error
 }
 
@@ -25,16 +26,24 @@ func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
 
 func (t Topic[P]) version() int { return max(t.Version, 1) }
 
-// Decode reads the payload of r. A required field must be there, and the rules of the YAML must hold; what t does not
-// know is passed over. A payload of an older version is decoded as far as it goes, without these checks, which are those
-// of the newer one: Version tells. The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion or
-// ErrInvalidPayload.
+// Decode reads the payload of r and checks its structure: every required field is there, and every field has its type.
+// Fields that t does not know are passed over. The bounds of the YAML are not checked, and an enum may have a value that
+// t does not know, so that a producer can widen its rules before its consumers are updated: ask the value by Known.
+//
+// A payload of an older version is decoded as far as it goes, also without its required fields: Version tells. The error
+// is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion or ErrInvalidPayload.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
-	return t.decode(r, shapeOf(reflect.TypeFor[P]()))
+	return t.decode(r, shapeOf(reflect.TypeFor[P]()), false)
 }
 
-// decode is Decode with the shape of P, which takes a while to find out.
-func (t Topic[P]) decode(r Received, s *shape) (Delivery[P], error) {
+// DecodeStrict is Decode, and checks the rules of the YAML that the package was generated from as well: bounds, patterns
+// and the values of enums. A payload of an older version is not checked.
+func (t Topic[P]) DecodeStrict(r Received) (Delivery[P], error) {
+	return t.decode(r, shapeOf(reflect.TypeFor[P]()), true)
+}
+
+// decode is Decode or DecodeStrict with the shape of P, which takes a while to find out.
+func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error) {
 	d := Delivery[P]{Event: r.Event}
 	switch {
 	case r.Namespace != t.Namespace || r.Topic != t.Name:
@@ -59,7 +68,7 @@ func (t Topic[P]) decode(r Received, s *shape) (Delivery[P], error) {
 	if field := s.missing(r.Payload); field != "" {
 		return d, invalid(&r.Event, field, "is missing")
 	}
-	if t.Validate == nil {
+	if t.Validate == nil || !strict {
 		return d, nil
 	}
 	if err := t.Validate(d.Payload); err != nil {

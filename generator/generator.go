@@ -3,6 +3,9 @@
 package generator
 
 import (
+	"cmp"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/emit"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
@@ -24,8 +27,13 @@ type Options struct {
 	// Source is the path of the YAML as findings quote it; generated headers carry its base name.
 	// Default outbox.yaml.
 	Source string
-	// Stubs is StubsMissing by default.
+	// Folder is the output folder, as a slash path from the root of its module; "" when it is not known.
+	Folder string
+	// Stubs is StubsMissing by default. A namespace or listener that says stubs: none in the YAML has none either way.
 	Stubs StubMode
+	// Warn, unless it is nil, is called once with the findings that do not stop the generator, sorted by position, if there
+	// are any.
+	Warn func(diag.List)
 }
 
 // File is one file of the output, named relative to the output folder.
@@ -38,9 +46,12 @@ func Generate(source []byte, o Options) ([]File, error) {
 	if o.Source == "" {
 		o.Source = "outbox.yaml"
 	}
-	m, findings := model.Load(source, o.Source)
+	m, findings := model.LoadFor(source, o.Source, cmp.Or(o.Folder, "."))
 	if err := findings.Err(); err != nil {
 		return nil, err
+	}
+	if len(findings) > 0 && o.Warn != nil {
+		o.Warn(findings)
 	}
 	return emit.Files(m, emit.Options{Stubs: o.Stubs != StubsNone})
 }

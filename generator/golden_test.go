@@ -123,21 +123,34 @@ func TestGoldenFileNames(t *testing.T) {
 	}
 }
 
-// TestConsumerPackageIsFreeOfTheProducer: what another service imports pulls in nothing of the producer's side.
-func TestConsumerPackageIsFreeOfTheProducer(t *testing.T) {
+// TestConsumerPackagesAreFreeOfTheProducer: what another service imports pulls in nothing of the producer's side, whatever
+// the fields of its payloads.
+func TestConsumerPackagesAreFreeOfTheProducer(t *testing.T) {
 	t.Parallel()
-	deps := func(golden string) []string {
-		out, err := exec.Command("go", "list", "-deps", "./testdata/publish/want/"+golden).CombinedOutput()
+	const module = "github.com/outboxgen/outboxgen/"
+	deps := func(folder string) []string {
+		out, err := exec.Command("go", "list", "-deps", "./"+folder).CombinedOutput()
 		require.NoError(t, err, string(out))
 		return strings.Fields(string(out))
 	}
-	const module = "github.com/outboxgen/outboxgen/"
-	require.Contains(t, deps(""), module+"outbox", "the test sees what it looks for")
-	consumer := deps("userevents")
-	require.Contains(t, consumer, module+"consume")
-	for _, path := range consumer {
-		for _, producer := range []string{"outbox", "outboxtest", "publish", "migrate"} {
-			require.False(t, path == module+producer || strings.HasPrefix(path, module+producer+"/"), path)
+	consumers := make(map[string]bool) // folders
+	for _, name := range goldenCases(t) {
+		for _, file := range goFiles(t, filepath.Join("testdata", name, "want")) {
+			if folder := filepath.Dir(file); folder != "." {
+				consumers[filepath.ToSlash(filepath.Join("testdata", name, "want", folder))] = true
+			}
+		}
+	}
+	require.Contains(t, consumers, "testdata/publish/want/userevents")
+	require.Contains(t, consumers, "testdata/consumer-types/want/partevents", "every kind of field")
+	require.Contains(t, deps("testdata/publish/want"), module+"outbox", "the test sees what it looks for")
+	for folder := range consumers {
+		needed := deps(folder)
+		require.Contains(t, needed, module+"consume")
+		for _, path := range needed {
+			for _, producer := range []string{"outbox", "outboxtest", "publish", "migrate"} {
+				require.False(t, path == module+producer || strings.HasPrefix(path, module+producer+"/"), "%s imports %s", folder, path)
+			}
 		}
 	}
 }

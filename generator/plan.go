@@ -42,6 +42,8 @@ type Change struct {
 type Changes struct {
 	Dir   string
 	Files []Change
+
+	writeTo func(f *os.File, content []byte) (int, error) // nil but in tests, which make a disk full
 }
 
 // ConflictError says that files stand where generated ones belong and that outboxgen did not write them.
@@ -61,18 +63,19 @@ func (e *ConflictError) Error() string {
 
 // Plan compares files with the folder dir. Stubs that somebody has written already are left out. A
 // generated file that no topic needs any more is removed if it carries our header and comes from the same
-// YAML. The error is a *ConflictError, or says that dir cannot be read; dir itself is not created.
+// YAML. The error is a *ConflictError, a *FolderError, or says that dir cannot be read; dir itself
+// is not created.
 func Plan(dir string, files []File) (*Changes, error) {
-	root, err := openFolder(dir)
+	root, err := openFolder(dir, consumerNames(files)...)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
+	entries, err := root.ReadDir(".")
 	if err != nil {
 		return nil, fmt.Errorf("read output folder %s: %w", dir, cause(err))
 	}
-	if files, err = withoutWrittenStubs(root, entries, files); err != nil {
+	if files, err = withoutWrittenStubs(dir, root, entries, files); err != nil {
 		return nil, err
 	}
 	c := &Changes{Dir: dir}
@@ -91,6 +94,9 @@ func Plan(dir string, files []File) (*Changes, error) {
 	if len(conflict.Paths) > 0 {
 		return nil, &conflict
 	}
+	if err := c.checkFolders(root, files); err != nil {
+		return nil, err
+	}
 	if err := c.addStale(root, entries, files); err != nil {
 		return nil, err
 	}
@@ -99,15 +105,6 @@ func Plan(dir string, files []File) (*Changes, error) {
 	}
 	slices.SortFunc(c.Files, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
-}
-
-// openFolder opens dir so that no name and no symbolic link in it leads out of it.
-func openFolder(dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open output folder %s: %w", dir, cause(err))
-	}
-	return root, nil
 }
 
 // cause strips the operation and path that a message names already.
@@ -122,7 +119,7 @@ func cause(err error) error {
 }
 
 // compare returns the change that f needs; ok is false when what stands there is not ours.
-func compare(root *os.Root, f File) (change Change, ok bool, err error) {
+func compare(root *output, f File) (change Change, ok bool, err error) {
 	info, err := root.Lstat(f.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Change{Name: f.Name, Kind: Create, New: f.Content, mode: 0o644}, true, nil
@@ -135,14 +132,16 @@ func compare(root *os.Root, f File) (change Change, ok bool, err error) {
 		return Change{}, false, err
 	}
 	change = Change{Name: f.Name, Kind: Update, Old: old, New: f.Content, mode: info.Mode().Perm()}
-	if bytes.Equal(old, f.Content) {
+	if bytes.Equal(unixLines(old), f.Content) { // a checkout may have made the ends of lines those of Windows
 		change.Kind = Unchanged
 	}
 	return change, true, nil
 }
 
+func unixLines(text []byte) []byte { return bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")) }
+
 // addStale adds the removal of generated files that are not among files.
-func (c *Changes) addStale(root *os.Root, entries []fs.DirEntry, files []File) error {
+func (c *Changes) addStale(root *output, entries []fs.DirEntry, files []File) error {
 	wanted, source := wantedOf(files)
 	for _, entry := range entries {
 		name := entry.Name()
@@ -174,24 +173,35 @@ func wantedOf(files []File) (wanted map[string]bool, source string) {
 	return wanted, source
 }
 
-// consumerFolder is what the sub-folder of a consumer package is named like.
+// consumerFolder is what the sub-folder of a consumer package is named like, unless the YAML names another.
 var consumerFolder = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
 
-// addStaleConsumers adds the removal of files of consumer packages, present and former ones, that are not among files.
-// Another outbox.yaml may have its output in a sub-folder: only what says that it belongs to a consumer package of ours
-// is removed.
-func (c *Changes) addStaleConsumers(root *os.Root, entries []fs.DirEntry, files []File) error {
+// addStaleConsumers adds the removal of files of consumer packages, present and former ones, that are not among files: in
+// the sub-folders of the output folder, and where the present one is. Another outbox.yaml may have its output in a
+// sub-folder: only what says that it belongs to a consumer package of ours is removed.
+func (c *Changes) addStaleConsumers(root *output, entries []fs.DirEntry, files []File) error {
 	wanted, source := wantedOf(files)
-	for _, folder := range entries {
-		if !folder.IsDir() || !consumerFolder.MatchString(folder.Name()) {
-			continue
+	var folders []string
+	for _, f := range files {
+		if folder := path.Dir(f.Name); folder != "." && !slices.Contains(folders, folder) {
+			folders = append(folders, folder)
 		}
-		inner, err := fs.ReadDir(root.FS(), folder.Name())
+	}
+	for _, entry := range entries {
+		if entry.IsDir() && consumerFolder.MatchString(entry.Name()) && !slices.Contains(folders, entry.Name()) {
+			folders = append(folders, entry.Name())
+		}
+	}
+	for _, folder := range folders {
+		inner, err := root.ReadDir(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is yet to be made
+		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w", filepath.Join(c.Dir, folder.Name()), cause(err))
+			return fmt.Errorf("read %s: %w", filepath.Join(c.Dir, folder), cause(err))
 		}
 		for _, entry := range inner {
-			name := path.Join(folder.Name(), entry.Name())
+			name := path.Join(folder, entry.Name())
 			if wanted[name] || !strings.HasSuffix(name, emit.Suffix) || !entry.Type().IsRegular() {
 				continue
 			}
@@ -230,7 +240,7 @@ func (c *Changes) Diff() string {
 		case Remove:
 			current = os.DevNull
 		}
-		b.Write(diff.Diff(old, change.Old, current, change.New))
+		b.Write(diff.Diff(old, unixLines(change.Old), current, change.New))
 	}
 	return b.String()
 }

@@ -82,9 +82,14 @@ func (s *sourceWriter) types() {
 		name := fmt.Sprintf("shared%d", i)
 		s.line(2, "%s:", name)
 		s.doc(4)
-		if rapid.Bool().Draw(s.t, "enum") {
-			s.line(4, "enum: [one, two-three, %sv4]", strings.Repeat("long_", i*3))
-		} else {
+		switch rapid.SampledFrom([]string{"enum", "scalar", "fields", "fields"}).Draw(s.t, "kind of type") {
+		case "enum":
+			s.line(4, `enum: [one, two-three, %sv4, {value: "N/A", go: NotApplicable}, {value: "", go: None}]`, strings.Repeat("long_", i*3))
+		case "scalar":
+			s.line(4, "%s", rapid.SampledFrom([]string{
+				"scalar: uuid", "scalar: string", "scalar: string\n    min_len: 1\n    pattern: a`b", "scalar: int32", "scalar: int64\n    max: 7",
+			}).Draw(s.t, "scalar"))
+		default:
 			s.line(4, "fields:")
 			for j := range rapid.IntRange(1, 4).Draw(s.t, "fields") {
 				s.field(6, fmt.Sprintf("f%d", j))

@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,8 +15,8 @@ import (
 
 // withoutWrittenStubs drops the stubs that nobody needs: those whose file is there, and those whose type
 // or method somebody has declared in another file of the folder.
-func withoutWrittenStubs(root *os.Root, entries []fs.DirEntry, files []File) ([]File, error) {
-	written, err := readDeclarations(root, entries)
+func withoutWrittenStubs(dir string, root *output, entries []fs.DirEntry, files []File) ([]File, error) {
+	written, err := readDeclarations(dir, root, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func (d *declarations) has(s *emit.Stub) bool {
 
 // readDeclarations parses the Go files that carry no header of ours, tests excepted. Of a file that does
 // not parse it uses what can be read.
-func readDeclarations(root *os.Root, entries []fs.DirEntry) (*declarations, error) {
+func readDeclarations(dir string, root *output, entries []fs.DirEntry) (*declarations, error) {
 	d := &declarations{
 		types: make(map[string]bool), methods: make(map[string][]string),
 		qualified: make(map[string]bool), embeds: make(map[string]bool),
@@ -80,7 +79,7 @@ func readDeclarations(root *os.Root, entries []fs.DirEntry) (*declarations, erro
 		}
 		src, err := root.ReadFile(name)
 		if err != nil && regular {
-			return nil, fmt.Errorf("read %s: %w", filepath.Join(root.Name(), name), cause(err))
+			return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, name), cause(err))
 		}
 		if err != nil || emit.IsGenerated(src) {
 			continue

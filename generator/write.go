@@ -9,23 +9,40 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
 )
 
 // Write makes the pending changes. New bytes go to temporary files first and are renamed into place once
 // all of them are on disk; when a rename or removal fails, those before it are undone. So after an error
 // the folder is as it was, unless undoing failed too, which the error then says. A file that changed since
 // Plan is an error, and nothing is written.
+//
+// It also removes temporary files that a killed run has left behind, once they are a minute old.
 func (c *Changes) Write() error {
-	pending := c.Pending()
-	if len(pending) == 0 {
-		return nil
+	files := make([]File, len(c.Files))
+	for i, change := range c.Files {
+		files[i] = File{Name: change.Name, Content: change.New}
+		if change.Kind == Remove {
+			files[i].Content = change.Old
+		}
 	}
-	root, err := openFolder(c.Dir)
+	root, err := openFolder(c.Dir, consumerNames(files)...)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	w := &writer{root: root, dir: c.Dir, id: rand.Text()}
+	removeAbandoned(root, time.Now())
+	pending := c.Pending()
+	if len(pending) == 0 {
+		return nil
+	}
+	w := &writer{root: root, dir: c.Dir, id: rand.Text(), start: time.Now(), writeTo: c.writeTo}
+	if w.writeTo == nil {
+		w.writeTo = (*os.File).Write
+	}
 	defer w.removeTemporaries()
 	if err := w.verify(pending); err != nil {
 		return err
@@ -33,28 +50,73 @@ func (c *Changes) Write() error {
 	if err := w.makeFolders(pending); err != nil {
 		return errors.Join(err, w.removeFolders())
 	}
-	staged := make([]string, len(pending))
+	staged, backups := make([]string, len(pending)), make([]string, len(pending))
 	for i, change := range pending {
-		if change.Kind == Remove {
-			continue
+		if change.Kind != Remove {
+			staged[i], err = w.stage(change.New, change.mode)
 		}
-		if staged[i], err = w.stage(change.New, change.mode); err != nil {
+		if err == nil && change.Kind != Create {
+			backups[i], err = w.backUp(change)
+		}
+		if err != nil {
 			return errors.Join(w.failed("write", change.Name, err), w.removeFolders())
 		}
 	}
 	for i, change := range pending {
 		if err := w.commit(change, staged[i]); err != nil {
-			return errors.Join(w.failed(string(change.Kind), change.Name, err), w.undo(pending[:i]), w.removeFolders())
+			return errors.Join(w.failed(string(change.Kind), change.Name, err), w.undo(pending[:i], backups), w.removeFolders())
 		}
 	}
 	return nil
 }
 
+// WriteNew writes files that must not be there to the folder dir: all of them, or after an error none.
+func WriteNew(dir string, files []File) error {
+	return creations(dir, files).Write()
+}
+
+func creations(dir string, files []File) *Changes {
+	c := &Changes{Dir: dir}
+	for _, f := range files {
+		c.Files = append(c.Files, Change{Name: f.Name, Kind: Create, New: f.Content, mode: 0o644})
+	}
+	return c
+}
+
+// temporaryName is what the temporary files of all runs are named like: with the Unix time of their making, since the
+// time of a link is that of its file.
+var temporaryName = regexp.MustCompile(`^\.outboxgen-([0-9]{10,12})-[A-Z2-7]{26}-[0-9]+\.tmp$`)
+
+// abandonedAfter is far longer than a run keeps a temporary file. A run that took longer and loses one changes nothing:
+// its rename fails, and it undoes what it did.
+const abandonedAfter = time.Minute
+
+// removeAbandoned removes the temporary files that runs have left behind that were killed. It is a service: what cannot
+// be removed stays.
+func removeAbandoned(root *output, now time.Time) {
+	entries, err := root.ReadDir(".")
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		name := temporaryName.FindStringSubmatch(entry.Name())
+		if name == nil || !entry.Type().IsRegular() {
+			continue
+		}
+		made, err := strconv.ParseInt(name[1], 10, 64)
+		if err == nil && now.Sub(time.Unix(made, 0)) > abandonedAfter {
+			_ = root.Remove(entry.Name())
+		}
+	}
+}
+
 // writer is one run of Write.
 type writer struct {
-	root        *os.Root
+	root        *output
 	dir         string
 	id          string
+	start       time.Time
+	writeTo     func(f *os.File, content []byte) (int, error)
 	temporaries []string
 	folders     []string // that it made
 }
@@ -84,14 +146,30 @@ func (w *writer) verify(pending []Change) error {
 
 // stage writes content to a temporary file, whose name starts with a dot so that Go passes over it.
 func (w *writer) stage(content []byte, mode fs.FileMode) (string, error) {
-	name := fmt.Sprintf(".outboxgen-%s-%d.tmp", w.id, len(w.temporaries))
+	name := w.temporary()
 	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return "", err
 	}
-	w.temporaries = append(w.temporaries, name)
-	_, err = f.Write(content)
+	_, err = w.writeTo(f, content)
 	return name, errors.Join(err, f.Close())
+}
+
+// temporary returns a new name, which removeTemporaries knows.
+func (w *writer) temporary() string {
+	name := fmt.Sprintf(".outboxgen-%d-%s-%d.tmp", w.start.Unix(), w.id, len(w.temporaries))
+	w.temporaries = append(w.temporaries, name)
+	return name
+}
+
+// backUp keeps what a change replaces or removes under a temporary name, so that undoing it takes no space on the disk:
+// as a link, or as a copy on a file system without links.
+func (w *writer) backUp(change Change) (string, error) {
+	name := w.temporary()
+	if err := w.root.Link(change.Name, name); err == nil {
+		return name, nil
+	}
+	return w.stage(change.Old, change.mode)
 }
 
 func (w *writer) commit(change Change, staged string) error {
@@ -102,17 +180,14 @@ func (w *writer) commit(change Change, staged string) error {
 }
 
 // undo puts back what was there before done.
-func (w *writer) undo(done []Change) error {
+func (w *writer) undo(done []Change, backups []string) error {
 	var errs []error
-	for _, change := range done {
+	for i, change := range done {
 		var err error
 		if change.Kind == Create {
 			err = w.root.Remove(change.Name)
 		} else {
-			var staged string
-			if staged, err = w.stage(change.Old, change.mode); err == nil {
-				err = w.root.Rename(staged, change.Name)
-			}
+			err = w.root.Rename(backups[i], change.Name)
 		}
 		if err != nil {
 			errs = append(errs, w.failed("restore", change.Name, err))
@@ -124,16 +199,29 @@ func (w *writer) undo(done []Change) error {
 // makeFolders makes the sub-folders that new files need.
 func (w *writer) makeFolders(pending []Change) error {
 	for _, change := range pending {
-		folder := path.Dir(change.Name)
-		if change.Kind != Create || folder == "." {
-			continue
+		if folder := path.Dir(change.Name); change.Kind == Create && folder != "." {
+			if err := w.makeFolder(folder); err != nil {
+				return err
+			}
 		}
-		switch err := w.root.Mkdir(folder, 0o755); {
-		case err == nil:
-			w.folders = append(w.folders, folder)
-		case !errors.Is(err, fs.ErrExist):
-			return w.failed("make folder", folder, err)
+	}
+	return nil
+}
+
+// makeFolder makes folder and the ones that it lies in.
+func (w *writer) makeFolder(folder string) error {
+	err := w.root.Mkdir(folder, 0o755)
+	if errors.Is(err, fs.ErrNotExist) && path.Base(folder) != ".." {
+		if err := w.makeFolder(path.Dir(folder)); err != nil {
+			return err
 		}
+		err = w.root.Mkdir(folder, 0o755)
+	}
+	switch {
+	case err == nil:
+		w.folders = append(w.folders, folder)
+	case !errors.Is(err, fs.ErrExist):
+		return w.failed("make folder", folder, err)
 	}
 	return nil
 }
@@ -141,7 +229,7 @@ func (w *writer) makeFolders(pending []Change) error {
 // removeFolders removes what makeFolders made.
 func (w *writer) removeFolders() error {
 	var errs []error
-	for _, folder := range w.folders {
+	for _, folder := range slices.Backward(w.folders) {
 		if err := w.root.Remove(folder); err != nil {
 			errs = append(errs, w.failed("remove folder", folder, err))
 		}

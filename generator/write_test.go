@@ -1,9 +1,12 @@
 package generator_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,4 +74,84 @@ func TestWriteFolderGone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(dir))
 	require.EqualError(t, changes.Write(), "open output folder "+dir+": no such file or directory")
+}
+
+// TestWriteIsAllOrNothingOnAFullDisk lets the disk run full at each byte count in turn.
+func TestWriteIsAllOrNothingOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{0, 1, 10, 60, 100, 150, 200} {
+		dir := t.TempDir()
+		put(t, dir, "b.outbox.go", ours+"old\n")
+		put(t, dir, "c.outbox.go", ours+"stale\n")
+		files := []generator.File{{Name: "a.outbox.go", Content: []byte(ours + "a\n")}, {Name: "b.outbox.go", Content: []byte(ours + "new\n")}}
+		changes, err := generator.Plan(dir, files)
+		require.NoError(t, err)
+		changes.LimitDisk(limit)
+		writeErr := changes.Write()
+		if writeErr == nil {
+			require.Equal(t, []string{"a.outbox.go", "b.outbox.go"}, list(t, dir))
+			continue
+		}
+		require.Less(t, limit, 2*len(ours))
+		require.ErrorContains(t, writeErr, "no space left")
+		require.Equal(t, []string{"b.outbox.go", "c.outbox.go"}, list(t, dir))
+		require.Equal(t, ours+"old\n", read(t, dir, "b.outbox.go"))
+	}
+}
+
+// TestWriteNew writes files that must not be there.
+func TestWriteNew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := []generator.File{{Name: "a", Content: []byte("a")}, {Name: "b", Content: []byte("bb")}}
+	full := generator.Creations(dir, files)
+	full.LimitDisk(2)
+	require.EqualError(t, full.Write(), "write "+filepath.Join(dir, "b")+": no space left on device")
+	require.Empty(t, list(t, dir))
+
+	put(t, dir, "b", "mine")
+	require.EqualError(t, generator.WriteNew(dir, files), "create "+filepath.Join(dir, "b")+": it changed since it was read: run again")
+	require.Equal(t, []string{"b"}, list(t, dir))
+	require.NoError(t, os.Remove(filepath.Join(dir, "b")))
+	require.NoError(t, generator.WriteNew(dir, files))
+	require.Equal(t, []string{"a", "b"}, list(t, dir))
+}
+
+// TestWriteRemovesWhatAKilledRunLeft knows its own temporary files by name, and leaves those of a run that goes on.
+func TestWriteRemovesWhatAKilledRunLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, minichat(t))
+	before := list(t, dir)
+	name := func(age time.Duration, rest string) string {
+		return fmt.Sprintf(".outboxgen-%d-%s", time.Now().Add(-age).Unix(), rest)
+	}
+	const id = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	put(t, dir, name(time.Hour, id+"-0.tmp"), "half")
+	put(t, dir, name(2*time.Minute, id+"-12.tmp"), "half")
+	kept := []string{name(time.Hour, "mine.tmp"), name(time.Hour, id+"-0.tmp.go"), name(-time.Hour, id+"-0.tmp")}
+	for _, name := range kept {
+		put(t, dir, name, "kept")
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, name(2*time.Hour, id+"-0.tmp")), 0o755))
+	write(t, dir, minichat(t)) // although there is nothing to write
+	require.ElementsMatch(t, append(append(before, kept...), name(2*time.Hour, id+"-0.tmp")), list(t, dir))
+}
+
+// TestPlanTakesACheckoutOfWindows: git may have made the ends of lines CRLF.
+func TestPlanTakesACheckoutOfWindows(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, minichat(t))
+	for _, name := range list(t, dir) {
+		put(t, dir, name, strings.ReplaceAll(read(t, dir, name), "\n", "\r\n"))
+	}
+	changes, err := generator.Plan(dir, generate(t, minichat(t), generator.Options{}))
+	require.NoError(t, err)
+	require.Empty(t, changes.Pending())
+	put(t, dir, "shared-types.outbox.go", strings.Replace(read(t, dir, "shared-types.outbox.go"), "aborted", "abortd", 1))
+	changes, err = generator.Plan(dir, generate(t, minichat(t), generator.Options{}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"update shared-types.outbox.go"}, kinds(changes))
+	require.Equal(t, 1, strings.Count(changes.Diff(), "\n-\t"), "the diff shows the line that differs, not all")
 }

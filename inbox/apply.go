@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -106,6 +107,9 @@ const (
 func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx context.Context) error) (Verdict, error) {
 	if fn == nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, errNoFunc)
+	}
+	if absent.Is(tx) {
+		return "", fmt.Errorf("apply event %s: %w", e.ID, errNoTx)
 	}
 	if err := e.check(); err != nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, err)

@@ -11,11 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-var errNoFunc = errors.New("no function to run")
+var (
+	errNoFunc = errors.New("no function to run")
+	errNoTx   = errors.New("no transaction given (nil)")
+)
 
 // Once records event as handled by the group and runs fn, both in tx: the effect of fn, as far as it is written with
 // tx, happens once, whatever crashes. handled is false when the event was recorded before; fn is not run then.
@@ -38,6 +42,8 @@ func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, eve
 		return false, fmt.Errorf("record event %s: %w", event, errNoFunc)
 	case event == uuid.Nil:
 		return false, fmt.Errorf("record event: %w", errZeroID)
+	case absent.Is(tx):
+		return false, fmt.Errorf("record event %s: %w", event, errNoTx)
 	}
 	n, err := db.On(tx).ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: group, EventID: pgUUID(event)})
 	if err != nil {
@@ -61,6 +67,9 @@ func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, eve
 func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn func(ctx context.Context, fresh []int) error) (handled int, err error) {
 	if fn == nil {
 		return 0, fmt.Errorf("record %d events: %w", len(events), errNoFunc)
+	}
+	if absent.Is(tx) {
+		return 0, fmt.Errorf("record %d events: %w", len(events), errNoTx)
 	}
 	if len(events) == 0 {
 		return 0, nil

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -23,6 +25,9 @@ const pruneChunk = 1000
 // The versions of entities are not pruned: there is one for each entity, and it is what keeps a late event of it stale
 // even when its record is gone.
 func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
+	if pool == nil {
+		return 0, errors.New("prune handled events: no pool given (nil)")
+	}
 	events, err := i.prune(ctx, pool, i.cfg.Retention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
 		return q.ProcessedPrune(ctx, p)
 	})
@@ -70,5 +75,8 @@ func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Du
 // the transaction that empties the projection, before the events are replayed from the start, and while no consumer
 // of the group runs: one that is at work could leave its effect behind.
 func (i *Inbox) Reset(ctx context.Context, tx pgx.Tx) error {
+	if absent.Is(tx) {
+		return fmt.Errorf("reset group %s: %w", i.cfg.Group, errNoTx)
+	}
 	return wrap(fmt.Sprintf("reset group %s", i.cfg.Group), i.db.On(tx).InboxReset(ctx, i.cfg.Group))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
@@ -237,6 +238,9 @@ func (s State) problem(schema string) *Error {
 func transact(ctx context.Context, db DB, schema string, mode pgx.TxAccessMode, fn func(pgx.Tx) error) error {
 	if err := pgname.Check(schema); err != nil {
 		return err
+	}
+	if absent.Is(db) {
+		return fmt.Errorf("migrate schema %s: no pool or connection given (nil)", schema)
 	}
 	opts := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode}
 	err := pgx.BeginTxFunc(ctx, db, opts, func(tx pgx.Tx) error {

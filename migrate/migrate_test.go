@@ -316,3 +316,12 @@ func TestLoadRefuses(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 }
+
+func TestNilPoolIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, db := range []migrate.DB{nil, (*pgxpool.Pool)(nil), (*pgx.Conn)(nil)} {
+		var err error
+		require.NotPanics(t, func() { _, err = migrate.Up(t.Context(), db, "outbox") })
+		require.EqualError(t, err, "migrate schema outbox: no pool or connection given (nil)")
+	}
+}

@@ -24,6 +24,7 @@ type batch struct {
 	t     *turn
 	ctx   context.Context // ends the starting of handlers
 	tx    pgx.Tx          // of the handlers, in transactional mode
+	of    *listenerRun    // of a batch in leased mode
 	lanes map[string]*lane
 
 	mu       sync.Mutex
@@ -169,6 +170,7 @@ func (b *batch) finish(e *entry, r result) {
 // settle decides about e, which has come to r. first is set for the first event of a call that finds its target away:
 // it is the one to find out when the target is back. b.mu is held.
 func (b *batch) settle(e *entry, r result, first bool) {
+	e.running = false
 	switch r.class {
 	case classUnavailable:
 		b.wait(e, r.text, first)
@@ -201,7 +203,7 @@ func (b *batch) wait(e *entry, why string, first bool) {
 	if !first {
 		delay = max(delay, to.crowd())
 	}
-	e.started, e.away, e.held = false, true, &hold{until: time.Now().Add(delay), text: why}
+	e.started, e.running, e.away, e.held = false, false, true, &hold{until: time.Now().Add(delay), text: why}
 	k := b.lane(e.key)
 	k.stopped = true
 	switch {

@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/inline"
 )
@@ -14,78 +15,173 @@ import (
 // time, and the destinations at the same time.
 func (b *batch) publish(work context.Context) {
 	defer b.workers.Done()
-	queues := make(map[*target][]*entry)
+	var all []*sending
+	byTarget := make(map[*target]*sending)
 	b.mu.Lock()
 	for _, e := range b.entries {
-		if to := b.l.target(e); to != nil && to.publisher != nil {
-			queues[to] = append(queues[to], e)
-		} else if e.fate == waiting { // parked when the listener still read its topic
+		to := b.l.target(e)
+		switch {
+		case to != nil && to.publisher != nil && byTarget[to] == nil:
+			byTarget[to] = &sending{b: b, to: to, over: make(chan struct{})}
+			all = append(all, byTarget[to])
+			fallthrough
+		case to != nil && to.publisher != nil:
+			byTarget[to].queue = append(byTarget[to].queue, e)
+		case e.fate == waiting: // parked when the listener still read its topic
 			e.started = true
 			b.l.judge(e, resultOf(Permanent(ErrUnimplemented)))
 		}
 	}
 	b.entries = nil
 	b.mu.Unlock()
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	for to, queue := range queues {
-		if send := func() { b.publishTo(work, to, queue) }; inline.Marked(b.ctx) {
-			send()
-		} else {
-			sending.Go(send)
+	if inline.Marked(b.ctx) {
+		for _, s := range all {
+			s.run(work, func() {})
 		}
+		return
+	}
+	for _, s := range all {
+		s.start(work)
+	}
+	for _, s := range all {
+		s.wait()
 	}
 }
 
-// publishTo sends the events of queue to one destination.
-func (b *batch) publishTo(work context.Context, to *target, queue []*entry) {
+// sending is what a batch sends to one destination.
+type sending struct {
+	b     *batch
+	to    *target
+	queue []*entry      // not sent yet; b.mu guards it and the rest
+	calls []*entry      // of the call under way
+	left  bool          // the turn has ended without that call
+	over  chan struct{} // closed when all is sent
+	keep  func() bool   // makes the call outlive the lease of the turn
+}
+
+// start sends in a goroutine of its own. A call may be left behind, and then outlives the turn, but not Run.
+func (s *sending) start(work context.Context) {
+	ctx, cancel := work, context.CancelCauseFunc(func(error) {})
+	if s.b.of != nil {
+		ctx, cancel = context.WithCancelCause(s.b.of.work)
+		s.keep = context.AfterFunc(work, func() { cancel(context.Cause(work)) })
+		s.b.of.calls.Add(1)
+	}
+	go s.run(ctx, func() {
+		cancel(nil)
+		if s.b.of != nil {
+			s.keep()
+			s.b.of.calls.Done()
+		}
+	})
+}
+
+// wait waits until all is sent. A call that takes long is left behind, so that events of other destinations do not wait
+// for it: its own are parked, and settled when they are met again. So is one that was away before.
+func (s *sending) wait() {
+	if s.b.of == nil || s.b.of.drained != nil || len(s.b.l.targets.all) == 1 {
+		<-s.over
+		return
+	}
+	limit := stallAfter
+	if s.to.resting() {
+		limit = stallAfter / 20
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	for {
-		var entries []*entry
-		entries, queue = b.sendable(to, queue)
+		select {
+		case <-s.over:
+			return
+		case <-timer.C:
+		}
+		if s.leave() {
+			return
+		}
+		timer.Reset(stallAfter / 20)
+	}
+}
+
+// leave leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
+func (s *sending) leave() bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	is, _ := s.to.stalled(time.Now())
+	if !is && !s.to.resting() || len(s.calls) == 0 || !s.b.t.awayRoom || s.b.lost || s.b.halted || !s.keep() {
+		return false
+	}
+	s.left = true
+	s.to.leaveBehind()
+	why := s.to.why().text
+	for _, e := range slices.Concat(s.calls, s.queue) {
+		if e.fate == waiting && (e.running || s.b.free(e)) {
+			s.b.wait(e, why, false)
+		}
+	}
+	return true
+}
+
+// run sends until nothing is left that may be sent.
+func (s *sending) run(ctx context.Context, done func()) {
+	defer done()
+	defer close(s.over)
+	for {
+		entries := s.sendable()
 		if len(entries) == 0 {
 			return
 		}
 		made, results := outgoing(len(entries), func(i int) (*publication, Event, json.RawMessage) {
 			e := entries[i]
-			return b.l.handlers[e.Namespace+"/"+e.Topic].publication, e.Event, e.payload
+			return s.b.l.handlers[e.Namespace+"/"+e.Topic].publication, e.Event, e.payload
 		})
-		entries, events := b.encoded(entries, made, results)
+		entries, events := s.encoded(entries, made, results)
 		if len(events) == 0 {
-			to.heed(time.Now(), nil, nil) // nothing was tried
+			s.to.heed(time.Now(), nil, nil) // nothing was tried
 			continue
 		}
-		b.sent(entries, to.send(work, events))
+		if s.sent(entries, s.to.send(ctx, events)) {
+			return
+		}
 	}
 }
 
-// sendable returns the next events of queue that may be sent, and the rest. Several of one key may be among them, since
-// a publisher sends none behind one that failed.
-func (b *batch) sendable(to *target, queue []*entry) (entries, rest []*entry) {
+// sendable returns the next events that may be sent. Several of one key may be among them, since a publisher sends none
+// behind one that failed.
+func (s *sending) sendable() (entries []*entry) {
+	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.halted && b.ctx.Err() == nil {
-		for entries = nil; len(queue) > 0 && len(entries) < publishBatch; queue = queue[1:] {
-			if e := queue[0]; e.fate == waiting && b.free(e) {
-				entries = append(entries, e)
+		for entries = nil; len(s.queue) > 0 && len(entries) < publishBatch; s.queue = s.queue[1:] {
+			e := s.queue[0]
+			if e.fate != waiting || !b.free(e) {
+				continue
 			}
+			if r, is := s.to.met(e.ID); is {
+				e.started = true
+				b.settle(e, r, false)
+				continue
+			}
+			entries = append(entries, e)
 		}
 		if len(entries) == 0 {
-			return nil, nil
+			return nil
 		}
-		if n := to.admit(len(entries)); n > 0 {
+		if n := s.to.admit(len(entries)); n > 0 {
 			for _, e := range entries[:n] {
-				e.started = true
+				e.started, e.running = true, true
 			}
-			return entries[:n], slices.Concat(entries[n:], queue)
+			s.queue = slices.Concat(entries[n:], s.queue)
+			return entries[:n]
 		}
-		why := to.why().text
+		why := s.to.why().text
 		for _, e := range entries {
 			if b.free(e) {
 				b.wait(e, why, false)
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // free tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
@@ -102,13 +198,14 @@ func (b *batch) free(e *entry) bool {
 }
 
 // encoded settles those of entries that cannot be published, and returns the others with what the publisher gets.
-func (b *batch) encoded(entries []*entry, made []Outgoing, results []result) (sent []*entry, events []Outgoing) {
+func (s *sending) encoded(entries []*entry, made []Outgoing, results []result) (sent []*entry, events []Outgoing) {
+	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range entries {
 		switch {
 		case !b.free(e):
-			e.started = false
+			e.started, e.running = false, false
 		case results[i].class != classDone:
 			b.settle(e, results[i], true)
 		default:
@@ -116,26 +213,38 @@ func (b *batch) encoded(entries []*entry, made []Outgoing, results []result) (se
 			sent, events = append(sent, e), append(events, made[i])
 		}
 	}
+	s.calls = sent
 	return sent, events
 }
 
-// sent takes the results of a publisher.
-func (b *batch) sent(entries []*entry, results []result) {
+// sent takes the results of a call, and tells whether the turn has ended without it.
+func (s *sending) sent(entries []*entry, results []result) (left bool) {
+	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s.calls = nil
+	if s.left {
+		ids := make([]uuid.UUID, len(entries))
+		for i, e := range entries {
+			ids[i] = e.ID
+		}
+		s.to.land(ids, results)
+		return true
+	}
 	if b.left {
-		return // the account is closed
+		return true // the account is closed
 	}
 	first := true
 	for i, e := range entries {
-		e.running = false
 		r := results[i]
+		e.running = false
 		if b.lost && r.class != classDone {
 			continue
 		}
 		b.settle(e, r, first)
 		first = first && r.class != classUnavailable
 	}
+	return false
 }
 
 // lane returns the state of a key.

@@ -47,11 +47,11 @@ func TestClaimSetsTheLease(t *testing.T) {
 	require.Len(t, claimed, 1)
 	c := claimed[0]
 	require.Equal(t, "test/ping", c.Namespace+"/"+c.Topic)
-	require.Equal(t, []int{1, 5, 1}, []int{c.Attempt, c.MaxAttempts, c.Version})
+	require.Equal(t, []int{1, 25, 1}, []int{c.Attempt, c.MaxAttempts, c.Version})
 	require.EqualValues(t, 1, c.ClaimNo)
 	require.False(t, c.Suspect)
 	require.Equal(t, row{
-		Status: "processing", Attempts: 1, MaxAttempts: 5, ClaimNo: 1, LockedBy: uuid.NullUUID{UUID: worker, Valid: true}, Locked: true,
+		Status: "processing", Attempts: 1, MaxAttempts: 25, ClaimNo: 1, LockedBy: uuid.NullUUID{UUID: worker, Valid: true}, Locked: true,
 	}, timeless(rowOf(t, pool, c.ID)))
 	require.Equal(t, 1, countWhere(t, pool, `locked_until BETWEEN statement_timestamp() + interval '50 s' AND statement_timestamp() + interval '60 s'
 		AND updated_at >= created_at`))

@@ -54,8 +54,11 @@ type DispatcherConfig struct {
 	ShutdownTimeout time.Duration
 	// PruneInterval is how often events past their retention are deleted; 0 means 10 min, negative never.
 	PruneInterval time.Duration
-	// MaxAttempts, if positive, stands in for the limit of every event.
+	// MaxAttempts, if positive, replaces the limit of every event, and Retry.MaxAttempts too.
 	MaxAttempts int
+	// Retry overrides what the YAML says of every topic, field by field; a zero field leaves it as it is. An event keeps
+	// the limit that was in force when it was enqueued: Retry.MaxAttempts replaces it when the event is claimed.
+	Retry Retry
 	// Topics are the only ones delivered, by name without the namespace; nil means all that have a handler.
 	// Empty but not nil is refused: nobody means all by it.
 	Topics []string
@@ -104,6 +107,9 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 	if cfg.PruneInterval == 0 {
 		cfg.PruneInterval = 10 * time.Minute
 	}
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = cfg.Retry.MaxAttempts
+	}
 	cfg.Breaker = cfg.Breaker.withDefaults()
 	if cfg.Wake == "" {
 		cfg.Wake = WakeDoorbell
@@ -116,6 +122,9 @@ func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConf
 }
 
 func (cfg DispatcherConfig) validate() error {
+	if err := cfg.Retry.validate(); err != nil {
+		return err
+	}
 	switch {
 	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
 		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
@@ -206,6 +215,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		if err := d.targets.add(h.namespace+"/"+h.topic, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
+		h.policy.retry = h.policy.retry.override(cfg.Retry)
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
 			d.topics = append(d.topics, h.topic)

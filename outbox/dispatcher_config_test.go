@@ -95,6 +95,15 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 		"max attempts large": {
 			outbox.DispatcherConfig{MaxAttempts: math.MaxInt32 + 1}, nil, "MaxAttempts 2147483648 is not between 0 and 2147483647",
 		},
+		"retry attempts": {
+			outbox.DispatcherConfig{Retry: outbox.Retry{MaxAttempts: -1}}, nil, "Retry.MaxAttempts -1 is not between 0 and 2147483647",
+		},
+		"retry base delay": {outbox.DispatcherConfig{Retry: outbox.Retry{BaseDelay: -1}}, nil, "Retry.BaseDelay -1ns is negative"},
+		"retry max delay":  {outbox.DispatcherConfig{Retry: outbox.Retry{MaxDelay: -1}}, nil, "Retry.MaxDelay -1ns is negative"},
+		"retry delays": {
+			outbox.DispatcherConfig{Retry: outbox.Retry{BaseDelay: 2 * time.Second, MaxDelay: time.Second}}, nil,
+			"Retry.BaseDelay 2s is longer than Retry.MaxDelay 1s",
+		},
 		"no topics":     {outbox.DispatcherConfig{Topics: []string{}}, nil, "field Topics is empty: nil means all topics"},
 		"empty shard":   {outbox.DispatcherConfig{TenantIDs: []uuid.UUID{}}, nil, "field TenantIDs is empty: nil means all tenants"},
 		"wake":          {outbox.DispatcherConfig{Wake: "bell"}, nil, `field Wake "bell" is neither "doorbell" nor "poll"`},

@@ -40,6 +40,9 @@ func Backoff(base, limit time.Duration, attempt int) time.Duration {
 	return backoff(base, limit, attempt)
 }
 
+// RetryWithDefaults returns r as it is used.
+func RetryWithDefaults(r Retry) Retry { return r.withDefaults() }
+
 // Sweep is a sweep of d, which holds held.
 func Sweep(ctx context.Context, d *Dispatcher, held []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
@@ -49,3 +52,9 @@ func Sweep(ctx context.Context, d *Dispatcher, held []uuid.UUID) (died, noted in
 
 // Grace is how long a sweep of d gives the holder of what it has noted.
 func Grace(d *Dispatcher) time.Duration { return d.grace() }
+
+// Filled returns what an enqueue encodes.
+func Filled(p any) any { return filled(p) }
+
+// BreakerWithDefaults returns b as it is used.
+func BreakerWithDefaults(b Breaker) Breaker { return b.withDefaults() }

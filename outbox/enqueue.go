@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
@@ -26,6 +27,9 @@ func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt,
 }
 
 func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool) (Receipt, error) {
+	if err := usable(ctx, tx); err != nil {
+		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
+	}
 	m.follow(traceHeaders(ctx))
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
@@ -54,6 +58,23 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 		}
 	}
 	return Receipt{}, fmt.Errorf("%s: %w", what, errKeyFlickers)
+}
+
+var (
+	errNoContext = errors.New("no context given (nil)")
+	errNoTx      = errors.New("no transaction given (nil)")
+	errNoBatch   = errors.New("no batch given (nil)")
+)
+
+// usable reports an argument whose use would panic.
+func usable(ctx context.Context, tx pgx.Tx) error {
+	switch {
+	case ctx == nil:
+		return errNoContext
+	case absent.Is(tx):
+		return errNoTx
+	}
+	return nil
 }
 
 // eventInsert returns the row of m, checked, for the queue.
@@ -131,6 +152,9 @@ func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error)
 	if err != nil || r.resolved {
 		return receipt, err
 	}
+	if err := usable(ctx, tx); err != nil {
+		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, err)
+	}
 	db, err := openDatabase(r.schema)
 	if err != nil {
 		return Receipt{}, err
@@ -154,6 +178,9 @@ func Queue(b *pgx.Batch, schema string, m Message) (*QueuedReceipt, error) {
 }
 
 func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, error) {
+	if b == nil {
+		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, errNoBatch)
+	}
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
 		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, err)

@@ -28,6 +28,9 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 	if len(ms) == 0 {
 		return nil, nil
 	}
+	if err := usable(ctx, tx); err != nil {
+		return nil, fmt.Errorf("enqueue %s/%s: %w", ms[0].Namespace, ms[0].Topic, err)
+	}
 	receipts := make([]Receipt, len(ms))
 	headers := make([][]byte, len(ms))
 	order := make([]int, len(ms))

@@ -6,14 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -22,325 +24,324 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// rude is a payload whose codec does what is registered for its case, when N is 0.
-type rude struct {
-	Case string `json:"case"`
-	N    int    `json:"n"`
+// wild is a payload of these tests. With a Wrong the code that handles it misbehaves.
+type wild struct {
+	N     int    `json:"n"`
+	Wrong string `json:"wrong,omitempty"` // place and misdeed
 }
 
-var rudeCodecs sync.Map // by case, func()
+// misdeeds are what foreign code may do instead of returning, and what the error of its event must say then.
+var misdeeds = map[string]struct {
+	do     func()
+	reason string
+}{
+	"panic":  {func() { panic(errors.New("boom")) }, "panicked: boom"},
+	"nil":    {func() { _ = (*wildError)(nil).place }, "nil pointer dereference"},
+	"goexit": {runtime.Goexit, "called runtime.Goexit"},
+	"hang":   {func() { <-hung }, "did not return within"},
+}
 
-func (r *rude) UnmarshalJSON(text []byte) error {
-	type plain rude
-	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+// hung keeps what hangs until the tests are over, when it comes back late.
+var hung = make(chan struct{})
+
+// at misbehaves if place is where w does so.
+func (w wild) at(place string) {
+	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
+		if release, there := releases.Load(w.N); there && what == "hang" {
+			release.(*wildHang).wait()
+			return
+		}
+		misdeeds[what].do()
+	}
+}
+
+// wildHang is a call that hangs until its test is over.
+type wildHang struct{ begun, release chan struct{} }
+
+func (h *wildHang) wait() {
+	close(h.begun)
+	<-h.release
+}
+
+// releases has the hanging of an event by its number.
+var releases sync.Map
+
+func (w *wild) UnmarshalJSON(text []byte) error {
+	type plain wild
+	if err := json.Unmarshal(text, (*plain)(w)); err != nil {
 		return err
 	}
-	if do, there := rudeCodecs.Load(r.Case); there && r.N == 0 {
-		do.(func())()
-	}
+	w.at("payload")
 	return nil
 }
 
-func rudeTopic(log bool) outbox.Topic[rude] {
-	return outbox.Topic[rude]{
-		Namespace: "test", Name: "rude", Version: 1, Log: log, Retry: outbox.Retry{MaxAttempts: 1},
-		Keys: func(r rude) outbox.Keys {
-			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", r.N)))}
+// wildError is the error of an event that has a Wrong. Its methods misbehave as that says.
+type wildError struct{ place wild }
+
+func (e *wildError) Error() string {
+	e.place.at("Error")
+	return "it failed"
+}
+
+func (e *wildError) Unwrap() error {
+	e.place.at("Unwrap")
+	return nil
+}
+
+func (e *wildError) Is(error) bool {
+	e.place.at("Is")
+	return false
+}
+
+func (e *wildError) As(any) bool {
+	e.place.at("As")
+	return false
+}
+
+// wildLogger does one of the misdeeds at each line, but hangs only once.
+type wildLogger struct{ lines *atomic.Int64 }
+
+func (l wildLogger) Enabled(context.Context, slog.Level) bool {
+	switch n := l.lines.Add(1); {
+	case n == 3:
+		misdeeds["hang"].do()
+	case n%2 == 0:
+		misdeeds["panic"].do()
+	}
+	return true
+}
+
+func (l wildLogger) Handle(context.Context, slog.Record) error {
+	misdeeds["goexit"].do()
+	return nil
+}
+func (l wildLogger) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l wildLogger) WithGroup(string) slog.Handler      { misdeeds["nil"].do(); return l }
+
+// wildTopic has an order by key, and each event is a key.
+func wildTopic(log bool) outbox.Topic[wild] {
+	return outbox.Topic[wild]{
+		Namespace: "test", Name: "wild", Version: 1, Log: log, Retry: outbox.Retry{MaxAttempts: 1},
+		Keys: func(w wild) outbox.Keys {
+			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))}
 		},
 	}
 }
 
-// rudeError is an error whose methods misbehave.
-type rudeError struct{ error, unwrap, is, as func() }
+// wildHandlers handle events, or publish them, and keep those that are well.
+type wildHandlers struct {
+	mu   sync.Mutex
+	seen map[int]bool
+	want int
+	told chan struct{} // closed when as many are seen as are wanted
+}
 
-func (e *rudeError) call(do func()) {
-	if do != nil {
-		do()
+func (h *wildHandlers) handle(_ context.Context, d outbox.Delivery[wild]) error {
+	return h.one(d.Payload)
+}
+
+func (h *wildHandlers) handleTx(_ context.Context, _ pgx.Tx, d outbox.Delivery[wild]) error {
+	return h.one(d.Payload)
+}
+
+func (h *wildHandlers) one(w wild) error {
+	switch w.at("handler"); w.Wrong {
+	case "":
+	case "typed nil":
+		return (*wildError)(nil)
+	default:
+		return &wildError{w}
 	}
-}
-
-func (e *rudeError) Error() string {
-	e.call(e.error)
-	return "it failed"
-}
-
-func (e *rudeError) Unwrap() error {
-	e.call(e.unwrap)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen[w.N] = true; len(h.seen) == h.want {
+		close(h.told)
+		h.want = -1
+	}
 	return nil
 }
 
-func (e *rudeError) Is(error) bool {
-	e.call(e.is)
-	return false
-}
-
-func (e *rudeError) As(any) bool {
-	e.call(e.as)
-	return false
-}
-
-// rudeLogger is a handler of lines that misbehaves at the first one.
-type rudeLogger struct {
-	once *sync.Once
-	do   func()
-}
-
-func (r rudeLogger) Enabled(context.Context, slog.Level) bool { return true }
-
-func (r rudeLogger) Handle(context.Context, slog.Record) error {
-	r.once.Do(r.do)
-	return errors.New("no space left")
-}
-func (r rudeLogger) WithAttrs([]slog.Attr) slog.Handler { return r }
-func (r rudeLogger) WithGroup(string) slog.Handler      { return r }
-
-// foreign is code of a user in which something may go wrong when it meets the event with N = 0.
-type foreign struct {
-	handle  func() error // called by the handler or the publisher
-	codec   func()
-	key     func()
-	headers func()
-	log     func()
-}
-
-// got is what was delivered in a case, and by whom.
-type got struct {
-	mu   sync.Mutex
-	seen map[int]bool
-	told chan struct{}
-}
-
-func (g *got) add(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.seen[n] = true
-	if len(g.seen) == rudeEvents-1 {
-		close(g.told)
+// Publish implements outbox.Publisher.
+func (h *wildHandlers) Publish(_ context.Context, events []outbox.Outgoing) []error {
+	errs := make([]error, len(events))
+	for i, e := range events {
+		type plain wild
+		var w plain
+		if err := json.Unmarshal(e.Payload, &w); err != nil {
+			panic(err)
+		}
+		errs[i] = h.one(wild(w))
 	}
+	return errs
 }
 
-const rudeEvents = 10
+var wildPublication = outbox.Publication[wild]{
+	Broker: "kafka", Destination: "sc.wild",
+	Key: func(w wild) outbox.Key {
+		w.at("key")
+		return outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))
+	},
+	Headers: func(w wild) map[string]string {
+		w.at("headers")
+		return nil
+	},
+}
 
-// runner is a dispatcher or listener.
-type runner interface {
+// wildRunner is a dispatcher or a listener.
+type wildRunner interface {
 	Run(context.Context) error
 	Drain(context.Context) (outbox.DrainReport, error)
 }
 
-// runners make a runner of foreign code.
-var runners = map[string]func(t *testing.T, pool *pgxpool.Pool, f foreign, g *got) runner{
-	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, f foreign, g *got) runner {
-		cfg := quick()
-		cfg.Logger, cfg.ShutdownTimeout = f.logger(), time.Millisecond
-		return dispatcher(t, pool, cfg, outbox.Handle(rudeTopic(false), f, func(f foreign, _ context.Context, d outbox.Delivery[rude]) error {
-			return f.run(d.Payload.N, g)
-		}))
-	},
-	"publishing dispatcher": func(t *testing.T, pool *pgxpool.Pool, f foreign, g *got) runner {
-		cfg := quick()
-		cfg.Logger, cfg.Publishers, cfg.ShutdownTimeout = f.logger(), map[string]outbox.Publisher{"kafka": f.publisher(g)}, time.Millisecond
-		return dispatcher(t, pool, cfg, outbox.Publish(rudeTopic(false), f.publication()))
-	},
-	"leased listener": func(t *testing.T, pool *pgxpool.Pool, f foreign, g *got) runner {
-		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "rude", Concurrency: 3, Retry: outbox.Retry{MaxAttempts: 1}},
-			outbox.ListenerConfig{Logger: f.logger(), ShutdownTimeout: time.Millisecond},
-			outbox.Listen(rudeTopic(true), f, func(f foreign, _ context.Context, d outbox.Delivery[rude]) error { return f.run(d.Payload.N, g) }))
-		require.NoError(t, err)
-		return l
-	},
-	"transactional listener": func(t *testing.T, pool *pgxpool.Pool, f foreign, g *got) runner {
-		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "rude", Retry: outbox.Retry{MaxAttempts: 1}},
-			outbox.ListenerConfig{Logger: f.logger(), ShutdownTimeout: time.Millisecond},
-			outbox.ListenTx(rudeTopic(true), f, func(f foreign, _ context.Context, _ pgx.Tx, d outbox.Delivery[rude]) error {
-				return f.run(d.Payload.N, g)
-			}))
-		require.NoError(t, err)
-		return l
-	},
-	"publishing listener": func(t *testing.T, pool *pgxpool.Pool, f foreign, g *got) runner {
-		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "rude", Retry: outbox.Retry{MaxAttempts: 1}},
-			outbox.ListenerConfig{Logger: f.logger(), Publishers: map[string]outbox.Publisher{"kafka": f.publisher(g)}, ShutdownTimeout: time.Millisecond},
-			outbox.ListenPublish(rudeTopic(true), f.publication()))
-		require.NoError(t, err)
-		return l
-	},
+var wildRunners = map[string]struct {
+	log, publishes bool
+	make           func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner
+}{
+	"dispatcher": {false, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond}
+		return dispatcher(t, pool, cfg, outbox.Handle(wildTopic(false), h, (*wildHandlers).handle))
+	}},
+	"publishing dispatcher": {false, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond, Breaker: outbox.Breaker{Failures: -1}}
+		cfg.Publishers = map[string]outbox.Publisher{"kafka": h}
+		return dispatcher(t, pool, cfg, outbox.Publish(wildTopic(false), wildPublication))
+	}},
+	"leased listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		return wildListener(t, pool, 3, log, h, outbox.Listen(wildTopic(true), h, (*wildHandlers).handle))
+	}},
+	"transactional listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		return wildListener(t, pool, 1, log, h, outbox.ListenTx(wildTopic(true), h, (*wildHandlers).handleTx))
+	}},
+	"publishing listener": {true, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+		return wildListener(t, pool, 1, log, h, outbox.ListenPublish(wildTopic(true), wildPublication))
+	}},
 }
 
-func (f foreign) logger() *slog.Logger {
-	if f.log == nil {
-		return quiet()
-	}
-	return slog.New(rudeLogger{once: new(sync.Once), do: f.log})
-}
-
-func (f foreign) run(n int, g *got) error {
-	if n == 0 {
-		if f.handle == nil {
-			return errors.New("it failed")
-		}
-		return f.handle()
-	}
-	g.add(n)
-	return nil
-}
-
-func (f foreign) publication() outbox.Publication[rude] {
-	misbehave := func(do func(), n int) {
-		if do != nil && n == 0 {
-			do()
-		}
-	}
-	return outbox.Publication[rude]{
-		Broker: "kafka", Destination: "sc.rude",
-		Key: func(r rude) outbox.Key {
-			misbehave(f.key, r.N)
-			return outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", r.N)))
-		},
-		Headers: func(r rude) map[string]string {
-			misbehave(f.headers, r.N)
-			return nil
-		},
-	}
-}
-
-type rudePublisher struct {
-	f foreign
-	g *got
-}
-
-func (f foreign) publisher(g *got) outbox.Publisher { return rudePublisher{f, g} }
-
-func (p rudePublisher) Publish(_ context.Context, events []outbox.Outgoing) []error {
-	errs := make([]error, len(events))
-	for i, e := range events {
-		var r struct{ N int }
-		if err := json.Unmarshal(e.Payload, &r); err != nil {
-			panic(err)
-		}
-		errs[i] = p.f.run(r.N, p.g)
-	}
-	return errs
+func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.Logger, h *wildHandlers, topic outbox.ListenerHandler) wildRunner {
+	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "wild", Concurrency: concurrency, Retry: outbox.Retry{MaxAttempts: 1}},
+		outbox.ListenerConfig{
+			Logger: log, ShutdownTimeout: time.Millisecond, Publishers: map[string]outbox.Publisher{"kafka": h}, Breaker: outbox.Breaker{Failures: -1},
+		}, topic)
+	require.NoError(t, err)
+	return l
 }
 
 // TestForeignCodeCannotHurt: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error or
 // a logger do to one event, the process lives, the other events are delivered, and that one has its reason.
 func TestForeignCodeCannotHurt(t *testing.T) {
 	t.Parallel()
-	var typedNil *rudeError
-	misdeeds := map[string]struct {
-		do     func(release <-chan struct{})
-		reason string
-	}{
-		"panic":  {func(<-chan struct{}) { panic(errors.New("boom")) }, "panicked: boom"},
-		"nil":    {func(<-chan struct{}) { _ = typedNil.error }, "nil pointer dereference"},
-		"goexit": {func(<-chan struct{}) { runtime.Goexit() }, "called runtime.Goexit"},
-		"hang":   {func(release <-chan struct{}) { <-release }, "did not return within"},
+	const good = 20
+	for name, runner := range wildRunners {
+		for _, how := range []string{"Run", "Drain"} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Database(t)
+				reasons := map[string]string{"typed nil": "nil pointer dereference"} // by what is wrong
+				places := []string{"handler", "payload", "Error", "Unwrap", "Is", "As", "key", "headers"}
+				for _, place := range places {
+					for what, misdeed := range misdeeds {
+						inPublication := place == "key" || place == "headers"
+						// A handler, and its payload's codec, may take as long as they like.
+						endless := what == "hang" && (place == "handler" || place == "payload" && !runner.publishes)
+						if !endless && (runner.publishes || !inPublication) {
+							reasons[place+" "+what] = misdeed.reason
+						}
+					}
+				}
+				h := &wildHandlers{seen: make(map[int]bool), want: good, told: make(chan struct{})}
+				r := runner.make(t, pool, slog.New(wildLogger{new(atomic.Int64)}), h)
+				inTx(t, pool, func(tx pgx.Tx) {
+					n := 0
+					for _, wrong := range append(slices.Sorted(maps.Keys(reasons)), make([]string, good)...) {
+						n++
+						_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+						require.NoError(t, err)
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := make(chan error, 1)
+				go func() {
+					if how == "Run" {
+						over <- r.Run(ctx)
+						return
+					}
+					report, err := r.Drain(ctx)
+					if report.Delivered != good || report.Dead != len(reasons) {
+						err = fmt.Errorf("the drain reports %+v of %d and %d: %w", report, good, len(reasons), err)
+					}
+					over <- err
+				}()
+				dead := "FROM outbox.events WHERE status = 'dead'"
+				if runner.log {
+					dead = "FROM outbox.dead_letters"
+				}
+				if how == "Run" {
+					receive(t, h.told, "the other events")
+					settles(t, pool, len(reasons), "SELECT count(*) "+dead)
+					cancel()
+				}
+				require.NoError(t, receive(t, over, "the end"))
+				require.Len(t, h.seen, good)
+				told := value[map[string]string](t, pool, "SELECT jsonb_object_agg(payload->>'wrong', "+
+					map[bool]string{true: "error", false: "last_error"}[runner.log]+") "+dead)
+				for wrong, reason := range reasons {
+					require.Contains(t, told[wrong], reason, wrong)
+				}
+			})
+		}
 	}
-	places := map[string]func(do func()) foreign{
-		"handler": func(do func()) foreign {
-			return foreign{handle: func() error {
-				do()
-				return nil
-			}}
-		},
-		"Error":   func(do func()) foreign { return foreign{handle: func() error { return &rudeError{error: do} }} },
-		"Unwrap":  func(do func()) foreign { return foreign{handle: func() error { return &rudeError{unwrap: do} }} },
-		"Is":      func(do func()) foreign { return foreign{handle: func() error { return &rudeError{is: do} }} },
-		"As":      func(do func()) foreign { return foreign{handle: func() error { return &rudeError{as: do} }} },
-		"payload": func(do func()) foreign { return foreign{codec: do} },
-		"key":     func(do func()) foreign { return foreign{key: do} },
-		"headers": func(do func()) foreign { return foreign{headers: do} },
-		"logger":  func(do func()) foreign { return foreign{log: do} },
-	}
-	for runs, newRunner := range runners {
-		for place, at := range places {
-			publishes := strings.HasPrefix(runs, "publishing")
-			if slices.Contains([]string{"key", "headers"}, place) && !publishes {
+}
+
+// TestHandlerThatHangsKeepsOnlyItself: events beside one whose handler, or publisher, never returns are delivered, and
+// the stop is bounded and names it. It comes back after that, when the tests are over.
+func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"handler", "payload"} {
+		for name, runner := range wildRunners {
+			if runner.publishes && place == "payload" {
 				continue
 			}
-			for what, misdeed := range misdeeds {
-				for _, how := range []string{"Run", "Drain"} {
-					// What may take as long as it likes is not timed: it is left behind when the runner stops.
-					hangs := what == "hang" && (place == "handler" || place == "payload" && !publishes)
-					reason := misdeed.reason
-					if place == "logger" {
-						reason = "it failed"
-					}
-					t.Run(strings.Join([]string{runs, place, what, how}, "/"), func(t *testing.T) {
-						t.Parallel()
-						release := make(chan struct{})
-						t.Cleanup(sync.OnceFunc(func() { close(release) }))
-						f := at(func() { misdeed.do(release) })
-						id := uuid.NewString()
-						if f.codec != nil {
-							rudeCodecs.Store(id, f.codec)
+			for _, how := range []string{"Run", "Drain"} {
+				t.Run(name+"/"+place+"/"+how, func(t *testing.T) {
+					t.Parallel()
+					pool := pgtest.Database(t)
+					h := &wildHandlers{seen: make(map[int]bool), want: 5, told: make(chan struct{})}
+					r := runner.make(t, pool, quiet(), h)
+					last := rand.IntN(1<<50) + 5
+					hang := &wildHang{make(chan struct{}), make(chan struct{})}
+					releases.Store(last, hang)
+					t.Cleanup(func() { close(hang.release) })
+					inTx(t, pool, func(tx pgx.Tx) {
+						for n := range 6 { // the last one hangs, because a transaction or a call handles one after the other
+							w := wild{N: n}
+							if n == 5 {
+								w = wild{N: last, Wrong: place + " hang"}
+							}
+							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, w)
+							require.NoError(t, err)
 						}
-						foreignCase{hangs: hangs, reason: reason, drain: how == "Drain"}.check(t, id, f, newRunner, !strings.HasSuffix(runs, "dispatcher"),
-							runs == "transactional listener" || publishes)
 					})
-				}
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					over := make(chan error, 1)
+					go func() {
+						err := error(nil)
+						if how == "Run" {
+							err = r.Run(ctx)
+						} else {
+							_, err = r.Drain(ctx)
+						}
+						over <- err
+					}()
+					receive(t, h.told, "the other events")
+					receive(t, hang.begun, "the one that hangs")
+					cancel()
+					err := receive(t, over, "the end")
+					require.ErrorContains(t, err, "still running")
+					require.ErrorContains(t, err, "test/wild")
+				})
 			}
 		}
 	}
-}
-
-type foreignCase struct {
-	hangs  bool // for as long as the test lasts
-	drain  bool
-	reason string
-}
-
-// check runs a runner over events of which one misbehaves. alone says that others wait while it hangs, because they are
-// handled in one transaction or sent in one call.
-func (c foreignCase) check(t *testing.T, id string, f foreign, newRunner func(*testing.T, *pgxpool.Pool, foreign, *got) runner, log, alone bool) {
-	pool := pgtest.Database(t)
-	g := &got{seen: make(map[int]bool), told: make(chan struct{})}
-	r := newRunner(t, pool, f, g)
-	inTx(t, pool, func(tx pgx.Tx) {
-		for n := range rudeEvents {
-			_, err := rudeTopic(log).Enqueue(t.Context(), tx, rude{Case: id, N: n})
-			require.NoError(t, err)
-		}
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() {
-		if c.drain {
-			report, err := r.Drain(ctx)
-			over <- errors.Join(err, checkReport(c, report))
-			return
-		}
-		over <- r.Run(ctx)
-	}()
-	if !c.hangs || !alone {
-		receive(t, g.told, "the other events")
-	}
-	if c.hangs {
-		cancel()
-		err := receive(t, over, "the end")
-		require.ErrorContains(t, err, "still running")
-		return
-	}
-	if !c.drain {
-		letters := "SELECT count(*) FROM outbox.dead_letters"
-		if !log {
-			letters = "SELECT count(*) FROM outbox.events WHERE status = 'dead'"
-		}
-		settles(t, pool, 1, letters)
-		cancel()
-	}
-	require.NoError(t, receive(t, over, "the end"))
-	cancel()
-	reason := "SELECT error FROM outbox.dead_letters"
-	if !log {
-		reason = "SELECT last_error FROM outbox.events WHERE status = 'dead'"
-	}
-	require.Contains(t, value[string](t, pool, reason), c.reason)
-}
-
-func checkReport(c foreignCase, r outbox.DrainReport) error {
-	if !c.hangs && (r.Delivered != rudeEvents-1 || r.Dead != 1) {
-		return fmt.Errorf("the drain reports %+v", r)
-	}
-	return nil
 }

@@ -17,7 +17,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
+	goleak.VerifyTestMain(comingBack{m}, goleak.IgnoreAnyFunction(pgtest.Supervisor))
+}
+
+// comingBack lets what hangs in the tests return before it is looked for what is left.
+type comingBack struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (m comingBack) Run() int {
+	defer close(hung)
+	return m.M.Run()
 }
 
 const (

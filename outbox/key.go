@@ -68,8 +68,8 @@ const (
 )
 
 // UUIDPart renders v in lower case with hyphens. The zero UUID is an empty part.
-func UUIDPart(field string, v uuid.UUID) KeyPart {
-	return KeyPart{field: field, id: v, kind: partUUID, empty: v == uuid.Nil}
+func UUIDPart[U ~[16]byte](field string, v U) KeyPart {
+	return KeyPart{field: field, id: uuid.UUID(v), kind: partUUID, empty: uuid.UUID(v) == uuid.Nil}
 }
 
 // StringPart renders a string or an enum, with "/" and "%" percent-encoded. "" is an empty part.

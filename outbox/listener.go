@@ -99,8 +99,10 @@ type ListenerConfig struct {
 	// PruneInterval is how often events past their retention that every listener has passed are deleted, and
 	// how often lag is looked at; 0 means 10 min, negative never.
 	PruneInterval time.Duration
-	// MaxAttempts, if positive, stands in for the limit that the YAML sets.
+	// MaxAttempts, if positive, replaces the limit that the YAML sets, and Retry.MaxAttempts too.
 	MaxAttempts int
+	// Retry overrides the YAML's, field by field; a zero field leaves it as it is.
+	Retry Retry
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
 	// "webhook". They stay the caller's, to be closed when Run has returned.
 	Publishers map[string]Publisher
@@ -152,6 +154,9 @@ func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
 }
 
 func (cfg ListenerConfig) validate() error {
+	if err := cfg.Retry.validate(); err != nil {
+		return err
+	}
 	switch {
 	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
 		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
@@ -286,6 +291,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 	if len(handlers) == 0 {
 		return nil, errors.New("no handlers")
 	}
+	spec.Retry = spec.Retry.override(cfg.Retry)
 	cfg = cfg.withDefaults(spec)
 	if err := errors.Join(spec.validate(), cfg.validate()); err != nil {
 		return nil, err

@@ -376,7 +376,7 @@ func TestListenerSeesWhatWasEnqueued(t *testing.T) {
 	require.Equal(t, outbox.Delivery[said]{
 		Event: outbox.Event{
 			ID: receipts[0].ID, Namespace: "test", Topic: "said", Version: 1, TenantID: outbox.Tenant(tenantA), DedupeKey: m.DedupeKey,
-			PartitionKey: "room 1", Entity: m.Entity, Headers: m.Headers, Attempt: 1, MaxAttempts: 5,
+			PartitionKey: "room 1", Entity: m.Entity, Headers: m.Headers, Attempt: 1, MaxAttempts: 25,
 		},
 		Payload: said{Key: "a", N: 9007199254740993},
 	}, d)

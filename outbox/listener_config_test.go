@@ -29,7 +29,7 @@ func TestListenerDefaults(t *testing.T) {
 	cfg.WorkerID, cfg.Logger = uuid.Nil, nil
 	require.Equal(t, outbox.ListenerConfig{
 		BatchSize: 100, Concurrency: 1, LeaseDuration: 30 * time.Second, PollInterval: time.Second, MaxPollInterval: 10 * time.Second,
-		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, MaxAttempts: 5, Wake: outbox.WakeDoorbell,
+		ShutdownTimeout: 20 * time.Second, PruneInterval: 10 * time.Minute, MaxAttempts: 25, Wake: outbox.WakeDoorbell,
 		Breaker: outbox.Breaker{Failures: 10, FirstPause: 100 * time.Millisecond, MaxPause: 1500 * time.Millisecond},
 	}, cfg)
 
@@ -45,6 +45,11 @@ func TestListenerDefaults(t *testing.T) {
 	require.Equal(t, 2, cfg.Concurrency)
 	require.Equal(t, time.Minute, cfg.LeaseDuration)
 	require.Equal(t, 9, cfg.MaxAttempts)
+
+	cfg = open(spec, outbox.ListenerConfig{Retry: outbox.Retry{MaxAttempts: 4}})
+	require.Equal(t, 4, cfg.MaxAttempts)
+	cfg = open(spec, outbox.ListenerConfig{MaxAttempts: 9, Retry: outbox.Retry{MaxAttempts: 4}})
+	require.Equal(t, 9, cfg.MaxAttempts, "MaxAttempts goes first")
 }
 
 func TestListenerRefusesConfig(t *testing.T) {

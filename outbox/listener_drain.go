@@ -8,8 +8,10 @@ import (
 
 // Drain handles what is due now, what handlers enqueue meanwhile included, and returns when nothing more is: for a
 // cron job, or a test. It attaches the listener when it is new. Events that failed and are due later stay, as do
-// shards that another process holds. When ctx ends it starts no more handlers, waits for those that run, moves the
-// cursors and returns the context's error; so it does at the first trouble with the database.
+// shards that another process holds. Topics and destinations that are away rest, and their events stay, too: the report
+// names them. When ctx ends Drain starts no more handlers, waits for those that run, cancels their contexts after
+// ShutdownTimeout, moves the cursors and returns the context's error, or one that names the handlers that are still running
+// a second later. It also returns at the first trouble with the database.
 func (l *Listener) Drain(ctx context.Context) (DrainReport, error) {
 	var report DrainReport
 	if !l.busy.CompareAndSwap(false, true) {
@@ -29,8 +31,9 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 	if err != nil {
 		return err
 	}
-	talk := context.WithoutCancel(ctx)
-	r := &listenerRun{l: l, ending: &ending{work: talk, talk: talk}, drained: report}
+	r := &listenerRun{l: l, ending: newEnding(ctx), drained: report}
+	defer r.enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
+	talk := r.talk
 	for quiet := 0; quiet < shards; {
 		for i := 0; i < shards; i++ {
 			before := r.turns

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -34,14 +35,52 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 			_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "a", N: 1})
 			require.NoError(t, err)
 			startListener(t, l)
-			for range 3 { // one before it knows, one of which the first is shorter, perhaps
-				receive(t, began, "a look")
+			restful(t, began, look)
+		})
+	}
+}
+
+// restful demands that looks which take so long are followed by a pause of four times as long, once a few have been measured.
+func restful(t *testing.T, began <-chan time.Time, look time.Duration) {
+	t.Helper()
+	last := receive(t, began, "the first look")
+	gap := func() time.Duration {
+		next := receive(t, began, "a look")
+		defer func() { last = next }()
+		return next.Sub(last)
+	}
+	for tries := 0; gap() < 5*look; tries++ {
+		require.Less(t, tries, 10, "the looks do not pause")
+	}
+	for range 5 {
+		require.GreaterOrEqual(t, gap(), 5*look, "a look, and a pause of four")
+	}
+}
+
+// TestDispatcherPausesBetweenLooks: the same of a dispatcher.
+func TestDispatcherPausesBetweenLooks(t *testing.T) {
+	t.Parallel()
+	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
+		t.Run(string(wake), func(t *testing.T) {
+			t.Parallel()
+			const look = 50 * time.Millisecond
+			pool := pgtest.Database(t)
+			watched, claims := gated(t, pool, "name: EventClaim")
+			began := make(chan time.Time, 1000)
+			claims.onPass(func() {
+				began <- time.Now()
+				<-time.After(look) // as if it took the database so long
+			})
+			cfg := outbox.DispatcherConfig{PollInterval: rarely, MaxPollInterval: rarely, LeaseDuration: 3 * rarely, Wake: wake, Logger: quiet()}
+			if wake == outbox.WakePoll {
+				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
 			}
-			for range 4 {
-				before := receive(t, began, "a look")
-				next := receive(t, began, "the next")
-				require.GreaterOrEqual(t, next.Sub(before), 5*look, "a look, and a pause of four")
-			}
+			topic := jobTopic("one")
+			tx := begin(t, pool, pgx.TxOptions{})
+			_, err := topic.Enqueue(t.Context(), tx, job{TenantID: uuid.New(), N: 1})
+			require.NoError(t, err)
+			start(t, dispatcher(t, watched, cfg, onJob(topic, succeed)))
+			restful(t, began, look)
 		})
 	}
 }

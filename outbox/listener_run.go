@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,8 @@ type listenerRun struct {
 	l      *Listener
 	looks  []chan struct{} // makes a shard look
 	states chan shardReport
-	asking sync.Mutex // one shard after the other asks for more, so that each knows what was asked for
+	asking sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
+	calls  sync.WaitGroup // of publishers, that turns have left behind
 
 	drained *DrainReport // adds up what was done, in a Drain
 	turns   int          // taken in a Drain
@@ -49,7 +51,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	tidy, rest := context.WithCancel(ctx) // a run may end by itself
 	defer rest()
 	owned.Go(func() { l.maintain(tidy) })
-	err = r.generations(ctx, shards)
+	err = errors.Join(r.generations(ctx, shards), r.callsOver())
 	rest()
 	owned.Wait()
 	released := l.release(r.talk)
@@ -66,6 +68,24 @@ var (
 	errListenerBusy     = errors.New("it is running already")
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
+
+// callsOver waits for the calls of publishers that turns have left behind.
+func (r *listenerRun) callsOver() error {
+	over := make(chan struct{})
+	go func() {
+		r.calls.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-r.give:
+	}
+	if names := r.l.targets.leftBehind(); len(names) > 0 {
+		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(names, ", "))
+	}
+	return nil
+}
 
 // generations runs the shards, anew when their number changes.
 func (r *listenerRun) generations(ctx context.Context, shards int) error {

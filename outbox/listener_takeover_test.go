@@ -122,10 +122,10 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	require.Equal(t, before, value[string](t, pool, versions))
 }
 
-// sent keeps the statements that took turns, with their arguments.
+// sent keeps the statements that took turns, with their arguments. Whoever locks it lets no batch through.
 type sent struct {
-	mu    sync.Mutex
-	turns []*pgx.QueuedQuery
+	sync.RWMutex
+	turns []*pgx.QueuedQuery // of the one process that sends any
 }
 
 func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -133,8 +133,7 @@ func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 }
 func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.RLock()
 	for _, q := range data.Batch.QueuedQueries {
 		if strings.Contains(q.SQL, "name: ListenerTurn ") {
 			s.turns = append(s.turns, q)
@@ -143,7 +142,7 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 	return ctx
 }
 func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.RUnlock() }
 
 // TestLateCopyOfATurnTakesNothing: statements that took turns, or would have, reach the server once more, while the process
 // that sent them sleeps and an event waits, and when it has stopped. None opens a turn that nobody handles: the one that may
@@ -168,9 +167,7 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			silent := saidTopic
 			silent.Silent = true
 			copies := func(current bool) (taken int) {
-				record.mu.Lock()
 				turns := record.turns
-				record.mu.Unlock()
 				const name = 2 // of the arguments
 				for _, q := range turns {
 					if (q.Arguments[name] == turns[len(turns)-1].Arguments[name]) == current {
@@ -188,17 +185,21 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 				finished(t, pool)
 			}
 			receive(t, watch.Idle, "sleep")
-			inTx(t, pool, func(tx pgx.Tx) { // nobody is woken
+			record.Lock() // it may be looking
+			inTx(t, pool, func(tx pgx.Tx) {
 				_, err := silent.Enqueue(t.Context(), tx, said{Key: "a", N: 4})
 				require.NoError(t, err)
 			})
 			if len(edits) > 0 {
-				require.NotZero(t, copies(false))
-				execute(t, pool, "UPDATE outbox.listeners SET lease_until = now()")
+				taken := copies(false)
+				record.Unlock()
+				require.NotZero(t, taken)
 				return
 			}
-			require.Zero(t, copies(false), "turns that are over")
-			require.NotZero(t, copies(true), "the turn that the process asks for next")
+			over, next := copies(false), copies(true)
+			record.Unlock()
+			require.Zero(t, over, "turns that are over")
+			require.NotZero(t, next, "the turn that the process asks for next")
 			put1(t, pool, "a", 5)
 			h.await(t, 5) // it is its own
 			finished(t, pool)

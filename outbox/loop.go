@@ -288,7 +288,7 @@ func (l *loop) wait() {
 		if l.bell == nil {
 			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
 		}
-		l.poll.Reset(sooner(l.patience))
+		l.poll.Reset(max(sooner(l.patience), l.pace.pause()))
 	}
 }
 

@@ -7,7 +7,9 @@
 package outbox
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -47,7 +49,7 @@ type Message struct {
 	Payload json.RawMessage
 	// NotBefore is the earliest time of the first attempt; zero means at once. Refused with Log.
 	NotBefore time.Time
-	// MaxAttempts ends the retries; 0 means 5. Without effect with Log, where each listener has its own.
+	// MaxAttempts ends the retries; 0 means 25. Without effect with Log, where each listener has its own.
 	MaxAttempts int
 
 	// marshaled says that Payload comes from json.Marshal, which writes nothing but valid JSON.
@@ -103,10 +105,38 @@ type Delivery[P any] struct {
 	Payload P
 }
 
-// Retry bounds the attempts of a topic. The zero value means 5 attempts, 1 s doubling up to 5 min.
+// Retry bounds the attempts of a topic or listener. The zero value means 25 attempts, and delays that double from 1 s up
+// to 30 min: an event is tried for some seven hours.
 type Retry struct {
-	MaxAttempts         int
+	// MaxAttempts ends the retries, the first attempt included.
+	MaxAttempts int
+	// BaseDelay is the delay after the first failure. It doubles with each failure up to MaxDelay, which bounds it even
+	// when BaseDelay is longer.
 	BaseDelay, MaxDelay time.Duration
+}
+
+// override returns r with the fields of by that are set.
+func (r Retry) override(by Retry) Retry {
+	return Retry{
+		MaxAttempts: cmp.Or(by.MaxAttempts, r.MaxAttempts),
+		BaseDelay:   cmp.Or(by.BaseDelay, r.BaseDelay),
+		MaxDelay:    cmp.Or(by.MaxDelay, r.MaxDelay),
+	}
+}
+
+// validate checks an override of a config, where zero is what the YAML says.
+func (r Retry) validate() error {
+	switch {
+	case r.MaxAttempts < 0 || r.MaxAttempts > 1<<31-1:
+		return fmt.Errorf("Retry.MaxAttempts %d is not between 0 and 2147483647", r.MaxAttempts)
+	case r.BaseDelay < 0:
+		return fmt.Errorf("Retry.BaseDelay %s is negative", r.BaseDelay)
+	case r.MaxDelay < 0:
+		return fmt.Errorf("Retry.MaxDelay %s is negative", r.MaxDelay)
+	case r.MaxDelay > 0 && r.BaseDelay > r.MaxDelay:
+		return fmt.Errorf("Retry.BaseDelay %s is longer than Retry.MaxDelay %s", r.BaseDelay, r.MaxDelay)
+	}
+	return nil
 }
 
 func (r Retry) withDefaults() Retry {
@@ -117,7 +147,7 @@ func (r Retry) withDefaults() Retry {
 		r.BaseDelay = time.Second
 	}
 	if r.MaxDelay <= 0 {
-		r.MaxDelay = 5 * time.Minute
+		r.MaxDelay = 30 * time.Minute
 	}
 	return r
 }
@@ -140,4 +170,4 @@ func (r Retention) withDefaults() Retention {
 	return r
 }
 
-const defaultMaxAttempts = 5
+const defaultMaxAttempts = 25

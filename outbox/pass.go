@@ -134,6 +134,9 @@ func (l *loop) land(p *pass) {
 	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
 		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
 			l.pace.took(time.Since(p.began))
+			if rest := l.pace.pause(); rest > l.patience {
+				l.poll.Reset(rest)
+			}
 		}
 		l.took(p)
 	}

@@ -40,6 +40,11 @@ func Check(subject string, found ...FieldErrors) error { return payload.Check(su
 // Enum is payload.Enum.
 func Enum[S ~string](name string, v S, allowed ...S) error { return payload.Enum(name, v, allowed...) }
 
+// ParseEnum is payload.ParseEnum.
+func ParseEnum[S ~string](name, text string, allowed ...S) (S, error) {
+	return payload.ParseEnum(name, text, allowed...)
+}
+
 // Valid is payload.Valid.
 func Valid[V Validator](field string, v V) FieldErrors { return payload.Valid(field, v) }
 
@@ -63,6 +68,12 @@ func Max[N cmp.Ordered](field string, v, bound N) FieldErrors { return payload.M
 
 // Finite is payload.Finite.
 func Finite(field string, v float64) FieldErrors { return payload.Finite(field, v) }
+
+// RequiredUUID is payload.RequiredUUID.
+func RequiredUUID[U ~[16]byte](field string, v U) FieldErrors { return payload.RequiredUUID(field, v) }
+
+// RequiredTime is payload.RequiredTime.
+func RequiredTime(field string, v time.Time) FieldErrors { return payload.RequiredTime(field, v) }
 
 // Instant is payload.Instant.
 func Instant(field string, v time.Time) FieldErrors { return payload.Instant(field, v) }

@@ -43,7 +43,8 @@ func bouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
 		c.Host, c.Port, c.User, c.Password, dir, port, mode)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
-	cmd := exec.Command(binary, file)
+	// The shell ends PgBouncer when its input does, however this process ends.
+	cmd := exec.Command("/bin/sh", "-c", `"$0" "$1" & cat; kill $! 2>/dev/null; wait`, binary, file)
 	if os.Geteuid() == 0 { // which PgBouncer refuses to run as
 		account, err := user.Lookup("nobody")
 		require.NoError(t, err)
@@ -55,9 +56,11 @@ func bouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
 	require.NoError(t, err)
 	defer func() { _ = output.Close() }()
 	cmd.Stdout, cmd.Stderr = output, output
+	life, err := cmd.StdinPipe()
+	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = life.Close()
 		_ = cmd.Wait()
 	})
 	cfg := pool.Config()

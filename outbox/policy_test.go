@@ -183,7 +183,7 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 		claim claim
 		want  int
 	}{
-		{claim{}, 0}, // 3 of 5 attempts
+		{claim{}, 0}, // 3 of 25 attempts
 		{claim{maxAttempts: 4}, 0},
 		{claim{maxAttempts: 3, topics: []string{"none"}}, 0},
 		{claim{maxAttempts: 3, tenants: []uuid.UUID{uuid.New()}}, 0},

@@ -27,8 +27,8 @@ type Publisher interface {
 	// which nothing was handed to the broker, so that a shutdown costs such an event no attempt. What may have been sent,
 	// or not, is an ordinary error: its attempt counts.
 	//
-	// Publish must not retain events. It is called from several goroutines concurrently, never with one key in two of
-	// them. Calls with different destinations must not wait for each other longer than the broker's limits require.
+	// Publish must not retain events. It is called from several goroutines concurrently, never with one key and
+	// destination in two of them. Calls with different destinations must not wait for each other longer than the broker's limits require.
 	Publish(ctx context.Context, events []Outgoing) []error
 }
 

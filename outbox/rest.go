@@ -75,14 +75,16 @@ type target struct {
 	until      time.Time // no event is tried before
 	tries      int       // how often it was found away in a row
 	cause      result
-	trying     bool          // an event is on its way to find out whether it is back
-	asked      bool          // a claim for such an event is on its way
-	streak     []uuid.UUID   // different events that failed in a row
-	handedBack int           // events that were not charged in this rest
-	away       *atomic.Int32 // how many targets of the dispatcher or listener rest
-	returned   bool          // what waits for it in the database may be tried as soon as it answers
-	answered   bool          // it has
-	calling    time.Time     // when the call of the publisher began that is under way
+	trying     bool                 // an event is on its way to find out whether it is back
+	asked      bool                 // a claim for such an event is on its way
+	streak     []uuid.UUID          // different events that failed in a row
+	handedBack int                  // events that were not charged in this rest
+	away       *atomic.Int32        // how many targets of the dispatcher or listener rest
+	returned   bool                 // what waits for it in the database may be tried as soon as it answers
+	answered   bool                 // it has
+	calling    time.Time            // when the call of the publisher began that is under way
+	behind     bool                 // a turn of a listener has left that call behind
+	landed     map[uuid.UUID]result // of such calls, until the events are met again
 }
 
 // both returns t and its broker, the broker first.
@@ -100,8 +102,12 @@ func (t *target) resting() bool { return t.why().class == classUnavailable }
 func (t *target) why() (because result) {
 	for _, each := range t.both() {
 		each.mu.Lock()
-		if because.class == classDone && !each.since.IsZero() {
+		switch {
+		case because.class != classDone:
+		case !each.since.IsZero():
 			because = each.cause
+		case each.behind:
+			because = failure(classUnavailable, "a call of the publisher to %s has not returned yet", t.name)
 		}
 		each.mu.Unlock()
 	}
@@ -126,6 +132,8 @@ func (t *target) admit(n int) int {
 	for i, each := range t.both() {
 		each.mu.Lock()
 		switch {
+		case each.behind: // what it has sent must not be overtaken
+			n = 0
 		case each.since.IsZero():
 		case each.trying || time.Now().Before(each.until):
 			n = 0
@@ -266,8 +274,9 @@ func (t *target) rest(cause result) (say []func()) {
 	if !t.since.IsZero() {
 		return nil
 	}
-	t.since, t.answered = now, false
-	t.away.Add(1)
+	if t.since, t.answered = now, false; !t.behind {
+		t.away.Add(1)
+	}
 	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
 	if cause.unwanted {
 		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
@@ -283,8 +292,9 @@ func (t *target) back(began time.Time) (say []func()) {
 	}
 	attrs := []any{"target", t.name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
 	t.since, t.until, t.tries, t.cause, t.streak, t.handedBack = time.Time{}, time.Time{}, 0, result{}, nil, 0
-	t.returned = true
-	t.away.Add(-1)
+	if t.returned = true; !t.behind {
+		t.away.Add(-1)
+	}
 	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
 }
 
@@ -293,7 +303,7 @@ func (t *target) back(began time.Time) (say []func()) {
 func (t *target) isBack() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	is := t.returned && t.answered && t.since.IsZero()
+	is := t.returned && t.answered && t.since.IsZero() && !t.behind
 	t.returned = t.returned && !is
 	return is
 }
@@ -327,6 +337,55 @@ func topicsOf(all []*target) (topics []string) {
 
 // stallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
 const stallAfter = 200 * time.Millisecond
+
+// leaveBehind tells that a turn ends before the call under way has returned. Until it has, nothing else is sent.
+func (t *target) leaveBehind() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.behind = true; t.since.IsZero() {
+		t.away.Add(1)
+	}
+}
+
+// land keeps the results of a call that was left behind, until their events are met again.
+func (t *target) land(ids []uuid.UUID, results []result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.behind = false; t.since.IsZero() {
+		t.away.Add(-1)
+	}
+	t.returned, t.answered = true, true
+	if t.landed == nil || len(t.landed) > maxLanded {
+		t.landed = make(map[uuid.UUID]result)
+	}
+	for i, id := range ids {
+		t.landed[id] = results[i]
+	}
+}
+
+// maxLanded bounds how many results are kept. Events of shards that another process has taken over are not met again.
+const maxLanded = 10_000
+
+// met returns the result of an event whose call was left behind, if it has come back since.
+func (t *target) met(id uuid.UUID) (r result, is bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, is = t.landed[id]
+	delete(t.landed, id)
+	return r, is
+}
+
+// leftBehind names the targets of which a call was left behind.
+func (s *targets) leftBehind() (names []string) {
+	for _, t := range s.all {
+		t.mu.Lock()
+		if t.behind {
+			names = append(names, t.name+" ("+strings.Join(t.topics, ", ")+")")
+		}
+		t.mu.Unlock()
+	}
+	return names
+}
 
 // stalled tells whether a call of t's publisher takes long, and else when it will have if it does not return: zero while
 // there is no call.

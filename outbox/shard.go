@@ -257,6 +257,7 @@ func (s *shardLoop) batches(ctx context.Context, t *turn) error {
 	for {
 		p := s.prefetch(ctx, t)
 		b := s.l.newBatch(ctx, t, nil)
+		b.of = s.run
 		started := time.Now()
 		err := s.handle(b)
 		s.slow = time.Since(started) > s.l.turnLimit/2

@@ -89,7 +89,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 				"release": {Status: "pending", Attempts: 0},
 				"extend":  {Status: "processing", Attempts: 1, Locked: true},
 			}[name]
-			want.ClaimNo, want.MaxAttempts, want.LockedBy = 1, 5, uuid.NullUUID{UUID: worker, Valid: true}
+			want.ClaimNo, want.MaxAttempts, want.LockedBy = 1, 25, uuid.NullUUID{UUID: worker, Valid: true}
 			got := rowOf(t, pool, claimed[0].ID)
 			require.Equal(t, want, timeless(got))
 			if name == "nack" {
@@ -301,7 +301,7 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 	s := newStore(t, pool)
 	enqueueN(t, pool, 7)
 	claimed := claimN(t, s, 7)
-	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE id = $1", claimed[0].ID) // unknown to the worker
+	execute(t, pool, "UPDATE outbox.events SET attempts = 25 WHERE id = $1", claimed[0].ID) // unknown to the worker
 	execute(t, pool, "UPDATE outbox.events SET max_attempts = 1 WHERE id = $1", claimed[1].ID)
 	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 	fs := failures(errHandler, claimed...)
@@ -393,7 +393,7 @@ func TestSweepBuriesWhatDiedOnItsLastAttempt(t *testing.T) {
 	enqueueN(t, pool, 6)
 	claimed := claimN(t, s, 5)
 	last, held, tried, lowered := claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID
-	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE id = ANY ($1)", []uuid.UUID{last, held})
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5 WHERE id = ANY ($1)", []uuid.UUID{last, held})
 	execute(t, pool, "UPDATE outbox.events SET last_error = repeat('€', 2000 / 3) WHERE id = $1", last)
 	_, err := s.Nack(t.Context(), failures(errHandler, claimed[3])...)
 	require.NoError(t, err)
@@ -401,7 +401,7 @@ func TestSweepBuriesWhatDiedOnItsLastAttempt(t *testing.T) {
 	other := message(tenantA, 1)
 	other.Namespace = "elsewhere"
 	enqueueAll(t, pool, other)
-	execute(t, pool, "UPDATE outbox.events SET attempts = 5 WHERE namespace = 'elsewhere'")
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5 WHERE namespace = 'elsewhere'")
 	expire(t, pool, last, tried)
 
 	n, err := s.SweepDead(t.Context())
@@ -428,7 +428,7 @@ func TestSweepTakesMoreThanOneChunk(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	enqueueN(t, pool, 1203)
-	execute(t, pool, "UPDATE outbox.events SET attempts = 5")
+	execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5")
 	n, err := newStore(t, pool).SweepDead(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1203, n)
@@ -509,7 +509,7 @@ func TestPruneAndSweepWaitForNobody(t *testing.T) {
 	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})
 	require.NoError(t, err)
 	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
-	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, attempts) SELECT 'test', 'ping', '1', 5 FROM generate_series(1, 3)`)
+	execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, attempts, max_attempts) SELECT 'test', 'ping', '1', 5, 5 FROM generate_series(1, 3)`)
 	tx := begin(t, pool, pgx.TxOptions{})
 	for _, status := range []string{"delivered", "pending"} {
 		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE status = $1 LIMIT 1 FOR UPDATE", status)

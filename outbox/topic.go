@@ -43,8 +43,8 @@ type Keys struct {
 	EntityVersion     int64
 }
 
-// Tenant returns id as the tenant of an event.
-func Tenant(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: true} }
+// Tenant returns id, a uuid.UUID or a type made of it, as the tenant of an event.
+func Tenant[U ~[16]byte](id U) uuid.NullUUID { return uuid.NullUUID{UUID: uuid.UUID(id), Valid: true} }
 
 // String returns "namespace/name".
 func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
@@ -125,7 +125,10 @@ func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
 	}
 	if len(opts) > 0 {
 		var o enqueueOptions
-		for _, opt := range opts {
+		for i, opt := range opts {
+			if opt == nil {
+				return m, fmt.Errorf("option %d of %d is nil", i+1, len(opts))
+			}
 			opt(&o)
 		}
 		if o.tenant.Valid && o.tenant != m.TenantID {
@@ -133,7 +136,7 @@ func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
 		}
 		m.Headers, m.NotBefore = o.headers, o.notBefore
 	}
-	payload, err := json.Marshal(p)
+	payload, err := json.Marshal(filled(p))
 	if err != nil {
 		return m, fmt.Errorf("encode payload: %w: %w", ErrPayloadInvalid, err)
 	}

@@ -66,6 +66,14 @@ type watch struct {
 	refused int  // times in a row that it could not, because an enqueue was under way
 
 	patience time.Duration // from one poll to the next
+	poll     *time.Timer
+	due      time.Time // when it fires
+}
+
+// reset has the next poll be in d.
+func (w *watch) reset(d time.Duration) {
+	w.due = time.Now().Add(d)
+	w.poll.Reset(d)
 }
 
 func newWatch(r *listenerRun) *watch {
@@ -90,8 +98,9 @@ func (w *watch) run(ctx context.Context) {
 		defer func() { <-over }()
 	}
 	w.patience = w.of.l.cfg.PollInterval
-	poll := time.NewTimer(sooner(w.patience))
-	defer poll.Stop()
+	w.poll = time.NewTimer(0)
+	defer w.poll.Stop()
+	w.reset(sooner(w.patience))
 	var again <-chan time.Time
 	for {
 		select {
@@ -101,7 +110,10 @@ func (w *watch) run(ctx context.Context) {
 			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
 			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
 				w.patience = w.of.l.cfg.PollInterval
-				poll.Reset(sooner(w.patience))
+				w.reset(sooner(w.patience))
+			}
+			if time.Until(w.due) < r.pause {
+				w.reset(r.pause)
 			}
 			w.settle()
 		case a := <-answers:
@@ -112,13 +124,13 @@ func (w *watch) run(ctx context.Context) {
 		case <-rang:
 			w.watched = false // ask again: it may be who watched that rang, because it stopped
 			w.look()
-		case <-poll.C:
+		case <-w.poll.C:
 			w.watched = false // ask again: who watched may have been killed
 			w.look()
 			if w.bell == nil {
 				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
 			}
-			poll.Reset(max(sooner(w.patience), w.pause()))
+			w.reset(max(sooner(w.patience), w.pause())) // and more, when the looks are over
 		}
 	}
 }

@@ -3,6 +3,7 @@ package outboxtest_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/migrate"
@@ -17,5 +18,37 @@ func TestPostgres(t *testing.T) {
 		tag, err := pool.Exec(t.Context(), "INSERT INTO outbox.events (namespace, topic, dedupe_key, payload) VALUES ('a', 'b', 'c', '{}')")
 		require.NoError(t, err)
 		require.EqualValues(t, 1, tag.RowsAffected())
+	}
+}
+
+// A test may need the outbox in schemas of its own, and several of them.
+func TestPostgresSchemas(t *testing.T) {
+	t.Parallel()
+	pool := outboxtest.Postgres(t, outboxtest.Schema("billing"), outboxtest.Schema("shop"))
+	for _, schema := range []string{"billing", "shop"} {
+		require.NoError(t, migrate.Validate(t.Context(), pool, schema))
+	}
+	require.ErrorIs(t, migrate.Validate(t.Context(), pool, "outbox"), migrate.ErrPending, "only those that were named")
+	topic := noteTopic
+	topic.Schema = "shop"
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := topic.Enqueue(t.Context(), tx, note{ID: "a"})
+		return err
+	}))
+	require.Equal(t, "a", outboxtest.RequireEnqueued(t, pool, topic, nil).ID)
+	topic.Schema = "billing"
+	outboxtest.RequireNotEnqueued(t, pool, topic, nil)
+}
+
+func TestNilArgumentsFailTheTest(t *testing.T) {
+	t.Parallel()
+	for want, check := range map[string]func(testing.TB){
+		"outboxtest.Postgres: option 2 of 2 is nil":                                    func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("a"), nil) },
+		`outboxtest.Postgres: schema name "Not a name": `:                                           func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("Not a name")) },
+		"read events of notes/written: no transaction, connection or pool given (nil)": func(t testing.TB) { outboxtest.RequireEnqueued(t, nil, noteTopic, nil) },
+		"drain: no dispatcher given (nil)":                                             func(t testing.TB) { outboxtest.Drain(t, nil) },
+		"drain: no listener given (nil)":                                               func(t testing.TB) { outboxtest.DrainListener(t, nil) },
+	} {
+		require.Contains(t, failure(t, check), want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -47,6 +48,9 @@ func RequireNotEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], 
 // does not: look at the report.
 func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
 	t.Helper()
+	if d == nil {
+		t.Fatal("drain: no dispatcher given (nil)")
+	}
 	report, err := d.Drain(inline.With(t.Context()))
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +61,9 @@ func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
 // DrainListener is Drain for a listener, which it attaches if it is new.
 func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
 	t.Helper()
+	if l == nil {
+		t.Fatal("drain: no listener given (nil)")
+	}
 	report, err := l.Drain(inline.With(t.Context()))
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +74,9 @@ func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
 // find returns the first match, and a list of the events up to it.
 func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) (payload P, seen string, found bool) {
 	t.Helper()
+	if absent.Is(db) {
+		t.Fatalf("read events of %s: no transaction, connection or pool given (nil)", topic)
+	}
 	schema := topic.Schema
 	if schema == "" {
 		schema = "outbox"

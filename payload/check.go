@@ -76,6 +76,22 @@ func Finite(field string, v float64) FieldErrors {
 	return nil
 }
 
+// RequiredUUID checks that v, a required field, is not the zero UUID, which is one that nobody has set.
+func RequiredUUID[U ~[16]byte](field string, v U) FieldErrors {
+	if v == (U{}) {
+		return broken(field, "required", "is not set")
+	}
+	return nil
+}
+
+// RequiredTime checks that v, a required field, is not the zero time, which is one that nobody has set.
+func RequiredTime(field string, v time.Time) FieldErrors {
+	if v.IsZero() {
+		return broken(field, "required", "is not set")
+	}
+	return nil
+}
+
 // Instant checks that RFC 3339 can write v without loss: a year of four digits, and a UTC offset of
 // whole minutes below a day.
 func Instant(field string, v time.Time) FieldErrors {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/payload"
@@ -55,6 +56,14 @@ func TestChecks(t *testing.T) {
 		"Finite": {
 			[]payload.FieldErrors{payload.Finite("f", 0), payload.Finite("f", math.MaxFloat64), payload.Finite("f", -math.SmallestNonzeroFloat64)},
 			[]payload.FieldErrors{payload.Finite("f", math.NaN()), payload.Finite("f", math.Inf(1)), payload.Finite("f", math.Inf(-1))}, "float64",
+		},
+		"RequiredUUID": {
+			[]payload.FieldErrors{payload.RequiredUUID("f", uuid.New()), payload.RequiredUUID("f", [16]byte{15: 1})},
+			[]payload.FieldErrors{payload.RequiredUUID("f", uuid.Nil), payload.RequiredUUID("f", [16]byte{})}, "required",
+		},
+		"RequiredTime": {
+			[]payload.FieldErrors{payload.RequiredTime("f", time.Unix(0, 0)), payload.RequiredTime("f", time.Time{}.Add(1))},
+			[]payload.FieldErrors{payload.RequiredTime("f", time.Time{}), payload.RequiredTime("f", time.Time{}.Local())}, "required",
 		},
 		"Instant": {
 			[]payload.FieldErrors{payload.Instant("f", time.Time{}), payload.Instant("f", year(0)), payload.Instant("f", year(9999)), payload.Instant("f", zone(-12*3600-60))},

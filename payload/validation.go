@@ -3,6 +3,7 @@ package payload
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,9 +80,25 @@ func Enum[S ~string](name string, v S, allowed ...S) error {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(string(a))
+		b.WriteString(showValue(string(a)))
 	}
 	return Check(name, FieldErrors{{Rule: "enum", Message: b.String()}})
+}
+
+// ParseEnum returns the one of allowed that text is, else "" and the error of Enum.
+func ParseEnum[S ~string](name, text string, allowed ...S) (S, error) {
+	if err := Enum(name, S(text), allowed...); err != nil {
+		return "", err
+	}
+	return S(text), nil
+}
+
+// showValue returns a value of an enum as a list of them shows it: in quotes when it is not one word.
+func showValue(v string) string {
+	if v == "" || strings.ContainsAny(v, " ,\"\\") {
+		return strconv.Quote(v)
+	}
+	return v
 }
 
 // Validator is a value that knows its rules: a shared struct, an enum or a Date.

@@ -39,6 +39,17 @@ type inner struct{ errs payload.FieldErrors }
 
 func (i inner) Validate() error { return payload.Check("inner", i.errs) }
 
+func TestParseEnum(t *testing.T) {
+	t.Parallel()
+	got, err := payload.ParseEnum("color", "red", color("green"), "red", "")
+	require.NoError(t, err)
+	require.Equal(t, color("red"), got)
+	got, err = payload.ParseEnum("color", "blue", color("green"), "dark red", "")
+	require.EqualError(t, err, `validate color: the value is none of green, "dark red", ""`)
+	require.ErrorIs(t, err, payload.ErrInvalid)
+	require.Empty(t, got)
+}
+
 func TestValidNests(t *testing.T) {
 	t.Parallel()
 	errs := payload.Valid("outer", inner{payload.FieldErrors{{Field: "a"}, {Field: "[1]"}, {Field: "b.c"}, {}}})

@@ -19,7 +19,7 @@ CREATE TABLE outbox_schema.events (
     payload         jsonb       NOT NULL,
     status          text        NOT NULL DEFAULT 'pending',
     attempts        integer     NOT NULL DEFAULT 0,
-    max_attempts    integer     NOT NULL DEFAULT 5,
+    max_attempts    integer     NOT NULL DEFAULT 25,
     claim_no        bigint      NOT NULL DEFAULT 0,
     next_attempt_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     locked_by       uuid,

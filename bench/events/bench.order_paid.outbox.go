@@ -22,7 +22,7 @@ var OrderPaidTopic = outbox.Topic[OrderPaid]{
 	Namespace: "bench",
 	Name:      "order_paid",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      OrderPaid.outboxKeys,
@@ -39,6 +39,7 @@ type OrderPaid struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderPaid) Validate() error {
 	return outbox.Check("bench/order_paid",
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("note", p.Note),
 	)
 }

@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // it is handled; embed UnimplementedBenchHandlers to opt out. Methods run concurrently.
 type BenchHandlers interface {
 	// HandleOrderPaid handles one bench/order_paid event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleOrderPaid(ctx context.Context, d outbox.Delivery[OrderPaid]) error
 }

@@ -22,7 +22,7 @@ var OrderDroppedTopic = outbox.Topic[OrderDropped]{
 	Namespace: "bench_drop",
 	Name:      "order_dropped",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 0, Dead: 720 * time.Hour},
 	Validate:  OrderDropped.Validate,
@@ -38,6 +38,7 @@ type OrderDropped struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderDropped) Validate() error {
 	return outbox.Check("bench_drop/order_dropped",
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("note", p.Note),
 	)
 }

@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // it is handled; embed UnimplementedBenchDropHandlers to opt out. Methods run concurrently.
 type BenchDropHandlers interface {
 	// HandleOrderDropped handles one bench_drop/order_dropped event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleOrderDropped(ctx context.Context, d outbox.Delivery[OrderDropped]) error
 }

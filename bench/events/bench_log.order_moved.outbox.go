@@ -39,6 +39,7 @@ type OrderMoved struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderMoved) Validate() error {
 	return outbox.Check("bench_log/order_moved",
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("note", p.Note),
 	)
 }

@@ -39,7 +39,7 @@ func TestStarterBuilds(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644))
 
 	require.NotContains(t, run("go", "tool", "outboxgen", "init", "events"), "go get -tool")
-	require.Contains(t, run("go", "generate", "./events"), "create mini_chat.outbox.go")
+	require.Contains(t, run("go", "generate", "./events"), "create events/mini_chat.outbox.go", "paths are those from the root of the module")
 	run("go", "vet", "./...")
 	require.Empty(t, run("go", "tool", "outboxgen", "generate", "--config", "events/outbox.yaml", "--check"))
 
@@ -48,5 +48,5 @@ func TestStarterBuilds(t *testing.T) {
 	yaml, err := os.ReadFile(config)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(string(yaml), "turn_finalized", "turn_ended")), 0o644))
-	require.Contains(t, run("go", "generate", "./events"), "remove mini_chat.turn_finalized.outbox.go")
+	require.Contains(t, run("go", "generate", "./events"), "remove events/mini_chat.turn_finalized.outbox.go")
 }

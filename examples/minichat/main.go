@@ -35,9 +35,9 @@ func main() {
 // run plays the chat on the database of url, or on a private server if that is empty.
 func run(ctx context.Context, url string, out io.Writer) (err error) {
 	if url == "" {
-		server, err := pgserver.Start(pgserver.Options{Durable: true})
-		if err != nil {
-			return err
+		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
+		if startErr != nil {
+			return startErr
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		url = server.URL()

@@ -23,7 +23,7 @@ func play(ctx context.Context, service *chat.Service, books *ledger.Ledger, told
 	if err := service.SetBudget(ctx, tenant, 1000); err != nil {
 		return err
 	}
-	start := func(tokens int64) (uuid.UUID, error) {
+	start := func(tokens int64) (events.TurnID, error) {
 		return service.Start(ctx, chat.StartRequest{
 			TenantID: tenant, ChatID: conversation, RequestID: uuid.New(), Model: "small-1", ReserveTokens: tokens,
 		})
@@ -82,7 +82,7 @@ func play(ctx context.Context, service *chat.Service, books *ledger.Ledger, told
 }
 
 // delivered waits for the event of a turn.
-func delivered(ctx context.Context, told <-chan events.TurnFinalized, turn uuid.UUID) (events.TurnFinalized, error) {
+func delivered(ctx context.Context, told <-chan events.TurnFinalized, turn events.TurnID) (events.TurnFinalized, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("turn %s is not delivered within %s", turn, patience))
 	defer cancel()
 	for {

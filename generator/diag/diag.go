@@ -40,10 +40,14 @@ type Diagnostic struct {
 	Severity Severity
 }
 
-// String returns the finding as the text printer shows it: "file:line:column: message [rule]". Control
-// characters are escaped, so that it is safe to write it to a terminal.
+// String returns the finding as the text printer shows it: "file:line:column: message [rule]", with "warning: " before
+// the message of a warning. Control characters are escaped, so that it is safe to write it to a terminal.
 func (d Diagnostic) String() string {
-	return fmt.Sprintf("%s: %s [%s]", printable(d.Pos.String()), printable(d.Message), d.Rule)
+	severity := ""
+	if d.Severity == Warning {
+		severity = "warning: "
+	}
+	return fmt.Sprintf("%s: %s%s [%s]", printable(d.Pos.String()), severity, printable(d.Message), d.Rule)
 }
 
 // List is a set of findings. It is an error, whose text has a finding a line; use Err to turn it into

@@ -1,6 +1,7 @@
 package diag
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,7 +18,7 @@ type Format string
 
 // The printers.
 const (
-	Text          Format = "text"           // file:line:column: message [rule], a line each
+	Text          Format = "text"           // file:line:column: message [rule], a line each; "warning: " before the message of a warning
 	JSON          Format = "json"           // one object a line: file line column rule message severity
 	GitHubActions Format = "github-actions" // ::error workflow commands, which become annotations
 )
@@ -52,6 +53,16 @@ func Print(w io.Writer, format Format, l List) error {
 		return fmt.Errorf("write findings: %w", err)
 	}
 	return nil
+}
+
+// Marshal returns the findings of l as a JSON array, each an object as the JSON printer writes it.
+func Marshal(l List) ([]byte, error) {
+	var out bytes.Buffer
+	if err := Print(&out, JSON, l); err != nil {
+		return nil, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
+	return slices.Concat([]byte("["), bytes.Join(lines, []byte(",")), []byte("]")), nil
 }
 
 func jsonLine(d Diagnostic) string {

@@ -1,8 +1,10 @@
 package diag
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // suggestionBudget bounds the names that one Reporter compares in search of near misses, so that a
@@ -14,6 +16,7 @@ const suggestionBudget = 100_000
 type Reporter struct {
 	file   string
 	list   List
+	hints  map[Pos]string
 	budget int
 }
 
@@ -30,10 +33,25 @@ func (r *Reporter) Pos(line, column int) Pos {
 
 // Errorf adds a finding of severity Error. Text of the user goes into format by %q.
 func (r *Reporter) Errorf(pos Pos, rule Rule, format string, args ...any) {
+	r.add(pos, rule, Error, fmt.Sprintf(format, args...))
+}
+
+// Warnf adds a finding of severity Warning, as Errorf adds an error.
+func (r *Reporter) Warnf(pos Pos, rule Rule, format string, args ...any) {
+	r.add(pos, rule, Warning, fmt.Sprintf(format, args...))
+}
+
+// UseHints gives the findings that are added from now on a hint by their place, unless they have one already.
+func (r *Reporter) UseHints(hints map[Pos]string) { r.hints = hints }
+
+func (r *Reporter) add(pos Pos, rule Rule, severity Severity, message string) {
 	if !pos.IsValid() {
 		pos = r.Pos(1, 1)
 	}
-	r.list = append(r.list, Diagnostic{Pos: pos, Rule: rule, Message: fmt.Sprintf(format, args...), Severity: Error})
+	if hint := r.hints[pos]; hint != "" && !strings.HasSuffix(message, ")") {
+		message += " (" + hint + ")"
+	}
+	r.list = append(r.list, Diagnostic{Pos: pos, Rule: rule, Message: message, Severity: severity})
 }
 
 // Findings returns what was reported so far, sorted by position; nil when there is nothing.
@@ -42,8 +60,8 @@ func (r *Reporter) Findings() List {
 	return r.list
 }
 
-// DidYouMean returns ` (did you mean "name"?)` with the candidate that name is most likely a slip of,
-// or "" when none is near. The first of equally near candidates wins.
+// DidYouMean returns ` (did you mean "name"?)` with the candidate that name is most likely a slip of, or "" when none
+// is near, or several equally so: a wrong suggestion is worse than none.
 func (r *Reporter) DidYouMean(name string, candidates []string) string {
 	return Hint(r.Nearest(name, candidates))
 }
@@ -56,14 +74,11 @@ func Hint(name string) string {
 	return " (did you mean " + strconv.Quote(name) + "?)"
 }
 
-// Nearest returns the candidate that name is most likely a slip of, or "" when none is near.
+// Nearest returns the candidate that name is most likely a slip of, or "" when there is not exactly one: one that differs
+// in case and separators only, else the one with the fewest typing errors, else the one that continues it, as turn_id
+// does turn.
 func (r *Reporter) Nearest(name string, candidates []string) string {
-	limit := 2
-	if len(name) <= 3 {
-		limit = 1
-	}
-	best, bestDistance := "", limit+1
-	prefixed := ""
+	var same, near, stem nearest
 	for _, candidate := range candidates {
 		if r.budget == 0 {
 			break
@@ -72,15 +87,53 @@ func (r *Reporter) Nearest(name string, candidates []string) string {
 		if candidate == name {
 			continue
 		}
-		if d := distance(name, candidate, bestDistance); d < bestDistance {
-			best, bestDistance = candidate, d
+		if sameWord(name, candidate) {
+			same.add(candidate, 0)
 		}
-		if prefixed == "" && isStem(name, candidate) {
-			prefixed = candidate
+		limit := allowance(len(name), len(candidate))
+		if d := distance(name, candidate, limit+1); d <= limit {
+			near.add(candidate, d)
+		}
+		if isStem(name, candidate) {
+			stem.add(candidate, 1)
+		}
+		if candidate == name+"_id" {
+			stem.add(candidate, 0)
 		}
 	}
-	if best == "" {
-		best = prefixed
+	return cmp.Or(same.only(), near.only(), stem.only())
+}
+
+// allowance is how many typing errors may lie between words of a and b bytes.
+func allowance(a, b int) int {
+	switch {
+	case max(a, b) < 3:
+		return 0
+	case min(a, b) < 7:
+		return 1
 	}
-	return best
+	return 2
+}
+
+// nearest keeps the candidate with the least distance, and whether it is alone.
+type nearest struct {
+	candidate string
+	distance  int
+	several   bool
+}
+
+func (n *nearest) add(candidate string, distance int) {
+	switch {
+	case n.candidate == "" || distance < n.distance:
+		*n = nearest{candidate: candidate, distance: distance}
+	case distance == n.distance && candidate != n.candidate:
+		n.several = true
+	}
+}
+
+func (n *nearest) only() string {
+	if n.several {
+		return ""
+	}
+	return n.candidate
 }

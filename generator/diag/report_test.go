@@ -36,6 +36,12 @@ func TestDidYouMean(t *testing.T) {
 		{"usge", []string{"usage", "usages"}, "usage"},
 		{"id", []string{"at", "no"}, ""},
 		{"completely_other", []string{"turn_id", "tenant_id"}, ""},
+		{"turn", []string{"turn_version", "turn_id"}, "turn_id"},
+		{"turnId", []string{"turn_idx", "turn_id"}, "turn_id"},
+		{"name", []string{"wake", "lease"}, ""},
+		{"delay", []string{"base_delay", "max_delay"}, ""},
+		{"mix_len", []string{"min_len", "max_len"}, ""},
+		{"id", []string{"is", "it"}, ""},
 		{"same", []string{"same"}, ""},
 		{"", []string{"turn_id"}, ""},
 		{"x", nil, ""},
@@ -56,7 +62,7 @@ func TestDidYouMeanIsBounded(t *testing.T) {
 		candidates[i] = fmt.Sprintf("a_candidate_that_is_long_enough_%06d", i)
 	}
 	r := diag.NewReporter("f")
-	near := "a_candidate_that_is_long_enough_00000"
+	near := "a_candidate_that_is_long_enough_000000x"
 	require.NotEmpty(t, r.DidYouMean(near, candidates))
 	for i := range 20_000 {
 		r.DidYouMean(fmt.Sprintf("a_candidate_that_is_long_enough_x%05d", i), candidates)

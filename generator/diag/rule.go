@@ -61,6 +61,7 @@ const (
 	DedupeSensitive       Rule = "dedupe-sensitive-field"
 	DedupeNotInjective    Rule = "dedupe-not-injective"
 	DedupeTenantPrefix    Rule = "dedupe-tenant-prefix"
+	DedupeTenantOnly      Rule = "dedupe-tenant-only"
 	PartitionUnknownField Rule = "partition-unknown-field"
 	PartitionOptional     Rule = "partition-optional-field"
 	PartitionFieldType    Rule = "partition-field-type"
@@ -83,11 +84,13 @@ const (
 	PublishUnread      Rule = "publish-unread"
 	ListenerPublish    Rule = "listener-publish"
 	ConsumerEmpty      Rule = "consumer-empty"
+	ConsumerInternal   Rule = "consumer-internal"
 )
 
 // Rules about policies, versions and listeners.
 const (
 	RetryBounds            Rule = "retry-bounds"
+	RetryShort             Rule = "retry-short"
 	LeaseBounds            Rule = "lease-bounds"
 	RetentionBounds        Rule = "retention-bounds"
 	VersionBounds          Rule = "version-bounds"
@@ -99,6 +102,12 @@ const (
 	ListenerConcurrency    Rule = "listener-concurrency"
 	ListenerShards         Rule = "listener-shards"
 	ListenerMaxLag         Rule = "listener-max-lag"
+)
+
+// Rules about the folder that Go is generated into.
+const (
+	OutputShared  Rule = "output-shared"
+	OutputPackage Rule = "output-package"
 )
 
 // RuleInfo describes a rule in a line of documentation.
@@ -135,14 +144,14 @@ var rules = []RuleInfo{
 	{RecursiveType, "A shared type does not contain itself, directly or through others."},
 	{EnumEmpty, "An enum has at least one value."},
 	{EnumDuplicate, "The values of an enum are distinct."},
-	{EnumBadValue, "An enum value starts with a letter or digit and holds letters, digits, '_', '-' and '.' only."},
+	{EnumBadValue, "An enum value starts with a letter or digit and holds letters, digits, '_', '-' and '.' only, or names its constant with go and is up to 200 bytes of printable text."},
 	{AttributeType, "A field attribute applies to the type of its field."},
 	{AttributeBounds, "The bounds of a field fit its type, and the lower one is not above the upper one."},
 	{AttributeConflict, "The attributes of a field or type do not contradict one another."},
 	{PatternInvalid, "A pattern is a regular expression of Go's regexp package (RE2)."},
 
 	{TenantUnknownField, "The tenant is a field of the payload."},
-	{TenantNotUUID, "The tenant is a required field of type uuid."},
+	{TenantNotUUID, "The tenant is a required field of type uuid, or of a shared scalar that is one."},
 	{TemplateSyntax, "A key template is made of printable ASCII and {field}, in segments separated by '/'."},
 	{DedupeUnknownField, "A dedupe_key names fields of the payload."},
 	{DedupeOptionalField, "A dedupe_key is made of required fields."},
@@ -150,6 +159,7 @@ var rules = []RuleInfo{
 	{DedupeSensitive, "A dedupe_key holds no sensitive field: keys appear in logs and in the CLI."},
 	{DedupeNotInjective, "A dedupe_key never renders two tuples of fields alike: '/' between placeholders, at least one of them."},
 	{DedupeTenantPrefix, "With a tenant, the dedupe_key starts with {<tenant field>}/."},
+	{DedupeTenantOnly, "Warning: a dedupe key has a field other than the tenant, or a tenant has one event."},
 	{PartitionUnknownField, "A partition_key names fields of the payload."},
 	{PartitionOptional, "A partition_key is made of required fields."},
 	{PartitionFieldType, "A partition_key is made of uuid, string, int32, int64, date and enum fields."},
@@ -163,6 +173,7 @@ var rules = []RuleInfo{
 	{EntityVersionType, "An entity version is a field of type int32 or int64."},
 
 	{RetryBounds, "max_attempts is 1 to 1000, base_delay at least 1ms and at most max_delay, max_delay at most 720h."},
+	{RetryShort, "Warning: the retries of a topic or listener last ten minutes at least, so that a restart of what it calls kills no event."},
 	{LeaseBounds, "A lease is 1s to 24h."},
 	{RetentionBounds, "retention.delivered, the dedupe window, exceeds the longest retry horizon, or is 0s in a queue topic without a dedupe_key; retention.dead is at least as long."},
 	{VersionBounds, "A payload version is 1 to 2147483647."},
@@ -182,6 +193,10 @@ var rules = []RuleInfo{
 	{PublishUnread, "A log topic that says publish is read by a listener that says publish: true."},
 	{ListenerPublish, "A listener that says publish is leased, and its topics all say publish, to one broker."},
 	{ConsumerEmpty, "A file that has a consumer publishes at least one topic."},
+	{ConsumerInternal, "Warning: the consumer package does not lie below a folder internal, from which other modules cannot import it."},
+
+	{OutputShared, "No other YAML file generates the same Go file."},
+	{OutputPackage, "The output folder holds Go files of the package only."},
 }
 
 // Rules returns every rule with its description, in the order of the documentation.

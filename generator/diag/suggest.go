@@ -17,6 +17,20 @@ func isStem(a, b string) bool {
 	return ok && (rest == "" || rest[len(rest)-1] == '_' || rest[len(rest)-1] == '/')
 }
 
+// sameWord reports whether a and b differ in case, and in what separates words, only: turnId and turn_id.
+func sameWord(a, b string) bool {
+	for {
+		a, b = strings.TrimLeft(a, "_- "), strings.TrimLeft(b, "_- ")
+		if a == "" || b == "" {
+			return a == b
+		}
+		if a[0]|0x20 != b[0]|0x20 {
+			return false
+		}
+		a, b = a[1:], b[1:]
+	}
+}
+
 // distance returns the optimal string alignment distance of a and b: insertions, deletions,
 // substitutions and swaps of neighbours, in bytes. A distance of limit or more is returned as limit.
 func distance(a, b string, limit int) int {

@@ -16,7 +16,11 @@ func (e *emitter) addPatterns(g *jen.Group, owner string, fields []*model.Field)
 		if f.Pattern == "" {
 			continue
 		}
-		addComment(g, e.patterns[f]+" is the pattern of "+owner+"."+f.GoName+".")
+		of := owner
+		if f.GoName != "" {
+			of += "." + f.GoName
+		}
+		addComment(g, e.patterns[f]+" is the pattern of "+of+".")
 		g.Var().Id(e.patterns[f]).Op("=").Qual(regexpPath, "MustCompile").Call(rawString(f.Pattern))
 		g.Line()
 	}
@@ -90,7 +94,7 @@ func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
 	if f.Type.Kind == model.String {
 		params = []jen.Code{jen.List(jen.Id("field"), jen.Id("value")).String()}
 	}
-	check := jen.Func().Params(params...).Qual(outboxPath, "FieldErrors").Block(
+	check := jen.Func().Params(params...).Qual(e.lib, "FieldErrors").Block(
 		jen.Return(result),
 	)
 	return []jen.Code{jen.Qual(e.lib, "Optional").Call(append(member, check)...)}
@@ -108,6 +112,14 @@ func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen
 	}
 	add := func(name string, args ...jen.Code) { checks = append(checks, call(name, args...)) }
 
+	if !f.Optional {
+		switch f.Type.Base() {
+		case model.UUID:
+			add("RequiredUUID", value.Clone())
+		case model.Timestamp:
+			add("RequiredTime", value.Clone())
+		}
+	}
 	if check := e.typeCheck(f.Type, field, value); check != nil {
 		if f.Optional && f.Type.Kind == model.JSON {
 			check = e.ifAny(value, check)
@@ -166,7 +178,7 @@ func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen
 	case model.Map:
 		return jen.Qual(e.lib, "EachValue").Call(append(args, e.valueOrAny(*ref.Elem))...)
 	}
-	if name := checkName(ref.Kind); name != "" {
+	if name := checkName(ref); name != "" {
 		return jen.Qual(e.lib, name).Call(args...)
 	}
 	return nil
@@ -189,7 +201,7 @@ func (e *emitter) elementCheck(ref model.TypeRef, inferred bool) *jen.Statement 
 		}
 		return jen.Qual(e.lib, "EachValueIn").Call(check)
 	}
-	name := checkName(ref.Kind)
+	name := checkName(ref)
 	if name == "" {
 		return nil
 	}
@@ -208,8 +220,8 @@ func (e *emitter) valueOrAny(ref model.TypeRef) *jen.Statement {
 }
 
 // checkName is the check that values of a scalar or shared type need, "" for none.
-func checkName(kind model.Kind) string {
-	switch kind {
+func checkName(ref model.TypeRef) string {
+	switch ref.Kind {
 	case model.String:
 		return "Text"
 	case model.Float64:
@@ -218,8 +230,12 @@ func checkName(kind model.Kind) string {
 		return "Instant"
 	case model.JSON:
 		return "JSON"
-	case model.Date, model.Named:
+	case model.Date:
 		return "Valid"
+	case model.Named:
+		if ref.Type.HasRules() {
+			return "Valid"
+		}
 	}
 	return ""
 }

@@ -19,7 +19,7 @@ func (e *emitter) consumerJobs() []job {
 	c.pkg, c.part, c.lib, c.guard = e.model.Consumer.Package, consumerPart, payloadPath, consumePath
 	var jobs []job
 	add := func(name string, render func() ([]byte, error)) {
-		jobs = append(jobs, job{name: c.pkg + "/" + name, render: render})
+		jobs = append(jobs, job{name: c.model.Consumer.Dir + "/" + name, render: render})
 	}
 	if types := e.model.ConsumedTypes(); len(types) > 0 {
 		add(sharedTypesFile, func() ([]byte, error) { return c.sharedTypes(types) })

@@ -80,13 +80,13 @@ func (e *emitter) jobs(o Options) []job {
 			continue
 		}
 		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns) }})
-		if r := dispatched(ns); o.Stubs && len(r.topics) > 0 {
+		if r := dispatched(ns); o.Stubs && ns.Stubs && len(r.topics) > 0 {
 			jobs = append(jobs, e.stubs(r, "namespace "+ns.Name, stubNames.handlers(ns), stubNames.handle)...)
 		}
 	}
 	for _, l := range e.model.Listeners {
 		jobs = append(jobs, job{name: listenerFile(l), render: func() ([]byte, error) { return e.listener(l) }})
-		if o.Stubs && !l.Publish {
+		if o.Stubs && l.Stubs && !l.Publish {
 			handle := func(t *model.Topic) string { return stubNames.listen(l, t) }
 			jobs = append(jobs, e.stubs(listening(l), "listener "+l.Name, stubNames.listener(l), handle)...)
 		}
@@ -195,6 +195,9 @@ func patternNames(m *model.Model) map[*model.Field]string {
 	}
 	for _, t := range m.Types {
 		add(t.GoName, t.Fields)
+		if t.Scalar != nil {
+			add(t.GoName, []*model.Field{t.Scalar})
+		}
 	}
 	for _, ns := range m.Namespaces {
 		for _, t := range ns.Topics {

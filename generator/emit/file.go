@@ -19,6 +19,7 @@ const sourcePrefix = "// Source: "
 const (
 	consumePath = "github.com/outboxgen/outboxgen/consume"
 	contextPath = "context"
+	driverPath  = "database/sql/driver"
 	fmtPath     = "fmt"
 	inboxPath   = "github.com/outboxgen/outboxgen/inbox"
 	jsonPath    = "encoding/json"
@@ -27,6 +28,7 @@ const (
 	pgxPath     = "github.com/jackc/pgx/v5"
 	pgxpoolPath = "github.com/jackc/pgx/v5/pgxpool"
 	regexpPath  = "regexp"
+	slicesPath  = "slices"
 	slogPath    = "log/slog"
 	strconvPath = "strconv"
 	timePath    = "time"
@@ -37,6 +39,7 @@ const (
 var importNames = map[string]string{
 	consumePath: "consume",
 	contextPath: "context",
+	driverPath:  "driver",
 	fmtPath:     "fmt",
 	inboxPath:   "inbox",
 	jsonPath:    "json",
@@ -45,6 +48,7 @@ var importNames = map[string]string{
 	pgxPath:     "pgx",
 	pgxpoolPath: "pgxpool",
 	regexpPath:  "regexp",
+	slicesPath:  "slices",
 	slogPath:    "slog",
 	strconvPath: "strconv",
 	timePath:    "time",

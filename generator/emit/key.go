@@ -56,7 +56,7 @@ func keyMembers(t *model.Topic) []member {
 	}
 	if version := t.Entity.Version; version != nil {
 		value := jen.Id(payload).Dot(version.GoName)
-		if version.Type.Kind == model.Int32 {
+		if version.Type.Kind != model.Int64 {
 			value = jen.Int64().Parens(value)
 		}
 		list = append(list, member{"EntityVersion", value})
@@ -80,7 +80,7 @@ func keyPart(s model.Segment) *jen.Statement {
 	if s.Field == nil {
 		return jen.Qual(outboxPath, "LiteralPart").Call(jen.Lit(s.Prefix))
 	}
-	part := jen.Qual(outboxPath, partName(s.Field.Type.Kind)).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
+	part := jen.Qual(outboxPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
 	if s.Prefix != "" || s.Suffix != "" {
 		part.Dot("Affix").Call(jen.Lit(s.Prefix), jen.Lit(s.Suffix))
 	}

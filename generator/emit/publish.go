@@ -85,7 +85,10 @@ func headerValue(h *model.Header) *jen.Statement {
 // people write it.
 func fieldText(f *model.Field) *jen.Statement {
 	value := jen.Id(payload).Dot(f.GoName)
-	switch f.Type.Kind {
+	if f.Type.Kind == model.Named && f.Type.Base() == model.Int64 {
+		value = jen.Int64().Parens(value)
+	}
+	switch f.Type.Base() {
 	case model.Bool:
 		return jen.Qual(strconvPath, "FormatBool").Call(value)
 	case model.Int32:
@@ -98,7 +101,8 @@ func fieldText(f *model.Field) *jen.Statement {
 		return value.Dot("Format").Call(jen.Qual(timePath, "RFC3339Nano"))
 	case model.UUID, model.Date, model.Duration:
 		return value.Dot("String").Call()
-	case model.Named:
+	}
+	if f.Type.Kind == model.Named {
 		return jen.String().Parens(value)
 	}
 	return value

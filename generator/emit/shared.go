@@ -12,9 +12,12 @@ import (
 func (e *emitter) sharedTypes(types []*model.Type) ([]byte, error) {
 	f := e.newFile("types")
 	for _, t := range types {
-		if t.IsEnum() {
+		switch {
+		case t.IsEnum():
 			e.addEnum(f.Group, t)
-		} else {
+		case t.Scalar != nil:
+			e.addScalar(f.Group, t)
+		default:
 			e.addSharedStruct(f.Group, t)
 		}
 	}
@@ -30,7 +33,11 @@ func (e *emitter) addSharedStruct(g *jen.Group, t *model.Type) {
 
 // addEnum declares an enum: a string type, its constants in YAML order and their check.
 func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
-	addComment(g, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc))
+	doc := typeDoc(t.GoName, "the shared type "+t.Name, t.Doc)
+	if e.lib == payloadPath {
+		doc += " A newer producer may send a value that is not among the constants: Known tells."
+	}
+	addComment(g, doc)
 	g.Type().Id(t.GoName).String()
 	g.Line()
 	addComment(g, "The values of "+t.GoName+".")
@@ -41,8 +48,102 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	})
 	g.Line()
 
+	values := t.GoName + "Values"
+	addComment(g, values+" returns the values of "+t.GoName+", in the order of the YAML.")
+	g.Func().Id(values).Params().Index().Id(t.GoName).Block(jen.Return(jen.Index().Id(t.GoName).Add(constants(t))))
+	g.Line()
+
+	parse := "Parse" + t.GoName
+	addComment(g, parse+" returns the value that s is, or "+e.validationError()+" that lists what there is.")
+	g.Func().Id(parse).Params(jen.Id("s").String()).Params(jen.Id(t.GoName), jen.Error()).Block(
+		jen.Return(jen.Qual(e.lib, "ParseEnum").Call(jen.Lit(t.Name), jen.Id("s"), jen.Id(values).Call().Op("..."))),
+	)
+	g.Line()
+
+	addComment(g, "Known reports whether v is one of "+values+".")
+	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Known").Params().Bool().Block(
+		jen.Return(jen.Qual(slicesPath, "Contains").Call(jen.Id(values).Call(), jen.Id("v"))),
+	)
+	g.Line()
+
 	addComment(g, "Validate returns nil for the constants of "+t.GoName+", else "+e.validationError()+".")
 	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Validate").Params().Error().Block(jen.Return(e.enumCall(t)))
+	g.Line()
+}
+
+// constants renders the values of an enum in braces: on one line if they are few.
+func constants(t *model.Type) *jen.Statement {
+	length := len("        return []{}") + len(t.GoName)
+	items := make([]jen.Code, len(t.Values))
+	for i, v := range t.Values {
+		length += len(", ") + len(v.GoName)
+		items[i] = jen.Id(v.GoName)
+	}
+	return jen.Custom(jen.Options{Open: "{", Close: "}", Separator: ",", Multi: length > commentWidth}, items...)
+}
+
+// addScalar declares a scalar: a type of its own, so that nothing else passes for it, with the methods that it would
+// otherwise lose.
+func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
+	const self = "v"
+	kind := t.Scalar.Type.Kind
+	base := e.goType(t.Scalar.Type)
+	name := string(kind)
+	if kind == model.UUID {
+		name = "uuid.UUID"
+	}
+	addComment(g, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc)+" Convert it with "+t.GoName+"(x) and "+name+"(v).")
+	g.Type().Id(t.GoName).Add(base)
+	g.Line()
+	if kind == model.UUID {
+		e.addUUIDMethods(g, self, t)
+	}
+	if t.HasRules() {
+		e.addPatterns(g, t.GoName, []*model.Field{t.Scalar})
+		addComment(g, "Validate returns nil, or "+e.validationError()+" that lists the broken rules and no value.")
+		checks := e.valueChecks(t.Scalar, jen.Lit(""), base.Clone().Parens(jen.Id(self)))
+		g.Func().Params(jen.Id(self).Id(t.GoName)).Id("Validate").Params().Error().Block(
+			jen.Return(jen.Qual(e.lib, "Check").Custom(callLines(strconv.Quote(t.Name)), checks...)),
+		)
+		g.Line()
+	}
+}
+
+// addUUIDMethods declares the methods of uuid.UUID that JSON, package fmt and databases go by.
+func (e *emitter) addUUIDMethods(g *jen.Group, self string, t *model.Type) {
+	id := func() *jen.Statement { return jen.Qual(uuidPath, "UUID") }
+	value := func() *jen.Statement { return id().Parens(jen.Id(self)) }
+	pointer := func() *jen.Statement { return jen.Parens(jen.Op("*").Add(id())).Parens(jen.Id(self)) }
+	byValue, byPointer := jen.Id(self).Id(t.GoName), jen.Id(self).Op("*").Id(t.GoName)
+
+	addComment(g, "Parse"+t.GoName+" reads a UUID as uuid.Parse does.")
+	g.Func().Id("Parse"+t.GoName).Params(jen.Id("s").String()).Params(jen.Id(t.GoName), jen.Error()).Block(
+		jen.List(jen.Id("id"), jen.Id("err")).Op(":=").Qual(uuidPath, "Parse").Call(jen.Id("s")),
+		jen.Return(jen.Id(t.GoName).Parens(jen.Id("id")), jen.Id("err")),
+	)
+	g.Line()
+	addComment(g, "String returns "+self+" in lower case with hyphens.")
+	g.Func().Params(byValue).Id("String").Params().String().Block(jen.Return(value().Dot("String").Call()))
+	g.Line()
+	addComment(g, "MarshalText implements encoding.TextMarshaler, and so the JSON encoding.")
+	g.Func().Params(byValue).Id("MarshalText").Params().Params(jen.Index().Byte(), jen.Error()).Block(
+		jen.Return(value().Dot("MarshalText").Call()),
+	)
+	g.Line()
+	addComment(g, "UnmarshalText implements encoding.TextUnmarshaler, and so the JSON decoding.")
+	g.Func().Params(byPointer).Id("UnmarshalText").Params(jen.Id("text").Index().Byte()).Error().Block(
+		jen.Return(pointer().Dot("UnmarshalText").Call(jen.Id("text"))),
+	)
+	g.Line()
+	addComment(g, "Value implements driver.Valuer: "+self+" as the text of a uuid column.")
+	g.Func().Params(byValue).Id("Value").Params().Params(jen.Qual(driverPath, "Value"), jen.Error()).Block(
+		jen.Return(value().Dot("Value").Call()),
+	)
+	g.Line()
+	addComment(g, "Scan implements sql.Scanner. NULL leaves "+self+" as it is.")
+	g.Func().Params(byPointer).Id("Scan").Params(jen.Id("src").Any()).Error().Block(
+		jen.Return(pointer().Dot("Scan").Call(jen.Id("src"))),
+	)
 	g.Line()
 }
 

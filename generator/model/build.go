@@ -2,7 +2,6 @@ package model
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
@@ -11,9 +10,12 @@ import (
 
 // Load decodes source, an outbox.yaml that positions call name, and builds its Model. The findings are
 // all there are, of every rule, sorted; the Model is nil when one of them is an error.
-func Load(source []byte, name string) (*Model, diag.List) {
+func Load(source []byte, name string) (*Model, diag.List) { return LoadFor(source, name, ".") }
+
+// LoadFor is Load for an output folder, given as a slash path from the root of its module; "." when it is not known.
+func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	s, findings := spec.Decode(source, name)
-	m, more := Build(s)
+	m, more := build(s, folder)
 	all := diag.Merge(findings, more)
 	if all.HasErrors() {
 		return nil, all
@@ -24,18 +26,24 @@ func Load(source []byte, name string) (*Model, diag.List) {
 // Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. A
 // nil Spec, which Decode returns for a file that it could not read, has neither Model nor findings. Build
 // copes with a Spec that Decode had findings about; the Model of one must not be used.
-func Build(s *spec.Spec) (*Model, diag.List) {
+func Build(s *spec.Spec) (*Model, diag.List) { return build(s, ".") }
+
+func build(s *spec.Spec, folder string) (*Model, diag.List) {
 	if s == nil {
 		return nil, nil
 	}
 	b := &builder{
 		Reporter: diag.NewReporter(s.File),
 		model:    &Model{Source: filepath.Base(s.File), Package: s.Package.V, Schema: "outbox"},
+		folder:   folder,
 		types:    make(map[string]*Type),
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
 		meant:    make(map[string]bool),
+
+		unreadable: make(map[*Topic]bool),
 	}
+	b.UseHints(s.Hints)
 	b.goNames = b.newSymbols()
 	b.consumerNames = b.newSymbols()
 	b.consumerNames.told = b.goNames.told
@@ -47,6 +55,7 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")
+	b.short(b.defaults.retry, &s.Defaults.Retry, "defaults")
 	b.sharedTypes(s.Types.Items)
 	for _, n := range s.Namespaces.Items {
 		b.namespace(n)
@@ -66,13 +75,16 @@ func Build(s *spec.Spec) (*Model, diag.List) {
 type builder struct {
 	*diag.Reporter
 	model         *Model
+	folder        string // of the output
 	defaults      policy
 	types         map[string]*Type // by YAML name
 	typeNames     []string         // built in and shared, for suggestions
 	enums         map[*Type]bool   // the types that have an enum, be it empty or refused
 	topics        map[string]*Topic
-	topicNames    []string
+	logNames      []string        // the log topics, for suggestions
 	meant         map[string]bool // topics whose name a listener has misspelt, by full name
+	unsure        bool            // a listener has topics that could not be read
+	unreadable    map[*Topic]bool // topics whose payload could not be read
 	goNames       *symbols        // of the package
 	consumerNames *symbols        // of the consumer package
 	structs       []structure
@@ -91,6 +103,9 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		b.model.Types = append(b.model.Types, t)
 		b.types[t.Name] = t
 		b.enums[t] = s.Enum.Set()
+		if s.Scalar.Set() {
+			t.Scalar = &Field{Type: TypeRef{Kind: Kind(s.Scalar.V)}}
+		}
 		if !b.checkName(s.Name, "a type") {
 			continue
 		}
@@ -100,44 +115,27 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		}
 		b.typeNames = append(b.typeNames, t.Name)
 		t.GoName = b.goName(s.Name, s.Go)
-		b.declareShared(&decl{"type " + t.Name, nameOrGo(s.Name, s.Go)}, t.GoName)
+		self := &decl{what: "type " + t.Name, pos: nameOrGo(s.Name, s.Go)}
+		b.declareShared(self, t.GoName)
+		if s.Enum.Set() {
+			b.declareShared(self, t.GoName+"Values")
+		}
+		if s.Enum.Set() || s.Scalar.V == string(UUID) {
+			b.declareShared(self, "Parse"+t.GoName)
+		}
 	}
 	for i, s := range specs {
 		t := b.model.Types[i]
 		where := "type " + spec.Show(t.Name)
 		t.Fields = b.fields(s.Fields.Items, where, "Validate")
 		b.enumValues(s.Enum.Items, t, where)
+		b.scalarBounds(s, t, where)
 	}
 	b.checkRecursion(specs)
 }
 
-var enumPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-
-func (b *builder) enumValues(values []spec.Value[string], t *Type, where string) {
-	first := make(map[string]diag.Pos, len(values))
-	for _, v := range values {
-		if !v.Set() {
-			continue
-		}
-		if pos, twice := first[v.V]; twice {
-			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: value %s of %s stands at line %d already", spec.Show(v.V), where, pos.Line)
-			continue
-		}
-		first[v.V] = v.Pos
-		if !enumPattern.MatchString(v.V) {
-			b.Errorf(v.Pos, diag.EnumBadValue, "enum: %q is no value for %s: want a letter or digit, then up to 62 letters, digits, '_', '-' and '.'", v.V, where)
-			continue
-		}
-		value := EnumValue{Value: v.V, GoName: t.GoName + camel(v.V)}
-		t.Values = append(t.Values, value)
-		if t.GoName != "" {
-			b.declareShared(&decl{"value " + v.V + " of " + where, v.Pos}, value.GoName)
-		}
-	}
-}
-
 func (b *builder) namespace(s *spec.Namespace) {
-	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Stubs: !s.Stubs.Set()}
 	b.model.Namespaces = append(b.model.Namespaces, n)
 	named := b.checkName(s.Name, "a namespace")
 	if named {
@@ -149,7 +147,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 	if !named {
 		return
 	}
-	self := &decl{"namespace " + n.Name, nameOrGo(s.Name, s.Go)}
+	self := &decl{what: "namespace " + n.Name, pos: nameOrGo(s.Name, s.Go)}
 	if len(n.Handled()) > 0 {
 		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")
 	}
@@ -166,12 +164,15 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	n.Topics = append(n.Topics, t)
 	where := "topic " + showTopic(t)
 	b.topics[t.FullName()] = t
-	b.topicNames = append(b.topicNames, t.FullName())
+	b.unreadable[t] = !s.Payload.Set()
 	if s.Version.Set() {
 		t.Version = b.version(s.Version, where)
 	}
 	if s.Delivery.Set() {
 		t.Delivery = Delivery(s.Delivery.V)
+	}
+	if t.Delivery == Log {
+		b.logNames = append(b.logNames, t.FullName())
 	}
 	p := b.override(b.defaults, &s.Policy, where)
 	t.Retry, t.Lease, t.Retention, t.Bell = p.retry, p.lease, p.retention, p.bell
@@ -180,6 +181,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	b.dedupeKey(s, t)
 	if t.Delivery == Queue {
 		b.horizon(p, &s.Policy, where)
+		b.short(p.retry, &s.Policy.Retry, where)
 		b.dedupeWindow(s, t)
 	}
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
@@ -189,7 +191,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)
-	self := &decl{where, nameOrGo(s.Name, s.Go)}
+	self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
 	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName)
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")

@@ -1,7 +1,10 @@
 package model
 
 import (
+	"path"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/spec"
@@ -9,8 +12,12 @@ import (
 
 // Consumer is the package for those who consume what is published.
 type Consumer struct {
-	Package string // and the sub-folder of the output folder
+	Package string
+	Dir     string // its folder, as a slash path from the output folder, cleaned
 }
+
+// dirPattern is what a dir looks like.
+var dirPattern = regexp.MustCompile(`^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
 
 // unusableFolders are folders that Go does not import from another module, or from anywhere, and those that Windows
 // takes for devices.
@@ -21,12 +28,38 @@ func (b *builder) consumer(s *spec.Spec) {
 	if !s.Consumer.Pos.IsValid() {
 		return
 	}
-	name := s.Consumer.Package
-	b.model.Consumer = &Consumer{Package: name.V}
+	name, dir := s.Consumer.Package, s.Consumer.Dir
+	c := &Consumer{Package: name.V, Dir: name.V}
+	b.model.Consumer = c
 	b.checkPackage(name)
-	if unusableFolders.MatchString(name.V) {
-		b.Errorf(name.Pos, diag.BadName, "package: %q cannot be imported by other services", name.V)
+	pos := name.Pos
+	if dir.Set() {
+		pos = dir.Pos
+		if c.Dir = path.Clean(dir.V); !dirPattern.MatchString(dir.V) || c.Dir != dir.V {
+			b.Errorf(pos, diag.BadName, "dir: %q is not a valid folder: use names of letters, digits, '_', '-' and '.', joined by '/', after any number of '../'", dir.V)
+			return
+		}
 	}
+	last := path.Base(c.Dir)
+	switch where := path.Join(b.folder, c.Dir); {
+	case unusableFolders.MatchString(last) || unusableFolders.MatchString(name.V):
+		b.Errorf(pos, diag.BadName, "%s: %q cannot be imported by other services", map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
+	case isInternal(where):
+		b.Warnf(pos, diag.ConsumerInternal, "consumer: package %s in %s cannot be imported from other modules, since it is below internal: set dir, for example to %q", name.V, where, outside(b.folder, name.V))
+	}
+}
+
+// isInternal reports whether Go lets only the surroundings of a folder import its package.
+func isInternal(folder string) bool { return slices.Contains(strings.Split(folder, "/"), "internal") }
+
+// outside returns the way from folder to a folder called name that is not below internal.
+func outside(folder, name string) string {
+	elements := strings.Split(folder, "/")
+	at := slices.Index(elements, "internal")
+	if at < 0 {
+		return name
+	}
+	return strings.Repeat("../", len(elements)-at) + name
 }
 
 // consumed checks that there is something to consume.

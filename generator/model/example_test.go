@@ -24,5 +24,5 @@ namespaces:
 	}
 	topic := m.Namespaces[0].Topics[0]
 	fmt.Println(topic.FullName(), topic.GoName, topic.Retry.Horizon())
-	// Output: mini_chat/turn_finalized TurnFinalized 15s
+	// Output: mini_chat/turn_finalized TurnFinalized 7h4m7s
 }

@@ -21,7 +21,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 		fields = append(fields, f)
 		if b.checkName(s.Name, "a field") {
 			f.GoName = b.goName(s.Name, s.Go)
-			members.declare(&decl{where, nameOrGo(s.Name, s.Go)}, f.GoName)
+			members.declare(&decl{what: where, pos: nameOrGo(s.Name, s.Go)}, f.GoName)
 		}
 		if !s.Type.Set() {
 			continue
@@ -148,7 +148,7 @@ func (b *builder) bound(key string, bound spec.Value[spec.Bound], f *Field, wher
 	if slices.Contains(lengthKinds, f.Type.Kind) {
 		hint = ": use " + key + "_len"
 	}
-	b.Errorf(bound.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s", key, f.Type, where, hint)
+	b.Errorf(bound.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s%s", key, f.Type, where, hint, elsewhere(f))
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (b *builder) length(key string, length spec.Value[int64], f *Field, where s
 	case !length.Set():
 		return nil
 	case !slices.Contains(lengthKinds, f.Type.Kind):
-		b.Errorf(length.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s", key, f.Type, where)
+		b.Errorf(length.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s", key, f.Type, where, elsewhere(f))
 		return nil
 	case length.V < 0 || length.V > math.MaxInt32:
 		b.Errorf(length.Pos, diag.AttributeBounds, "%s: want 0 to %d for %s, got %d", key, math.MaxInt32, where, length.V)
@@ -186,7 +186,7 @@ func (b *builder) pattern(s *spec.Field, f *Field, where string) {
 		return
 	}
 	if f.Type.Kind != String {
-		b.Errorf(s.Pattern.Pos, diag.AttributeType, "pattern: does not apply to the type %s of %s", f.Type, where)
+		b.Errorf(s.Pattern.Pos, diag.AttributeType, "pattern: does not apply to the type %s of %s%s", f.Type, where, elsewhere(f))
 		return
 	}
 	if _, err := syntax.Parse(s.Pattern.V, syntax.Perl); err != nil {

@@ -1,6 +1,9 @@
 package model
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
@@ -24,7 +27,7 @@ var (
 		diag.EntityFieldType, diag.EntitySensitive, diag.EntityNotInjective}
 )
 
-// keyKinds are the types that a key may be made of, enums aside. The others have no single text form
+// keyKinds are the types that a key may be made of, enums and shared scalars of these types aside. The others have no single text form
 // (floats, JSON), no order worth a key (lists), or more precision than survives (timestamps).
 var keyKinds = map[Kind]bool{UUID: true, String: true, Int32: true, Int64: true, Date: true}
 
@@ -66,12 +69,16 @@ func (b *builder) keyField(pos diag.Pos, name string, t *Topic, rules *keyRules)
 	where := "topic " + showTopic(t)
 	f := t.field(name)
 	if f == nil {
-		b.Errorf(pos, rules.unknown, "%s: unknown field %q in %s%s", rules.key, name, where, b.suggestField(name, t))
+		b.unknownField(pos, rules.unknown, rules.key, name, where, t)
 		return nil
 	}
 	b.keyNeeds(pos, f, where, rules)
-	if f.Type.Kind != "" && !keyKinds[f.Type.Kind] && (f.Type.Kind != Named || !b.isEnum(f.Type.Type)) {
+	enum := f.Type.Kind == Named && b.isEnum(f.Type.Type)
+	switch {
+	case f.Type.Kind != "" && !keyKinds[f.Type.Base()] && !enum:
 		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: a key is made of uuid, string, int32, int64, date and enum fields", rules.key, name, where, f.Type)
+	case enum && f.Type.Type.hasEmptyValue():
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s, one of whose values is empty: a key needs a value", rules.key, name, where, f.Type)
 	}
 	return f
 }
@@ -95,7 +102,14 @@ func (b *builder) dedupeKey(s *spec.Topic, t *Topic) {
 	}
 	if !parsed.startsWith(t.Tenant.Name) {
 		b.Errorf(s.DedupeKey.Pos, diag.DedupeTenantPrefix, "dedupe_key: must start with %q, the tenant of topic %s, and go on after it", "{"+t.Tenant.Name+"}/", showTopic(t))
+		return
 	}
+	for _, segment := range parsed[1:] {
+		if slices.ContainsFunc(segment.fields, func(name string) bool { return name != t.Tenant.Name }) {
+			return
+		}
+	}
+	b.Warnf(s.DedupeKey.Pos, diag.DedupeTenantOnly, "dedupe_key: all events of one tenant get one key in topic %s: only the first is kept; add a {field} that tells them apart, unless that is meant", showTopic(t))
 }
 
 // entity sets the entity of t.
@@ -117,11 +131,11 @@ func (b *builder) entity(s *spec.Topic, t *Topic) {
 	rules.key = "entity.version"
 	f := t.field(version.V)
 	if f == nil {
-		b.Errorf(version.Pos, rules.unknown, "%s: unknown field %q in %s%s", rules.key, version.V, where, b.suggestField(version.V, t))
+		b.unknownField(version.Pos, rules.unknown, rules.key, version.V, where, t)
 		return
 	}
 	b.keyNeeds(version.Pos, f, where, &rules)
-	if kind := f.Type.Kind; kind != "" && kind != Int32 && kind != Int64 {
+	if kind := f.Type.Base(); kind != "" && kind != Int32 && kind != Int64 {
 		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: want int32 or int64", rules.key, f.Name, where, f.Type)
 	}
 	t.Entity.Version = f
@@ -136,11 +150,11 @@ func (b *builder) tenant(s *spec.Topic, t *Topic) {
 	f := t.field(s.Tenant.V)
 	switch {
 	case f == nil:
-		b.Errorf(s.Tenant.Pos, diag.TenantUnknownField, "tenant: unknown field %q in %s%s", s.Tenant.V, where, b.suggestField(s.Tenant.V, t))
+		b.unknownField(s.Tenant.Pos, diag.TenantUnknownField, "tenant", s.Tenant.V, where, t)
 		return
 	case f.Type.Kind == "":
 		return
-	case f.Type.Kind != UUID:
+	case f.Type.Base() != UUID:
 		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: want a required uuid", f.Name, where, f.Type)
 		return
 	case f.Optional:
@@ -158,12 +172,20 @@ func (t *Topic) field(name string) *Field {
 	return nil
 }
 
-func (b *builder) suggestField(name string, t *Topic) string {
+// unknownField reports that t has no field of that name, unless it is not known which fields t has.
+func (b *builder) unknownField(pos diag.Pos, rule diag.Rule, key, name, where string, t *Topic) {
+	if b.unreadable[t] {
+		return
+	}
 	names := make([]string, len(t.Fields))
 	for i, f := range t.Fields {
 		names[i] = f.Name
 	}
-	return b.DidYouMean(name, names)
+	hint := b.DidYouMean(strings.ReplaceAll(name, ".", "_"), names)
+	if outer, _, dotted := strings.Cut(name, "."); dotted && t.field(outer) != nil {
+		hint = " (only fields of the payload itself can be named: repeat the value as one)"
+	}
+	b.Errorf(pos, rule, "%s: unknown field %q in %s%s", key, name, where, hint)
 }
 
 func showTopic(t *Topic) string { return spec.Show(t.Namespace.Name) + "/" + spec.Show(t.Name) }

@@ -19,6 +19,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		l := &Listener{
 			Name:          s.Name.V,
 			Doc:           cleanDoc(s.Doc.V),
+			Stubs:         !s.Stubs.Set(),
 			Transactional: s.Mode.V == "transactional",
 			Latest:        s.Start.V == "latest",
 			ParkKeys:      s.OnFailure.V == "park_key",
@@ -38,13 +39,14 @@ func (b *builder) listeners(specs []*spec.Listener) {
 			}
 		}
 		l.Retry = b.retry(b.defaults.retry, &s.Retry, where)
+		b.short(l.Retry, &s.Retry, where)
 		b.listenerTopics(s, l, where)
 		b.publishing(s, l, where)
 		if !b.checkName(s.Name, "a listener") {
 			continue
 		}
 		l.GoName = b.goName(s.Name, s.Go)
-		self := &decl{where, nameOrGo(s.Name, s.Go)}
+		self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
 		b.goNames.declare(self, "New"+l.GoName+"Listener")
 		if !l.Publish {
 			b.goNames.declare(self, l.GoName+"Handlers", l.GoName+"Handler", "Unimplemented"+l.GoName+"Handlers")
@@ -66,8 +68,10 @@ func (b *builder) count(key string, v spec.Value[int64], most int64, rule diag.R
 
 func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 	first := make(map[string]diag.Pos, len(s.Topics.Items))
+	b.unsure = b.unsure || !s.Topics.Set()
 	for _, name := range s.Topics.Items {
 		if !name.Set() {
+			b.unsure = true
 			continue
 		}
 		if pos, twice := first[name.V]; twice {
@@ -78,7 +82,7 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 		t, known := b.topics[name.V]
 		switch {
 		case !known:
-			near := b.Nearest(name.V, b.topicNames)
+			near := b.Nearest(name.V, b.logNames)
 			b.meant[near] = true
 			b.Errorf(name.Pos, diag.ListenerUnknownTopic, "topics: unknown topic %q in %s%s", name.V, where, diag.Hint(near))
 		case t.Delivery != Log:
@@ -111,14 +115,15 @@ func (b *builder) readers(s *spec.Spec) {
 // reader reports a log topic that nobody reads without saying so, and one that says so and is read.
 func (b *builder) reader(s *spec.Topic, t *Topic) {
 	where := "topic " + showTopic(t)
+	unread := !b.unsure && !b.meant[t.FullName()]
 	switch none := s.Listeners; {
 	case none.Set() && t.Delivery != Log:
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: only a log topic has listeners or none", where)
 	case none.Set() && len(t.Listeners) > 0:
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove listeners: none", spec.Show(t.Listeners[0].Name), where)
-	case t.unpublished() && !b.meant[t.FullName()]:
+	case t.unpublished() && unread:
 		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener that says publish: true reads %s: add one under listeners", where)
-	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && !b.meant[t.FullName()]:
+	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && unread:
 		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or say listeners: none", where)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 func TestListenersAndTheirTopics(t *testing.T) {
 	t.Parallel()
-	m := load(t, head+`defaults: {lease: 45s, retry: {max_attempts: 7}}
+	m := load(t, head+`defaults: {lease: 45s, retry: {max_attempts: 17}}
 namespaces:
   threads:
     topics:
@@ -37,14 +37,14 @@ listeners:
 	require.Equal(t, []*model.Topic{sent}, m.Namespaces[0].QueueTopics())
 	require.Equal(t, []*model.Listener{
 		{
-			Name: "broadcast", GoName: "Push", Doc: "pushes", Topics: []*model.Topic{created},
+			Name: "broadcast", GoName: "Push", Doc: "pushes", Stubs: true, Topics: []*model.Topic{created},
 			Latest: true, ParkKeys: true, Concurrency: 1000, Shards: 64, Lease: time.Second, MaxLag: time.Second,
-			Retry: model.Retry{MaxAttempts: 7, BaseDelay: 2 * time.Second, MaxDelay: 5 * time.Minute},
+			Retry: model.Retry{MaxAttempts: 17, BaseDelay: 2 * time.Second, MaxDelay: 30 * time.Minute},
 		},
 		{
-			Name: "companion", GoName: "Companion", Topics: []*model.Topic{created},
+			Name: "companion", GoName: "Companion", Stubs: true, Topics: []*model.Topic{created},
 			Transactional: true, Concurrency: 1, Shards: 1, Lease: 45 * time.Second,
-			Retry: model.Retry{MaxAttempts: 7, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry: model.Retry{MaxAttempts: 17, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 	}, m.Listeners)
 	require.Equal(t, m.Listeners, created.Listeners)
@@ -57,17 +57,17 @@ func TestLogTopicIsKeptForTheRetriesOfItsListeners(t *testing.T) {
 	source := func(topic, listener string) string {
 		return head + "namespaces: {a: {topics: {b: {delivery: log, " + topic + "payload: {}}}}}\nlisteners: {c: {" + listener + "topics: [a/b]}}\n"
 	}
-	const patient = "retry: {max_attempts: 3, base_delay: 1m}, " // its horizon is 3m
+	const patient = "retry: {max_attempts: 13, base_delay: 1m, max_delay: 1m}, " // its horizon is 12m
 	for _, fine := range []string{
 		source("retry: {max_attempts: 1000}, ", ""),
-		source("retention: {delivered: 16s}, ", ""),
-		source("retention: {delivered: 181s}, ", patient),
+		source("retention: {delivered: 7h4m8s}, ", ""),
+		source("retention: {delivered: 12m1s}, ", patient),
 	} {
 		load(t, fine)
 	}
 	for _, short := range []string{
-		source("retention: {delivered: 15s}, ", ""),
-		source("retention: {delivered: 3m}, retry: {max_attempts: 1}, ", patient),
+		source("retention: {delivered: 7h4m7s}, ", ""),
+		source("retention: {delivered: 12m}, retry: {max_attempts: 1}, ", patient),
 		source("", "retry: {max_attempts: 1000, max_delay: 1h}, "),
 		source("retention: {delivered: 0s}, ", ""),
 	} {

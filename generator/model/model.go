@@ -20,6 +20,7 @@ type Namespace struct {
 	Name   string // mini_chat
 	GoName string // MiniChat
 	Doc    string
+	Stubs  bool // false for stubs: none
 	Topics []*Topic
 }
 
@@ -129,17 +130,27 @@ type Segment struct {
 	Suffix string
 }
 
-// Type is a shared type of the YAML: an enum when Values is set, else a struct.
+// Type is a shared type of the YAML: an enum when Values is set, a scalar when Scalar is, else a struct.
 type Type struct {
 	Name   string // usage
 	GoName string // Usage
 	Doc    string
 	Values []EnumValue
+	Scalar *Field // the type and the bounds of the values; it has no name
 	Fields []*Field
 }
 
 // IsEnum reports whether t is an enum.
 func (t *Type) IsEnum() bool { return len(t.Values) > 0 }
+
+// Parsed reports whether Go can read t from text: it has a function Parse<GoName>.
+func (t *Type) Parsed() bool { return t.IsEnum() || t.Scalar != nil && t.Scalar.Type.Kind == UUID }
+
+// HasRules reports whether values of t can be invalid: its Go type has a Validate method.
+func (t *Type) HasRules() bool {
+	s := t.Scalar
+	return s == nil || s.Type.Kind == String || s.Min != nil || s.Max != nil
+}
 
 // EnumValue is one constant of an enum.
 type EnumValue struct {
@@ -197,6 +208,7 @@ type Listener struct {
 	Name          string
 	GoName        string
 	Doc           string
+	Stubs         bool // false for stubs: none
 	Topics        []*Topic
 	Publish       bool // publish: true; its topics all publish to one broker
 	Transactional bool // mode: transactional

@@ -61,7 +61,7 @@ func TestBuildTheSampleOfTheDesign(t *testing.T) {
 	require.Equal(t, 1, turn.Version)
 	require.Equal(t, model.Queue, turn.Delivery)
 	require.True(t, turn.Bell)
-	require.Equal(t, model.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute}, turn.Retry)
+	require.Equal(t, model.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute}, turn.Retry)
 	require.Equal(t, 30*time.Second, turn.Lease)
 	require.Equal(t, model.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, turn.Retention)
 
@@ -92,7 +92,7 @@ func TestBuildFillsInWhatTheFileLeavesOut(t *testing.T) {
 	turn := load(t, head+topic("id: uuid")).Namespaces[0].Topics[0]
 	require.Equal(t, &model.Topic{
 		Namespace: turn.Namespace, Name: "turn_finalized", GoName: "TurnFinalized", Version: 1, Delivery: model.Queue, Bell: true,
-		Retry:     model.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+		Retry:     model.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		Lease:     30 * time.Second,
 		Retention: model.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 		Fields:    []*model.Field{{Name: "id", GoName: "ID", Type: model.TypeRef{Kind: model.UUID}}},
@@ -101,11 +101,11 @@ func TestBuildFillsInWhatTheFileLeavesOut(t *testing.T) {
 
 func TestTopicOverridesDefaultsKeyByKey(t *testing.T) {
 	t.Parallel()
-	m := load(t, head+"schema: other\ndefaults: {lease: 1m, wake: none, retry: {max_attempts: 3}, retention: {dead: 900h}}\n"+
+	m := load(t, head+"schema: other\ndefaults: {lease: 1m, wake: none, retry: {max_attempts: 13}, retention: {dead: 900h}}\n"+
 		topic("id: uuid", "retry: {base_delay: 2s}", "retention: {delivered: 0s}", "wake: bell"))
 	turn := m.Namespaces[0].Topics[0]
 	require.Equal(t, "other", m.Schema)
-	require.Equal(t, model.Retry{MaxAttempts: 3, BaseDelay: 2 * time.Second, MaxDelay: 5 * time.Minute}, turn.Retry)
+	require.Equal(t, model.Retry{MaxAttempts: 13, BaseDelay: 2 * time.Second, MaxDelay: 30 * time.Minute}, turn.Retry)
 	require.Equal(t, model.Retention{Delivered: 0, Dead: 900 * time.Hour}, turn.Retention)
 	require.Equal(t, time.Minute, turn.Lease)
 	require.True(t, turn.Bell)
@@ -165,7 +165,7 @@ func TestHorizon(t *testing.T) {
 		want  time.Duration
 	}{
 		{model.Retry{MaxAttempts: 1, BaseDelay: time.Second, MaxDelay: time.Minute}, 0},
-		{model.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute}, 15 * time.Second},
+		{model.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute}, 7*time.Hour + 4*time.Minute + 7*time.Second},
 		{model.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 3 * time.Second}, 9 * time.Second},
 		{model.Retry{MaxAttempts: 1000, BaseDelay: time.Millisecond, MaxDelay: 720 * time.Hour}, 0},
 	} {

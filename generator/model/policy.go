@@ -18,7 +18,7 @@ type policy struct {
 
 // builtIn is in force where the YAML says nothing. DESIGN: "version 1" of the YAML.
 var builtIn = policy{
-	retry:     Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	retry:     Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	lease:     30 * time.Second,
 	retention: Retention{Delivered: 7 * 24 * time.Hour, Dead: 30 * 24 * time.Hour},
 	bell:      true,
@@ -33,6 +33,9 @@ const (
 	maxLease     = 24 * time.Hour
 	maxRetention = 100 * 365 * 24 * time.Hour
 )
+
+// shortHorizon is what a restart, a deployment or a failover of what handlers call may take.
+const shortHorizon = 10 * time.Minute
 
 // override returns base with what s sets, and reports what is out of bounds. A finding is made only where
 // a setting that it is about was written, so that a slip in defaults is told once and not per topic.
@@ -116,6 +119,14 @@ func (b *builder) retention(base Retention, s *spec.Retention, where string) Ret
 		b.Errorf(pos, diag.RetentionBounds, "retention.dead: %s in %s is shorter than retention.delivered %s", showDuration(r.Dead), where, showDuration(r.Delivered))
 	}
 	return r
+}
+
+// short warns of retries that end before a short outage does. It is told where a retry was written: the defaults last for
+// hours.
+func (b *builder) short(r Retry, s *spec.Retry, where string) {
+	if pos := retryPos(s); pos.IsValid() && r.BaseDelay <= r.MaxDelay && r.Horizon() < shortHorizon {
+		b.Warnf(pos, diag.RetryShort, "retry: the attempts in %s end after %s: an outage of %s turns events into dead letters; raise max_attempts or max_delay", where, showDuration(r.Horizon()), showDuration(shortHorizon))
+	}
 }
 
 // horizon reports a policy under which an event may be forgotten while it is still tried.

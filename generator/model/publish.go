@@ -168,7 +168,7 @@ func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *F
 	fault := ""
 	switch {
 	case f == nil:
-		b.Errorf(pos, diag.PublishHeader, "publish.headers: unknown field %q in %s%s", name, where, b.suggestField(name, t))
+		b.unknownField(pos, diag.PublishHeader, "publish.headers", name, where, t)
 		return nil
 	case f.Optional:
 		fault = "is optional: a header needs a value"
@@ -176,7 +176,7 @@ func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *F
 		fault = "is sensitive: headers appear in logs and at the broker"
 	case f.Type.Kind == "" || f.Type.Kind == Named && b.isEnum(f.Type.Type):
 		return f
-	case headerKinds[f.Type.Kind]:
+	case headerKinds[f.Type.Base()]:
 		return f
 	default:
 		fault = "is a " + f.Type.String() + ": a header is made of scalars and enums"

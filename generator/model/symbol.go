@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
@@ -10,6 +11,7 @@ import (
 type decl struct {
 	what string   // topic mini_chat/turn_finalized
 	pos  diag.Pos // where a finding about its name points
+	fix  string   // what to do about a name that is taken; "" means to rename, or to set go
 }
 
 // symbols is one scope of generated names. Names that differ in case only collide too: they become one
@@ -47,6 +49,6 @@ func (s *symbols) declare(owner *decl, names ...string) {
 		if other.name != name {
 			taken = "differs in case only from " + other.name + " of"
 		}
-		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): rename one, or set its go: name", owner.what, name, taken, other.owner.what, other.owner.pos.Line)
+		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): %s", owner.what, name, taken, other.owner.what, other.owner.pos.Line, cmp.Or(owner.fix, "rename one, or set its go: name"))
 	}
 }

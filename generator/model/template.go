@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -61,6 +62,9 @@ func parseSegment(part string) (patternSegment, error) {
 		if at < 0 {
 			return segment, nil
 		}
+		if part[at] == '{' && (strings.HasSuffix(literal, "$") || strings.HasPrefix(part[at:], "{{")) {
+			return segment, fmt.Errorf("a placeholder is written {field}, not %s", quotedPlaceholder(part[:at], part[at:]))
+		}
 		if part[at] == '}' {
 			return segment, errors.New(`a "}" has no "{" before it`)
 		}
@@ -74,6 +78,20 @@ func parseSegment(part string) (patternSegment, error) {
 		segment.fields = append(segment.fields, field)
 		part = rest
 	}
+}
+
+// quotedPlaceholder returns "${field}" or "{{field}}", with the place where it should be written otherwise.
+func quotedPlaceholder(before, part string) string {
+	open, name := "{{", strings.TrimLeft(part, "{")
+	if strings.HasSuffix(before, "$") {
+		open = "${"
+	}
+	name, _, _ = strings.Cut(name, "}")
+	name = strings.TrimSpace(name)
+	if !namePattern.MatchString(name) {
+		return strconv.Quote(open)
+	}
+	return fmt.Sprintf("%q (did you mean %q?)", open+name+strings.Repeat("}", strings.Count(open, "{")), "{"+name+"}")
 }
 
 // injective returns why two tuples of fields may render alike, or nil when they never do.

@@ -18,7 +18,25 @@ var synonyms = map[string]Kind{
 	"float": Float64, "float32": Float64, "double": Float64, "number": Float64, "decimal": String,
 	"text": String, "varchar": String, "str": String, "boolean": Bool, "guid": UUID,
 	"datetime": Timestamp, "time": Timestamp, "timestamptz": Timestamp, "interval": Duration,
-	"blob": Bytes, "bytea": Bytes, "binary": Bytes, "jsonb": JSON, "object": JSON, "any": JSON,
+	"blob": Bytes, "bytea": Bytes, "binary": Bytes, "jsonb": JSON, "object": JSON, "any": JSON, "map": JSON, "dict": JSON,
+	"uuid.uuid": UUID, "time.time": Timestamp, "time.duration": Duration, "json.rawmessage": JSON, "[]byte": Bytes, "[]uint8": Bytes,
+}
+
+// typeForms are ways to write an optional type, a list and a map in other languages, by what stands before their element.
+var typeForms = []struct {
+	form *regexp.Regexp
+	ours string // before the element
+	mark string // behind it
+}{
+	{regexp.MustCompile(`^[?*]\s*(.+)$`), "", "?"},
+	{regexp.MustCompile(`^(?i:optional)\s*[<\[ ]\s*(.+?)[>\]]?$`), "", "?"},
+	{regexp.MustCompile(`^(.+)\?$`), "", "?"},
+	{regexp.MustCompile(`^(.+)\[\s*\]$`), "[]", ""},
+	{regexp.MustCompile(`^\[\s*\]\s*(.+)$`), "[]", ""},
+	{regexp.MustCompile(`^\[(.+)\]$`), "[]", ""},
+	{regexp.MustCompile(`^(?i:list|array|set|repeated)\s*[<\[( ]\s*(.+?)[>\])]?$`), "[]", ""},
+	{regexp.MustCompile(`^(?i:map|dict|record)\s*[<\[(]\s*(?i:string|str|text)\s*,\s*(.+)[>\])]$`), "map[string]", ""},
+	{regexp.MustCompile(`^(?i:map)\s*\[\s*(?i:string|str|text)\s*\]\s*(.+)$`), "map[string]", ""},
 }
 
 // typeWord is what is looked up as the name of a type; anything else is a slip in the grammar.
@@ -42,7 +60,7 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	}
 	switch {
 	case !typeWord.MatchString(name):
-		b.Errorf(text.Pos, diag.BadType, "type: %q of %s is no type: want a name, []T or map[string]T, and a ? at the end when it is optional", text.V, where)
+		b.Errorf(text.Pos, diag.BadType, "type: %q of %s is no type: want a name, []T or map[string]T, and a ? at the end when it is optional%s", text.V, where, diag.Hint(b.betterType(text.V, 0)))
 		return TypeRef{}, optional
 	case len(nesting) > maxNesting:
 		b.Errorf(text.Pos, diag.BadType, "type: %q of %s nests deeper than %d: name the inner type under types", text.V, where, maxNesting)
@@ -52,7 +70,11 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	default:
 		t, known := b.types[name]
 		if !known {
-			b.Errorf(text.Pos, diag.UnknownType, "type: unknown type %q of %s%s", name, where, b.suggestType(name))
+			better := b.betterType(name, 0)
+			if whole := b.betterType(text.V, 0); strings.TrimSuffix(whole, "?") == string(Bytes) {
+				name, better = text.V, whole // []byte
+			}
+			b.Errorf(text.Pos, diag.UnknownType, "type: unknown type %q of %s%s", name, where, diag.Hint(better))
 			return TypeRef{}, optional
 		}
 		ref = TypeRef{Kind: Named, Type: t}
@@ -64,11 +86,34 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	return ref, optional
 }
 
-func (b *builder) suggestType(name string) string {
-	if kind, ok := synonyms[strings.ToLower(name)]; ok {
-		return diag.Hint(string(kind))
+// betterType returns the type that text is likely meant as, or "" when there is none, or it is text itself.
+func (b *builder) betterType(text string, depth int) string {
+	word := strings.TrimSpace(text)
+	if kind, ok := synonyms[strings.ToLower(word)]; ok {
+		return string(kind)
 	}
-	return b.DidYouMean(name, b.typeNames)
+	if typeWord.MatchString(word) {
+		return b.Nearest(word, b.typeNames)
+	}
+	for _, f := range typeForms {
+		part := f.form.FindStringSubmatch(word)
+		if part == nil || depth > 2*maxNesting {
+			continue
+		}
+		element := strings.TrimSpace(part[1])
+		if !slices.Contains(b.typeNames, element) {
+			element = b.betterType(element, depth+1)
+		}
+		inner, optional := strings.CutSuffix(element, "?")
+		if element == "" || optional && f.ours != "" {
+			return ""
+		}
+		if better := f.ours + inner + f.mark; better != text {
+			return better
+		}
+		return ""
+	}
+	return ""
 }
 
 // named returns the shared type that r is made of, or nil.
@@ -77,6 +122,14 @@ func (r TypeRef) named() *Type {
 		r = *r.Elem
 	}
 	return r.Type
+}
+
+// Base returns the kind of the values of r: that of a shared scalar is what it is made of.
+func (r TypeRef) Base() Kind {
+	if r.Kind == Named && r.Type.Scalar != nil {
+		return r.Type.Scalar.Type.Kind
+	}
+	return r.Kind
 }
 
 // String returns r as the YAML writes it.

@@ -15,12 +15,13 @@ const formatVersion = "1"
 // run on the rest. The Spec is nil when nothing could be read: the YAML does not parse, or has a version
 // that is not known. It never panics.
 func Decode(source []byte, name string) (*Spec, diag.List) {
-	d := &decoder{Reporter: diag.NewReporter(name)}
+	d := &decoder{Reporter: diag.NewReporter(name), hints: make(map[diag.Pos]string)}
+	d.UseHints(d.hints)
 	root := d.parse(source)
 	if root == nil {
 		return nil, d.Findings()
 	}
-	s := &Spec{File: name, Pos: d.at(root)}
+	s := &Spec{File: name, Pos: d.at(root), Hints: d.hints}
 	if !d.versionKnown(root) {
 		return nil, d.Findings()
 	}
@@ -32,7 +33,8 @@ func Decode(source []byte, name string) (*Spec, diag.List) {
 // decoder is one run of Decode.
 type decoder struct {
 	*diag.Reporter
-	lines int // of the file
+	lines int                 // of the file
+	hints map[diag.Pos]string // see addHint
 }
 
 // at returns the position of n. The library puts what is missing at the end of a file, as in "---", behind
@@ -77,7 +79,11 @@ func (d *decoder) wrongType(n *node, at place, want string) {
 	if refused(n) {
 		return
 	}
-	d.Errorf(d.at(n), diag.WrongType, "%swant %s, got %s", at.prefix(), want, describe(n))
+	hint := ""
+	if text := shapeHint(n, want); text != "" {
+		hint = " (" + text + ")"
+	}
+	d.Errorf(d.at(n), diag.WrongType, "%swant %s, got %s%s", at.prefix(), want, describe(n), hint)
 }
 
 // versionKnown reports whether root has a version that this package reads, and reports one that it does
@@ -93,6 +99,7 @@ func (d *decoder) versionKnown(root *node) bool {
 			continue
 		}
 		if value.Value != formatVersion {
+			d.addHint(value)
 			d.Errorf(d.at(value), diag.UnknownVersion, "version: unknown version %s (this outboxgen reads %q)", quoteShort(value.Value), formatVersion)
 			return false
 		}

@@ -24,16 +24,20 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	}
 	require.Equal(t, "dir/full.yaml", s.File)
 	require.Equal(t, spec.Value[string]{V: "events", Pos: pos(3, 10)}, s.Package)
-	require.Equal(t, spec.Value[time.Duration]{V: 5 * time.Minute, Pos: pos(6, 55)}, s.Defaults.Retry.MaxDelay)
-	require.Equal(t, spec.Value[int64]{V: 5, Pos: pos(6, 25)}, s.Defaults.Retry.MaxAttempts)
+	require.Equal(t, spec.Value[time.Duration]{V: 30 * time.Minute, Pos: pos(6, 56)}, s.Defaults.Retry.MaxDelay)
+	require.Equal(t, spec.Value[int64]{V: 25, Pos: pos(6, 25)}, s.Defaults.Retry.MaxAttempts)
 
-	require.Len(t, s.Types.Items, 2)
+	require.Len(t, s.Types.Items, 5)
 	usage, outcome := s.Types.Items[0], s.Types.Items[1]
 	require.Equal(t, spec.Value[string]{V: "usage", Pos: pos(11, 3)}, usage.Name)
 	require.Equal(t, spec.Bound{Text: "1_000_000", Number: true}, usage.Fields.Items[0].Max.V)
 	require.Equal(t, spec.Bound{Text: "1ms"}, usage.Fields.Items[1].Min.V)
 	require.False(t, usage.Enum.Set())
-	require.Equal(t, spec.Value[string]{V: "failed", Pos: pos(18, 23)}, outcome.Enum.Items[1])
+	require.Equal(t, spec.EnumValue{Value: spec.Value[string]{V: "failed", Pos: pos(18, 23)}}, outcome.Enum.Items[1])
+	require.Equal(t, spec.EnumValue{
+		Value: spec.Value[string]{V: "N/A", Pos: pos(18, 48)}, Go: spec.Value[string]{V: "NotApplicable", Pos: pos(18, 59)},
+	}, outcome.Enum.Items[3])
+	require.Equal(t, spec.Value[string]{V: "uuid", Pos: pos(19, 21)}, s.Types.Items[2].Scalar)
 
 	topic := s.Namespaces.Items[0].Topics.Items[0]
 	require.Equal(t, int64(2), topic.Version.V)
@@ -53,18 +57,18 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	require.Empty(t, started.Payload.Items)
 	require.False(t, started.Entity.Pos.IsValid())
 	archived, companion := s.Namespaces.Items[0].Topics.Items[2], s.Listeners.Items[0]
-	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(57, 20)}, archived.Listeners)
+	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(60, 20)}, archived.Listeners)
 	require.Equal(t, "mini_chat/turn_started", companion.Topics.Items[0].V)
-	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(76, 17)}, companion.OnFailure)
-	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(77, 18)}, companion.Concurrency)
-	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(78, 13)}, companion.Shards)
-	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(79, 12)}, companion.Lease)
-	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(80, 14)}, companion.MaxLag)
+	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(79, 17)}, companion.OnFailure)
+	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(80, 18)}, companion.Concurrency)
+	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(81, 13)}, companion.Shards)
+	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(82, 12)}, companion.Lease)
+	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(83, 14)}, companion.MaxLag)
 
-	require.Equal(t, spec.Value[string]{V: "sc.domain.turn", Pos: pos(38, 26)}, topic.Publish.Kafka.Destination)
+	require.Equal(t, spec.Value[string]{V: "sc.domain.turn", Pos: pos(41, 26)}, topic.Publish.Kafka.Destination)
 	require.False(t, topic.Publish.NATS.Pos.IsValid())
 	require.Equal(t, "{tenant_id}/{turn_id}", topic.Publish.Key.V)
-	require.Equal(t, spec.Value[string]{V: "outcome", Pos: pos(40, 33)}, topic.Publish.Headers.Items[1].Name)
+	require.Equal(t, spec.Value[string]{V: "outcome", Pos: pos(43, 33)}, topic.Publish.Headers.Items[1].Name)
 	require.Equal(t, "{outcome}", topic.Publish.Headers.Items[1].Value.V)
 	require.Equal(t, "turns.queued", s.Namespaces.Items[0].Topics.Items[3].Publish.NATS.Destination.V)
 	require.Equal(t, "billing", s.Namespaces.Items[0].Topics.Items[4].Publish.Webhook.Destination.V)

@@ -12,6 +12,5 @@ func ExampleDecode() {
 	fmt.Println(findings)
 	// Output:
 	// events outbox.yaml:2:10
-	// outbox.yaml:1:1: missing key "namespaces" at the top level [missing-key]
 	// outbox.yaml:3:1: unknown key "namespace" at the top level (did you mean "namespaces"?) [unknown-key]
 }

@@ -2,8 +2,17 @@ package spec
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 )
+
+// FindSlip returns where findSlip sees something wrong, and what; "" when it sees nothing.
+func FindSlip(source []byte) string {
+	if s, ok := findSlip(source); ok {
+		return fmt.Sprintf("%d:%d: %s", s.line, s.column, s.what)
+	}
+	return ""
+}
 
 // JSONValue returns the only document of source as encoding/json would give it, for tests of the schema.
 func JSONValue(source []byte) (any, error) {

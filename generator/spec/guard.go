@@ -6,16 +6,18 @@ import "github.com/outboxgen/outboxgen/generator/diag"
 const maxDepth = 32
 
 // guard reports every feature of YAML that an outbox.yaml does without, wherever it stands: anchors,
-// aliases, merge keys and tags let a small file mean a big one, or a value other than what it shows.
+// aliases, merge keys and tags let a small file mean a big one, or a value other than what it shows. On its way it collects
+// hints.
 func (d *decoder) guard(root *node) { d.guardAt(root, 1) }
 
 func (d *decoder) guardAt(n *node, depth int) {
+	d.addHint(n)
 	if n.Anchor != "" {
 		d.Errorf(d.at(n), diag.YAMLAnchor, "the anchor &%s is refused: repeat the value, or move it into types or defaults", Show(n.Anchor))
 	}
 	switch {
 	case n.Kind == aliasNode:
-		d.Errorf(d.at(n), diag.YAMLAlias, "the alias *%s is refused: repeat the value, or move it into types or defaults", Show(n.Value))
+		d.aliasRefused(d.at(n), n.Value, "")
 		return
 	case n.Style&taggedStyle != 0:
 		d.Errorf(d.at(n), diag.YAMLTag, "the tag %s is refused: put the value in quotes to make it text", quoteShort(n.Tag))
@@ -40,3 +42,7 @@ func (d *decoder) guardAt(n *node, depth int) {
 func refused(n *node) bool { return n.Kind == aliasNode || n.Style&taggedStyle != 0 }
 
 func isMerge(key *node) bool { return key.Kind == scalarNode && key.Tag == mergeTag && !refused(key) }
+
+func (d *decoder) aliasRefused(pos diag.Pos, name, hint string) {
+	d.Errorf(pos, diag.YAMLAlias, "the alias *%s is refused: repeat the value, or move it into types or defaults%s", Show(name), hint)
+}

@@ -19,6 +19,7 @@ var (
 	typeText     shape[Value[string]]        = &text{pattern: typePattern, example: "uuid"}
 	enumText     shape[Value[string]]        = &text{pattern: enumPattern}
 	topicText    shape[Value[string]]        = &text{pattern: topicPattern, example: "threads/message_created"}
+	dirText      shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
 	flag         shape[Value[bool]]          = boolean{}
 	span         shape[Value[time.Duration]] = duration{}
 	limit        shape[Value[Bound]]         = bound{}
@@ -44,7 +45,7 @@ var file = &record[Spec]{
 		optional("defaults", policy, func(s *Spec) *Policy { return &s.Defaults },
 			"Settings of every topic that does not override them; retry and lease are those of listeners, too."),
 		optional("types", types, func(s *Spec) *Section[*Type] { return &s.Types },
-			"Structs and enums that fields may use by name."),
+			"Structs, enums and scalars that fields may use by name."),
 		required("namespaces", namespaces, func(s *Spec) *Section[*Namespace] { return &s.Namespaces },
 			"Owner modules and their topics."),
 		optional("listeners", listeners, func(s *Spec) *Section[*Listener] { return &s.Listeners },
@@ -58,7 +59,9 @@ var consumer = &record[Consumer]{
 	start: func(c *Consumer) *diag.Pos { return &c.Pos },
 	keys: []key[Consumer]{
 		required("package", nameText, func(c *Consumer) *Value[string] { return &c.Package },
-			"Go package, and the sub-folder of the output folder that it is generated into."),
+			"Go package, and the sub-folder of the output folder that it is generated into unless dir names another."),
+		optional("dir", dirText, func(c *Consumer) *Value[string] { return &c.Dir },
+			"Folder of the package, relative to the output folder: ../../userevents, for example, if that is below internal."),
 	},
 }
 
@@ -66,7 +69,7 @@ var consumer = &record[Consumer]{
 func policyKeys[T any](of func(*T) *Policy) []key[T] {
 	return []key[T]{
 		optional("retry", retry, func(t *T) *Retry { return &of(t).Retry },
-			"How often and how fast a failed event is tried again."),
+			"How often and how fast a failed event is tried again. A horizon under ten minutes is a warning."),
 		optional("lease", span, func(t *T) *Value[time.Duration] { return &of(t).Lease },
 			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. Default: 30s."),
 		optional("retention", retention, func(t *T) *Retention { return &of(t).Retention },
@@ -87,11 +90,11 @@ var retry = &record[Retry]{
 	doc:  "Retries with equal jitter: the delay doubles from base_delay up to max_delay.",
 	keys: []key[Retry]{
 		optional("max_attempts", whole(1, 1000), func(r *Retry) *Value[int64] { return &r.MaxAttempts },
-			"Attempts before an event becomes a dead letter, the first one included. Default: 5."),
+			"Attempts before an event becomes a dead letter, the first one included. Default: 25."),
 		optional("base_delay", span, func(r *Retry) *Value[time.Duration] { return &r.BaseDelay },
 			"Delay after the first failure. Default: 1s."),
 		optional("max_delay", span, func(r *Retry) *Value[time.Duration] { return &r.MaxDelay },
-			"Longest delay between two attempts. Default: 5m."),
+			"Longest delay between two attempts. Default: 30m."),
 	},
 }
 
@@ -114,8 +117,8 @@ var types = &dict[Type]{
 
 var sharedType = &record[Type]{
 	name:  "type",
-	doc:   "A struct, given by fields, or an enum.",
-	oneOf: []string{"fields", "enum"},
+	doc:   "A struct, given by fields, an enum, or a scalar with a Go type of its own.",
+	oneOf: []string{"fields", "enum", "scalar"},
 	keys: []key[Type]{
 		optional("doc", freeText, func(t *Type) *Value[string] { return &t.Doc },
 			"Sentence for the Go doc comment."),
@@ -123,8 +126,36 @@ var sharedType = &record[Type]{
 			"Go name, when the one made from the YAML name does not suit."),
 		optional("fields", fieldsOf(true), func(t *Type) *Section[*Field] { return &t.Fields },
 			"Fields of the struct, in order."),
-		optional("enum", &list[Value[string]]{enumText, diag.EnumEmpty}, func(t *Type) *Section[Value[string]] { return &t.Enum },
-			"Values of the enum."),
+		optional("enum", &list[EnumValue]{enumValue, diag.EnumEmpty}, func(t *Type) *Section[EnumValue] { return &t.Enum },
+			"Values of the enum: text, or {value, go} to name the constant."),
+		optional("scalar", oneOf("uuid", "string", "int32", "int64"), func(t *Type) *Value[string] { return &t.Scalar },
+			"What the values are. The Go type is distinct, so that an id of one kind does not pass for another."),
+		optional("min", limit, func(t *Type) *Value[Bound] { return &t.Min },
+			"Least value of a scalar int32 or int64."),
+		optional("max", limit, func(t *Type) *Value[Bound] { return &t.Max },
+			"Greatest value of a scalar int32 or int64."),
+		optional("min_len", length, func(t *Type) *Value[int64] { return &t.MinLen },
+			"Least length of a scalar string, in characters."),
+		optional("max_len", length, func(t *Type) *Value[int64] { return &t.MaxLen },
+			"Greatest length of a scalar string, in characters."),
+		optional("pattern", freeText, func(t *Type) *Value[string] { return &t.Pattern },
+			"Regular expression (RE2) that a scalar string matches."),
+	},
+}
+
+// enumValue is a text, or a mapping that names its constant.
+var enumValue = &shorthand[EnumValue, Value[string]]{
+	short:  enumText,
+	member: func(v *EnumValue) *Value[string] { return &v.Value },
+	long: &record[EnumValue]{
+		name: "enum_value",
+		doc:  "A value of an enum with the name of its constant.",
+		keys: []key[EnumValue]{
+			required("value", freeText, func(v *EnumValue) *Value[string] { return &v.Value },
+				"The value, as the JSON has it: with go any printable text, and the empty one."),
+			optional("go", goName, func(v *EnumValue) *Value[string] { return &v.Go },
+				"What the Go constant is called after the name of the enum: NotApplicable."),
+		},
 	},
 }
 
@@ -143,6 +174,8 @@ var namespace = &record[Namespace]{
 			"Sentence for the Go doc comment."),
 		optional("go", goName, func(n *Namespace) *Value[string] { return &n.Go },
 			"Go name, when the one made from the YAML name does not suit."),
+		optional("stubs", oneOf("none"), func(n *Namespace) *Value[string] { return &n.Stubs },
+			"none: no handler stubs are written, because the handlers live in another package."),
 		required("topics", topics, func(n *Namespace) *Section[*Topic] { return &n.Topics },
 			"Kinds of event of this namespace."),
 	},
@@ -295,6 +328,8 @@ var listener = &record[Listener]{
 			"Sentence for the Go doc comment."),
 		optional("go", goName, func(l *Listener) *Value[string] { return &l.Go },
 			"Go name, when the one made from the YAML name does not suit."),
+		optional("stubs", oneOf("none"), func(l *Listener) *Value[string] { return &l.Stubs },
+			"none: no handler stubs are written, because the handlers live in another package."),
 		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] { return &l.Topics },
 			"Log topics that it reads, as namespace/topic."),
 		optional("publish", flag, func(l *Listener) *Value[bool] { return &l.Publish },

@@ -12,6 +12,7 @@ const (
 	scalarNode   = yaml.ScalarNode
 	aliasNode    = yaml.AliasNode
 	taggedStyle  = yaml.TaggedStyle
+	flowStyle    = yaml.FlowStyle
 )
 
 var newParser = yaml.NewDecoder

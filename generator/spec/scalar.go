@@ -17,6 +17,7 @@ const (
 	goNamePattern   = `^[A-Z][A-Za-z0-9]{0,63}$`
 	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 	typePattern     = `^(\[\]|map\[string\])*[a-z][a-z0-9_]{0,40}\??$`
+	dirPattern      = `^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`
 	topicPattern    = `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`
 	headerPattern   = `^[a-z][a-z0-9-]{0,60}$`
 	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`
@@ -91,6 +92,10 @@ func (i *integer) decode(d *decoder, n *node, at place, into *Value[int64]) {
 		d.wrongType(n, at, "a whole number")
 		return
 	}
+	if leadingZero(n.Value) {
+		d.wrongType(n, at, "a whole number without a leading zero")
+		return
+	}
 	v, err := ParseInt(n.Value)
 	if err != nil {
 		d.wrongType(n, at, "a whole number of at most 64 bits")
@@ -101,6 +106,12 @@ func (i *integer) decode(d *decoder, n *node, at place, into *Value[int64]) {
 
 func (i *integer) schema(*definitions) object {
 	return object{{"type", "integer"}, {"minimum", i.least}, {"maximum", i.most}}
+}
+
+// leadingZero reports whether text is a number that some read as octal and others as decimal, such as 010.
+func leadingZero(text string) bool {
+	text = strings.TrimLeft(text, "+-")
+	return len(text) > 1 && text[0] == '0' && (text[1] == '_' || text[1] >= '0' && text[1] <= '9')
 }
 
 // ParseInt reads a whole number as YAML writes it: decimal, 0x, 0o or 0b, with underscores.
@@ -160,6 +171,10 @@ type bound struct{}
 func (bound) decode(d *decoder, n *node, at place, into *Value[Bound]) {
 	if n.Kind != scalarNode || refused(n) || (n.Tag != intTag && n.Tag != floatTag && n.Tag != stringTag) {
 		d.wrongType(n, at, "a number, or a duration such as 30s")
+		return
+	}
+	if n.Tag != stringTag && leadingZero(n.Value) {
+		d.wrongType(n, at, "a number without a leading zero")
 		return
 	}
 	*into = Value[Bound]{V: Bound{Text: n.Value, Number: n.Tag != stringTag}, Pos: d.at(n)}

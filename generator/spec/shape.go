@@ -66,7 +66,7 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		at.in = inner(at)
 	}
 	first := make([]diag.Pos, len(r.keys))
-	misspelt := false // one of oneOf
+	misspelt := make(map[string]bool) // keys that are there under a name that is not known
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if isMerge(name) || refused(name) {
@@ -79,9 +79,12 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		known := slices.IndexFunc(r.keys, func(k key[T]) bool { return k.name == name.Value })
 		switch {
 		case known < 0:
-			near := d.Nearest(name.Value, r.names())
-			misspelt = misspelt || slices.Contains(r.oneOf, near)
-			d.Errorf(d.at(name), diag.UnknownKey, "unknown key %s%s%s", quoteShort(name.Value), at.inside(), diag.Hint(near))
+			near, hint := d.nearestKey(name.Value, r.names()), ""
+			if hint = diag.Hint(near); strings.HasPrefix(name.Value, near+":") {
+				hint = "" // the space is missing: see plainHint
+			}
+			misspelt[near] = true
+			d.Errorf(d.at(name), diag.UnknownKey, "unknown key %s%s%s", quoteShort(name.Value), at.inside(), hint)
 		case first[known].IsValid():
 			d.duplicate(name, first[known], at)
 		default:
@@ -90,11 +93,11 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		}
 	}
 	for i, k := range r.keys {
-		if k.required && !first[i].IsValid() {
+		if k.required && !first[i].IsValid() && !misspelt[k.name] {
 			d.Errorf(d.at(n), diag.MissingKey, "missing key %q%s", k.name, at.inside())
 		}
 	}
-	r.checkOneOf(d, n, at, first, misspelt)
+	r.checkOneOf(d, n, at, first, slices.ContainsFunc(r.oneOf, func(name string) bool { return misspelt[name] }))
 }
 
 // checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key; the lack of

@@ -43,6 +43,7 @@ func (d *decoder) parse(source []byte) *node {
 		return nil
 	default:
 		d.Errorf(d.at(&second), diag.YAMLDocument, "a second document starts here: a file holds one")
+		return nil // half of what is missing would be in the other
 	}
 	if document.Kind == documentNode && len(document.Content) == 1 {
 		return document.Content[0]
@@ -72,6 +73,9 @@ func (d *decoder) checkEncoding(source []byte) bool {
 			return false
 		case r == 0:
 			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "the file holds a NUL byte")
+			return false
+		case r == 0xFEFF:
+			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "a byte order mark stands in the file: remove it, an editor does not show it")
 			return false
 		case !allowed(r):
 			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "the character %U is not allowed in YAML", r)
@@ -103,43 +107,46 @@ func isBreak(r rune) bool {
 	return r == '\n' || r == '\r' || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-// syntaxError reports an error of the library about source, found after some good documents. The library
-// gives a line inside its text at most: the line of what it was parsing, which is right for an unclosed
-// quote, and a start that says little for a missing key or comma. For these it is asked to parse once
-// more, a byte at a time, to see how far it reads.
+// syntaxError reports an error of the library about source, found after some good documents. What the library says is
+// the last resort: where findSlip sees what is wrong, its place and words are better. The library gives a line inside
+// its text at most: the line of what it was parsing, which is a start that says little for a missing key or comma. For
+// these it is asked to parse once more, a byte at a time, to see how far it reads.
 func (d *decoder) syntaxError(source []byte, err error, good int) {
 	line, text := splitLine(err.Error())
-	rule := diag.YAMLSyntax
-	switch {
-	case strings.HasPrefix(text, "unknown anchor"):
-		rule = diag.YAMLAlias
-		line = readUntil(source, good)
-	case line == 0, strings.HasPrefix(text, "did not find expected"):
+	lines := splitLines(source)
+	if rest, ok := strings.CutPrefix(text, "unknown anchor '"); ok {
+		name, _, _ := strings.Cut(rest, "'")
+		line, column := findAlias(lines, name)
+		d.aliasRefused(d.Pos(line, column), name, " (text that starts with * needs quotes)")
+		return
+	}
+	if s, ok := findSlip(source); ok {
+		hint := ""
+		if s.hint != "" {
+			hint = " (" + s.hint + ")"
+		}
+		d.Errorf(d.Pos(s.line, s.column), diag.YAMLSyntax, "not valid YAML: %s%s", s.what, hint)
+		return
+	}
+	if line == 0 || strings.HasPrefix(text, "did not find expected") {
 		line = readUntil(source, good)
 	}
-	line, column, found := firstText(source, line)
-	d.Errorf(d.Pos(line, column), rule, "not valid YAML: %s%s", text, syntaxHint(text, found))
+	line, column := firstText(lines, line)
+	d.Errorf(d.Pos(line, column), diag.YAMLSyntax, "not valid YAML: %s", text)
 }
 
-// Lines that people write in an outbox.yaml, and YAML reads otherwise.
-var (
-	optionalInFlow = regexp.MustCompile(`[a-z0-9_]\?\s*[,}]`)
-	bareTemplate   = regexp.MustCompile(`:\s+\{[^}]*\}[^\s,}]`)
-)
+// bareTemplate is the value of a key that was meant as a template.
+var bareTemplate = regexp.MustCompile(`^\{\{?\s*[a-z0-9_.]+\s*\}?\}`)
 
-// syntaxHint returns what is likely meant by a line about which the library says text, or "".
-func syntaxHint(text, line string) string {
-	switch {
-	case strings.HasPrefix(text, "did not find expected ',' or '}'") && optionalInFlow.MatchString(line):
-		return ` (inside { } a type such as "uuid?" needs quotes)`
-	case strings.HasPrefix(text, "did not find expected") && bareTemplate.MatchString(line):
-		return " (a template needs quotes)"
-	case strings.HasPrefix(text, "mapping values are not allowed"):
-		return ` (text that holds ": " needs quotes)`
-	case strings.HasPrefix(line, "\t"), strings.HasPrefix(strings.TrimLeft(line, " "), "\t"):
-		return " (indent with spaces)"
+// findAlias returns the place of the first alias of that name.
+func findAlias(lines []string, name string) (line, column int) {
+	alias := regexp.MustCompile(`(^|[\s,\[{])\*` + regexp.QuoteMeta(name))
+	for i, text := range lines {
+		if at := alias.FindStringIndex(text); at != nil {
+			return i + 1, 1 + utf8.RuneCountInString(text[:strings.Index(text[at[0]:], "*")+at[0]])
+		}
 	}
-	return ""
+	return 1, 1
 }
 
 // splitLine takes "yaml: line 3: text" apart. The line is 0 when the text has none.
@@ -182,14 +189,11 @@ func readUntil(source []byte, good int) int {
 			break
 		}
 	}
-	read := bytes.TrimRight(source[:reader.read], " \t\r\n")
-	return 1 + bytes.Count(read, []byte("\n"))
+	return len(splitLines(bytes.TrimRight(source[:reader.read], " \t\r\n")))
 }
 
-// firstText returns line, or the nearest line before it that is not blank, the column of its first text,
-// and the text of the line.
-func firstText(source []byte, line int) (int, int, string) {
-	lines := strings.Split(string(source), "\n")
+// firstText returns line, or the nearest line before it that is not blank, and the column of its first text.
+func firstText(lines []string, line int) (int, int) {
 	for line = min(max(line, 1), len(lines)); line > 1 && strings.TrimSpace(lines[line-1]) == ""; {
 		line--
 	}
@@ -198,5 +202,5 @@ func firstText(source []byte, line int) (int, int, string) {
 	if indent == len(text) {
 		indent = 0
 	}
-	return line, indent + 1, text
+	return line, indent + 1
 }

@@ -2,6 +2,8 @@ package spec_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +33,7 @@ func TestDecodePlacesBadCharacters(t *testing.T) {
 		"é: \x00":              "1:4: the file holds a NUL byte",
 		"a\r\nb\rc\x01":        "3:2: the character U+0001 is not allowed in YAML",
 		"a\u0085b\u2028c\x7f":  "3:2: the character U+007F is not allowed in YAML",
-		"a: \uFEFF":            "1:4: the character U+FEFF is not allowed in YAML",
+		"a: \uFEFF":            "1:4: a byte order mark stands in the file: remove it, an editor does not show it",
 		"\xff\xfea\x00:\x00":   "1:1: the byte 0xff is not UTF-8",
 		"a: \u009b31m":         "1:4: the character U+009B is not allowed in YAML",
 		"a: \xed\xa0\x80":      "1:4: the byte 0xed is not UTF-8",
@@ -60,29 +62,64 @@ func TestDecodePlacesWhatIsMissing(t *testing.T) {
 func TestDecodePlacesSyntaxErrors(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"a: [b\nc: d\n":                  "2:1",
+		"a: [b\nc: d\n":                  "1:4",
 		"a:\n  b: c\n d: e\n":            "3:2",
 		"a: b\n  c: d\n":                 "2:3",
-		"a: 'b\nc: d\n":                  "2:1",
-		"a: b\n\tc: d\n":                 "2:2",
+		"a: 'b\nc: d\n":                  "1:4",
+		"a: b\n\tc: d\n":                 "2:1",
 		"- a\nb: c\n":                    "2:1",
-		"a: {b: c\n":                     "1:1",
-		"a: b\n---\nc: [\n":              "3:1",
-		"a: b\nc: @d\n":                  "2:1",
+		"a: {b: c\n":                     "1:4",
+		"a: b\n---\nc: [\n":              "3:4",
+		"a: b\nc: @d\n":                  "2:4",
 		"%YAML 3.0\n---\na: b\n":         "3:1",
 		"a: b\n\n\n# c\n\n  ]\n":         "6:3",
 		"a: |2x\n b\n":                   "1:1",
 		"? a\n? [b\n":                    "2:1",
-		"a: b\nc: d: e\n":                "2:1",
-		"x: 1\ny: {a: b}c\nz: 1\n":       "3:1",
-		"x: 1\ny: [a, b\nz: 1\nw: 2\n":   "4:1",
-		"version: \"1\"\nb:\n  c: \"d\n": "3:3",
+		"a: b\nc: d: e\n":                "2:5",
+		"x: 1\ny: {a: b}c\nz: 1\n":       "2:10",
+		"x: 1\ny: [a, b\nz: 1\nw: 2\n":   "2:4",
+		"version: \"1\"\nb:\n  c: \"d\n": "3:6",
 	} {
 		s, findings := decode(source)
 		require.Nil(t, s, "%q", source)
 		require.Len(t, findings, 1, "%q", source)
 		require.Equal(t, diag.YAMLSyntax, findings[0].Rule)
 		require.Equal(t, "outbox.yaml:"+want, findings[0].Pos.String(), "%q: %s", source, findings[0].Message)
+	}
+}
+
+// What the library reads has no slip: the search must not find one in front of the true one.
+func TestFindSlipKnowsWhatIsRight(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../testdata/*/outbox.yaml")
+	require.NoError(t, err)
+	for _, pattern := range []string{"../../examples/*/events/outbox.yaml", "testdata/*.yaml", "../model/testdata/*.yaml"} {
+		more, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
+	require.Greater(t, len(files), 80)
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		require.NoError(t, err)
+		if _, err := spec.JSONValue(source); err == nil {
+			require.Empty(t, spec.FindSlip(source), name)
+		}
+	}
+	for _, source := range []string{
+		"%YAML 1.1\n---\na: b\n...\n# c\n---\nd: e\n",
+		"a:\n- b\n- c: d\n  e: f\n- - g\n  - h\ni: j\n",
+		"a: |\n  b: c: d\n \n  - {\nb: >-\n   x\n\nc: d\n",
+		"a: b\n  c - d\n  - e {\nf: 'g\n  h''i'\nj: \"k\n  l\\\n  \\\"m\" # n\n",
+		"a:\n  some text\n  over lines\nb: [\n  c,\n  d: {e: f}, # [\n  \"g\": 'h', i\n]\n",
+		"{\"a\":\"b\",\"c\":[1,{\"d\":{}}],\n\"e\": null}\n",
+		"'a': b\n\"c d\" : e\nf:\t g\nhttp://x: y\nk: http://z#w\nl: a-b, c\n",
+		"a: &x b\nc: *x\nd: !!str e\nf: &y\n  g: h\n",
+		"a: [b c, {d e: f g}, h\n  i]\n",
+	} {
+		_, err := spec.JSONValue([]byte(source))
+		require.NoError(t, err, "%q", source)
+		require.Empty(t, spec.FindSlip([]byte(source)), "%q", source)
 	}
 }
 

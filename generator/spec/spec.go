@@ -40,12 +40,16 @@ type Spec struct {
 	Types      Section[*Type]
 	Namespaces Section[*Namespace]
 	Listeners  Section[*Listener]
+
+	// Hints say what a value is likely a slip of, by its place: for findings of the model about it.
+	Hints map[diag.Pos]string
 }
 
 // Consumer says where code for consumers goes. Its zero value stands for an absent one.
 type Consumer struct {
 	Pos     diag.Pos
 	Package Value[string]
+	Dir     Value[string]
 }
 
 // Policy holds the settings that defaults gives and a topic may override.
@@ -69,20 +73,32 @@ type Retention struct {
 	Dead      Value[time.Duration]
 }
 
-// Type is a shared type. A valid one has either Fields or Enum.
+// Type is a shared type. A valid one has exactly one of Fields, Enum and Scalar, and bounds only with Scalar.
 type Type struct {
-	Name   Value[string]
-	Doc    Value[string]
-	Go     Value[string]
-	Fields Section[*Field]
-	Enum   Section[Value[string]]
+	Name     Value[string]
+	Doc      Value[string]
+	Go       Value[string]
+	Fields   Section[*Field]
+	Enum     Section[EnumValue]
+	Scalar   Value[string]
+	Min, Max Value[Bound]
+	MinLen   Value[int64]
+	MaxLen   Value[int64]
+	Pattern  Value[string]
 }
 
-// Namespace is a namespace with its topics.
+// EnumValue is a value of an enum, with the name of its constant if it was given one.
+type EnumValue struct {
+	Value Value[string]
+	Go    Value[string]
+}
+
+// Namespace is a namespace with its topics. Stubs is none when it is set.
 type Namespace struct {
 	Name   Value[string]
 	Doc    Value[string]
 	Go     Value[string]
+	Stubs  Value[string]
 	Topics Section[*Topic]
 }
 
@@ -155,11 +171,12 @@ type Bound struct {
 }
 
 // Listener is a listener. Mode is leased or transactional, Start earliest or latest, and OnFailure block or
-// park_key, when they are set.
+// park_key, and Stubs none, when they are set.
 type Listener struct {
 	Name        Value[string]
 	Doc         Value[string]
 	Go          Value[string]
+	Stubs       Value[string]
 	Topics      Section[Value[string]]
 	Publish     Value[bool]
 	Mode        Value[string]

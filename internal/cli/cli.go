@@ -3,16 +3,19 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/internal/secret"
 )
 
 // The exit codes.
@@ -31,7 +34,7 @@ type Env struct {
 
 // Run runs the command that args name, without the program's name, and returns its exit code.
 func Run(ctx context.Context, env Env, args []string) int {
-	a := &app{Env: env}
+	a := &app{Env: env, args: args}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(env.Stdout)
@@ -42,10 +45,13 @@ func Run(ctx context.Context, env Env, args []string) int {
 // app is one run of the program.
 type app struct {
 	Env
-	json bool // --json
+	args  []string
+	json  bool      // --json
+	found diag.List // findings that the document of --json is to hold
 }
 
 func (a *app) root() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "outboxgen",
 		Short: "Type-safe transactional outbox for Go and PostgreSQL",
@@ -57,7 +63,15 @@ does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other 
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON on stdout")
+	root.RunE = func(c *cobra.Command, _ []string) error {
+		if !version {
+			return c.Help()
+		}
+		return run(func(context.Context, []string) error { return a.printVersion() })(c, nil)
+	}
+	root.Flags().BoolVar(&version, "version", false, "print the version, as outboxgen version does")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document on stdout")
+	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
 		a.initCommand(),
 		a.generateCommand(),
@@ -71,6 +85,38 @@ does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other 
 		a.versionCommand(),
 	)
 	return root
+}
+
+// helpCommand shows the help of a command. That of cobra exits with 0 when there is no such command.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return fmt.Errorf("unknown command %q for %q", rest[0], c.CommandPath())
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			c, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []cobra.Completion
+			for _, sub := range c.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
 }
 
 // group returns a command that only holds others.
@@ -118,6 +164,9 @@ func (a *app) report(err error) int {
 	case errors.Is(err, errReported):
 		return exitFindings
 	}
+	if a.json { // no document will hold them
+		_ = diag.Print(a.Stderr, diag.Text, a.found)
+	}
 	a.notef("outboxgen: %s", oneLine(err.Error()))
 	var f *failure
 	if errors.As(err, &f) {
@@ -127,8 +176,19 @@ func (a *app) report(err error) int {
 }
 
 // findings prints l in the given format and returns errReported if it holds an error. Text is for
-// people and goes to stderr, the others are data.
+// people and goes to stderr, the others are data. With --json they are part of the one document: that of the result, or
+// one of their own when errors leave no result.
 func (a *app) findings(l diag.List, format diag.Format) error {
+	if a.json {
+		a.found = append(a.found, l...)
+		if !l.HasErrors() {
+			return nil
+		}
+		if err := a.printJSON(struct{}{}); err != nil {
+			return err
+		}
+		return errReported
+	}
 	w := a.Stdout
 	if format == diag.Text {
 		w = a.Stderr
@@ -142,9 +202,16 @@ func (a *app) findings(l diag.List, format diag.Format) error {
 	return nil
 }
 
-// notef writes a line for people.
+// notef writes a line for people, without the password of a connection string that may stand where a name was wanted.
 func (a *app) notef(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, format+"\n", args...) // a note that cannot be shown is no failure
+	text := fmt.Sprintf(format, args...)
+	for _, arg := range a.args {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		text = secret.MaskIn(text, arg)
+	}
+	_, _ = fmt.Fprintln(a.Stderr, secret.Mask(text)) // a note that cannot be shown is no failure
 }
 
 // printf writes data.
@@ -153,12 +220,31 @@ func (a *app) printf(format string, args ...any) error {
 	return err
 }
 
-// printJSON writes v as data, indented.
+// printJSON writes the document of --json, indented: an object with the findings, then the members of v, which is a
+// struct.
 func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.Stdout)
+	findings, err := diag.Marshal(a.found)
+	if err != nil {
+		return err
+	}
+	var result bytes.Buffer
+	e := json.NewEncoder(&result)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	members := bytes.TrimPrefix(bytes.TrimSpace(result.Bytes()), []byte("{"))
+	document := slices.Concat([]byte(`{"findings":`), findings)
+	if !bytes.Equal(members, []byte("}")) {
+		document = append(document, ',')
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, append(document, members...), "", "  "); err != nil {
+		return err
+	}
+	indented.WriteByte('\n')
+	_, err = a.Stdout.Write(indented.Bytes())
+	return err
 }
 
 // oneLine joins the lines of an error, each once.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/secret"
 )
 
 // connectTimeout holds when the connection string has no connect_timeout.
@@ -62,8 +64,8 @@ func (d *database) schemaName(a *app, configGiven bool) (string, error) {
 func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 	dsn, from := d.dsn(a)
 	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
+	if err := checkDSN(dsn, from, err); err != nil {
+		return nil, err
 	}
 	a.tune(cfg)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
@@ -77,8 +79,8 @@ func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 func (d *database) pool(ctx context.Context, a *app) (*pgxpool.Pool, error) {
 	dsn, from := d.dsn(a)
 	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
+	if err := checkDSN(dsn, from, err); err != nil {
+		return nil, err
 	}
 	a.tune(cfg.ConnConfig)
 	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, poolSize
@@ -119,6 +121,52 @@ func (a *app) tune(cfg *pgx.ConnConfig) {
 	}
 }
 
+// checkDSN returns what is wrong with a connection string that pgx has parsed with err. It refuses one of which it may
+// have taken a part of the password for something else, which messages would then show.
+func checkDSN(dsn, from string, err error) error {
+	switch ambiguous := secret.CheckURL(dsn); {
+	case ambiguous != nil:
+		return usage(fmt.Errorf("%s: %w", from, ambiguous))
+	case !strings.Contains(dsn, "://") && strings.Contains(dsn, "=") && oddSetting(dsn):
+		return usage(fmt.Errorf("%s: bad connection string: a value with a space or quote in it needs quotes, as in password='two words'", from))
+	case err != nil:
+		return usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
+	}
+	return nil
+}
+
+// oddSetting reports whether the key=value string dsn has a key with a space in it, as when a password with a space has
+// no quotes.
+func oddSetting(dsn string) bool {
+	rest := dsn
+	for {
+		key, value, ok := strings.Cut(rest, "=")
+		if !ok {
+			return strings.TrimSpace(rest) != ""
+		}
+		if key = strings.TrimSpace(key); strings.ContainsFunc(key, func(r rune) bool { return r != '_' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			return true
+		}
+		rest = afterValue(strings.TrimLeft(value, " \t\n\r"))
+	}
+}
+
+// afterValue returns what follows the value, in quotes or not, with which text starts.
+func afterValue(text string) string {
+	quoted := strings.HasPrefix(text, "'")
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case quoted && c == '\'' && i > 0:
+			return text[i+1:]
+		case !quoted && strings.IndexByte(" \t\n\r", c) >= 0:
+			return text[i+1:]
+		}
+	}
+	return ""
+}
+
 // connectProblem says where the connection should have gone. The text of pgx names the user and the
 // database; it never holds the password, but a server's or resolver's answer might repeat it.
 func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
@@ -127,17 +175,24 @@ func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
 	if errors.As(err, &connectErr) {
 		text = connectErr.Unwrap().Error()
 	}
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedObject {
+		text = "the server does not know a setting of the connection string; a password with a space in it needs quotes"
+	}
 	text = oneLine(text)
 	if len(cfg.Password) > 0 {
-		text = strings.ReplaceAll(text, cfg.Password, "xxxxx")
+		text = strings.ReplaceAll(text, cfg.Password, secret.Masked)
 	}
 	return fmt.Errorf("connect to database %q as user %q (%s): %s", cfg.Database, cfg.User, from, text)
 }
 
+// undefinedObject is what the server answers to a setting that it does not know. It names the setting, which may be the
+// rest of a password with a space in it.
+const undefinedObject = "42704"
+
 // parseProblem says what is wrong with a connection string. If it could not even be taken apart, the
 // cause is left out: it may quote any piece of the string, so the password too.
 func parseProblem(err error) string {
-	const hint = "want postgres://user:password@host:port/database or key=value pairs"
+	const hint = "want postgres://host:port/database with user:password@ in front of the host, or key=value pairs"
 	text := err.Error()
 	i := strings.LastIndex(text, "`: ") // "cannot parse `...`: what (cause)"
 	if i < 0 || strings.Contains(text[i:], "failed to parse as") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -71,7 +72,9 @@ func (a *app) printFiles(files []migrate.File) error {
 	for _, f := range files {
 		rows = append(rows, exportRow{File: f.Name, Content: string(f.Content)})
 	}
-	return a.printJSON(rows)
+	return a.printJSON(struct {
+		Files []exportRow `json:"files"`
+	}{rows})
 }
 
 // printSQL prints the up files in their order, or the down files in the opposite one.
@@ -102,47 +105,69 @@ func (a *app) printArchive(files []migrate.File) error {
 	return nil
 }
 
-// writeFiles writes all files to dir, or none if one of them is there with another content.
-func (a *app) writeFiles(dir string, files []migrate.File) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// exportReport is what --dir did, as --json shows it.
+type exportReport struct {
+	Files []string `json:"files"` // that were written
+}
+
+// writeFiles writes all files to dir that are missing there, or none if one of them is there with another content.
+func (a *app) writeFiles(dir string, files []migrate.File) (err error) {
+	made, err := makeFolder(dir)
+	if err != nil {
 		return fmt.Errorf("make folder %s: %w", dir, pathCause(err))
 	}
-	var missing []migrate.File
+	defer func() { made.removeIf(err != nil) }()
+	var missing []generator.File
+	report := exportReport{Files: []string{}}
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name)
 		have, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			missing = append(missing, f)
+			missing = append(missing, generator.File{Name: f.Name, Content: f.Content})
+			report.Files = append(report.Files, filepath.ToSlash(path))
 		case err != nil:
 			return usage(fmt.Errorf("read %s: %w", path, pathCause(err)))
-		case string(have) != string(f.Content):
+		case strings.ReplaceAll(string(have), "\r\n", "\n") != string(f.Content):
 			return fmt.Errorf("write %s: it is there with another content", path)
 		}
 	}
-	for _, f := range missing {
-		path := filepath.Join(dir, f.Name)
-		if err := createFile(path, f.Content); err != nil {
-			return err
-		}
-		if err := a.printf("create %s\n", filepath.ToSlash(path)); err != nil {
+	if err := generator.WriteNew(dir, missing); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(report)
+	}
+	for _, path := range report.Files {
+		if err := a.printf("create %s\n", path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// createFile writes a file that must not be there.
-func createFile(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, pathCause(err))
+// folders are those that makeFolder has made, the outermost first.
+type folders []string
+
+// makeFolder makes dir and the folders above it that are missing.
+func makeFolder(dir string) (folders, error) {
+	var made folders
+	for missing := filepath.Clean(dir); ; missing = filepath.Dir(missing) {
+		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(folders{missing}, made...)
 	}
-	_, err = f.Write(content)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, pathCause(err))
+	err := os.MkdirAll(dir, 0o755)
+	made.removeIf(err != nil)
+	return made, err
+}
+
+// removeIf removes the folders again that are empty, if the command has failed.
+func (f folders) removeIf(failed bool) {
+	for i := len(f) - 1; i >= 0 && failed; i-- {
+		_ = os.Remove(f[i]) // one that somebody has put something into stays
 	}
-	return nil
 }
 
 // pathCause strips the operation and path that a message names already.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
 // generation is what generate and diff have in common.
@@ -18,6 +18,7 @@ type generation struct {
 	source
 	out   string
 	stubs string
+	made  folders // on the way to out
 }
 
 func (g *generation) flags(c *cobra.Command) {
@@ -39,17 +40,7 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	if mode != generator.StubsMissing && mode != generator.StubsNone {
 		return nil, usage(fmt.Errorf("--stubs: unknown mode %q: want missing or none", g.stubs))
 	}
-	text, err := g.read()
-	if err != nil {
-		return nil, err
-	}
-	files, err := generator.Generate(text, generator.Options{Source: g.path, Stubs: mode})
-	var findings diag.List
-	if errors.As(err, &findings) {
-		if err := a.findings(findings, format); err != nil {
-			return nil, err
-		}
-	}
+	text, err := g.read(a)
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +48,35 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	if dir == "" {
 		dir = filepath.Dir(g.path)
 	}
+	var findings diag.List
+	warn := func(l diag.List) { findings = l }
+	files, err := generator.Generate(text, generator.Options{Source: a.shown(g.path), Folder: inModule(dir), Stubs: mode, Warn: warn})
+	if errors.As(err, &findings) || findings != nil {
+		if err := a.findings(findings, format); err != nil {
+			return nil, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	if create {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("make output folder %s: %w", dir, pathCause(err))
+		if g.made, err = makeFolder(dir); err != nil {
+			return nil, fmt.Errorf("make output folder %s: %w", a.shown(dir), pathCause(err))
 		}
 	}
 	changes, err := generator.Plan(dir, files)
-	if err != nil && !errors.As(err, new(*generator.ConflictError)) {
+	var shared *generator.FolderError
+	if err == nil && filepath.Clean(dir) != filepath.Dir(g.path) {
+		if strangers := changes.Strangers(); len(strangers) > 0 {
+			other := "another " + filepath.Base(g.path)
+			err = &generator.FolderError{Sources: []generator.Neighbour{{Name: other, Files: strangers}}}
+		}
+	}
+	switch {
+	case errors.As(err, &shared):
+		s, _ := spec.Decode(text, a.shown(g.path))
+		return nil, a.findings(shared.Findings(s.Package.Pos), format)
+	case err != nil && !errors.As(err, new(*generator.ConflictError)):
 		return nil, usage(err)
 	}
 	return changes, err
@@ -75,14 +88,19 @@ type changeRow struct {
 	Change generator.Kind `json:"change"`
 }
 
+// changeList is the document of --json.
+type changeList struct {
+	Changes []changeRow `json:"changes"`
+}
+
 // printChanges lists what is written, or would be.
 func (a *app) printChanges(c *generator.Changes) error {
 	rows := []changeRow{}
 	for _, change := range c.Pending() {
-		rows = append(rows, changeRow{File: filepath.ToSlash(filepath.Join(c.Dir, change.Name)), Change: change.Kind})
+		rows = append(rows, changeRow{File: filepath.ToSlash(a.shown(filepath.Join(c.Dir, change.Name))), Change: change.Kind})
 	}
 	if a.json {
-		return a.printJSON(rows)
+		return a.printJSON(changeList{rows})
 	}
 	for _, row := range rows {
 		if err := a.printf("%s %s\n", row.Change, row.File); err != nil {
@@ -113,21 +131,24 @@ func (a *app) generateCommand() *cobra.Command {
 		Long: `generate checks outbox.yaml and writes the Go files that it describes beside it, each only if its bytes
 change, and all of them or none. It removes generated files of topics that are gone, and writes stubs of
 handlers that nobody has written yet; a stub belongs to you and is never touched again. A file that
-outboxgen did not write is never overwritten. The changes are listed on stdout.`,
+outboxgen did not write is never overwritten, and a folder is never shared with another YAML that
+generates the same file, or with another Go package. The changes are listed on stdout. Under go generate
+paths are printed relative to the root of the module.`,
 		Example: `  outboxgen generate
   outboxgen generate --check          # in CI: exit 1 if a file is out of date
   outboxgen generate --config events/outbox.yaml --out internal/events`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			changes, err := g.plan(a, !check && !dryRun)
+			if err == nil && !check && !dryRun {
+				err = changes.Write()
+			}
+			g.made.removeIf(err != nil)
 			if err != nil {
 				return err
 			}
 			if !check && !dryRun {
-				if err := changes.Write(); err != nil {
-					return err
-				}
-				for _, name := range lateRemovals(changes, os.Getenv("GOFILE")) {
+				for _, name := range lateRemovals(changes, a.Getenv("GOFILE")) {
 					a.notef("removed %s: go generate has listed it and will not find it; run it again, or move the line that runs outboxgen to a file that sorts last, such as %s", name, goFile)
 				}
 			}
@@ -135,7 +156,7 @@ outboxgen did not write is never overwritten. The changes are listed on stdout.`
 				return err
 			}
 			if n := len(changes.Pending()); check && n > 0 {
-				a.notef("%s: %s out of date: run outboxgen generate", g.path, count(n, "file"))
+				a.notef("%s: %s out of date: run outboxgen generate", a.shown(g.path), count(n, "file"))
 				return errReported
 			}
 			return nil
@@ -169,7 +190,7 @@ exits with 1 if there is a difference. It writes nothing.`,
 			}
 			report := diffReport{Changes: []changeRow{}, Diff: changes.Diff()}
 			for _, change := range changes.Pending() {
-				name := filepath.ToSlash(filepath.Join(changes.Dir, change.Name))
+				name := filepath.ToSlash(a.shown(filepath.Join(changes.Dir, change.Name)))
 				report.Changes = append(report.Changes, changeRow{File: name, Change: change.Kind})
 			}
 			if a.json {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/spec"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/templates"
@@ -54,14 +54,16 @@ type initReport struct {
 	Next    []string `json:"next"`
 }
 
-func (a *app) start(dir, name string) error {
+func (a *app) start(dir, name string) (err error) {
 	config := filepath.Join(dir, defaultConfig)
 	if _, err := os.Lstat(config); err == nil {
 		return usage(fmt.Errorf("write %s: it is there already, and init overwrites nothing", config))
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	made, err := makeFolder(dir)
+	if err != nil {
 		return fmt.Errorf("make folder %s: %w", dir, pathCause(err))
 	}
+	defer func() { made.removeIf(err != nil) }()
 	found, err := look(dir)
 	if err != nil {
 		return err
@@ -79,21 +81,22 @@ func (a *app) start(dir, name string) error {
 		return err
 	}
 	report := initReport{Package: name, Files: []string{}, Next: nextSteps(dir)}
+	var missing []generator.File
 	for _, f := range files {
-		path := filepath.Join(dir, f.name)
-		if f.name == goFile && found.directive {
-			continue
-		}
-		err := createFile(path, f.content)
+		path := filepath.Join(dir, f.Name)
+		_, err := os.Lstat(path)
 		switch {
-		case errors.Is(err, os.ErrExist) && f.name == goFile:
+		case f.Name == goFile && found.directive:
+		case err == nil && f.Name == goFile:
 			report.Next = append([]string{"add to " + path + ": //go:generate go tool outboxgen generate"}, report.Next...)
-		case errors.Is(err, os.ErrExist) && f.name == schemaFile:
-		case err != nil:
-			return err
+		case err == nil && f.Name == schemaFile:
 		default:
+			missing = append(missing, f)
 			report.Files = append(report.Files, filepath.ToSlash(path))
 		}
+	}
+	if err := generator.WriteNew(dir, missing); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(report)
@@ -109,13 +112,8 @@ func (a *app) start(dir, name string) error {
 	return nil
 }
 
-type starterFile struct {
-	name    string
-	content []byte
-}
-
-// starters renders the files, the YAML first: where it cannot be written, nothing is.
-func starters(name string) ([]starterFile, error) {
+// starters renders the files, the YAML first.
+func starters(name string) ([]generator.File, error) {
 	data := templates.Starter{Package: name, Source: defaultConfig}
 	yaml, err := templates.StarterYAML(data)
 	if err != nil {
@@ -129,7 +127,7 @@ func starters(name string) ([]starterFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []starterFile{{defaultConfig, yaml}, {schemaFile, schema}, {goFile, code}}, nil
+	return []generator.File{{Name: defaultConfig, Content: yaml}, {Name: schemaFile, Content: schema}, {Name: goFile, Content: code}}, nil
 }
 
 // folder is what init finds.
@@ -197,14 +195,24 @@ func nextSteps(dir string) []string {
 
 // goMod returns the text of the go.mod that governs dir.
 func goMod(dir string) (string, error) {
+	root, err := moduleRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	return string(text), err
+}
+
+// moduleRoot returns the folder of the go.mod that governs dir.
+func moduleRoot(dir string) (string, error) {
 	full, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
 	}
 	for {
-		text, err := os.ReadFile(filepath.Join(full, "go.mod"))
+		_, err := os.Stat(filepath.Join(full, "go.mod"))
 		if err == nil {
-			return string(text), nil
+			return full, nil
 		}
 		up := filepath.Dir(full)
 		if up == full {

@@ -96,7 +96,9 @@ and what that calls the destination. With --json each log topic holds its listen
 				}
 			}
 			if a.json {
-				return a.printJSON(rows)
+				return a.printJSON(struct {
+					Topics []topicRow `json:"topics"`
+				}{rows})
 			}
 			if err := a.printTable(topicTable(rows)); err != nil || len(m.Listeners) == 0 {
 				return err

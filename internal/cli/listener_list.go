@@ -113,7 +113,9 @@ dead letters: more than --dead allows.`,
 		}
 		switch {
 		case a.json:
-			err = a.printJSON(rows)
+			err = a.printJSON(struct {
+				Shards []shardRow `json:"shards"`
+			}{rows})
 		case len(rows) == 0:
 			a.notef("no listener is attached")
 		default:

@@ -31,6 +31,11 @@ type migrationRow struct {
 	AppliedAt *time.Time `json:"applied_at,omitempty"`
 }
 
+// migrationList is the document of --json.
+type migrationList struct {
+	Migrations []migrationRow `json:"migrations"`
+}
+
 func migrationRows(all []migrate.Migration) []migrationRow {
 	rows := []migrationRow{}
 	for _, m := range all {
@@ -157,7 +162,7 @@ func (a *app) migrateStatus(db *database) *cobra.Command {
 				rows = append(rows, stateRow(s))
 			}
 			if a.json {
-				return a.printJSON(rows)
+				return a.printJSON(migrationList{rows})
 			}
 			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 			_, _ = fmt.Fprintln(w, "VERSION\tNAME\tSTATE\tAPPLIED AT") // Flush reports what went wrong
@@ -197,7 +202,7 @@ to this version of outboxgen, and says which.`,
 				a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, advise(s.Err))
 			}
 			if a.json {
-				if err := a.printJSON(problems); err != nil {
+				if err := a.printJSON(migrationList{problems}); err != nil {
 					return err
 				}
 			}
@@ -221,7 +226,7 @@ func advise(err error) error {
 // printMigrations lists what was done to the schema.
 func (a *app) printMigrations(verb, schema string, all []migrate.Migration) error {
 	if a.json {
-		return a.printJSON(migrationRows(all))
+		return a.printJSON(migrationList{migrationRows(all)})
 	}
 	for _, m := range all {
 		if err := a.printf("%s %s %04d_%s\n", verb, schema, m.Version, m.Name); err != nil {

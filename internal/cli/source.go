@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,29 +47,29 @@ func (s *source) printer(a *app) (diag.Format, error) {
 }
 
 // read returns the text of the YAML.
-func (s *source) read() ([]byte, error) {
+func (s *source) read(a *app) ([]byte, error) {
 	f, err := os.Open(s.path)
 	if err != nil {
-		return nil, usage(s.explain(err))
+		return nil, usage(s.explain(a, err))
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, readLimit))
 	if err != nil {
-		return nil, usage(s.explain(err))
+		return nil, usage(s.explain(a, err))
 	}
 	return text, nil
 }
 
 // explain says what could not be read and what to do when it is not there.
-func (s *source) explain(err error) error {
+func (s *source) explain(a *app, err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read %s: %w: outboxgen init starts one, --config names another", s.path, err)
+		return fmt.Errorf("read %s: %w: outboxgen init starts one, --config names another", a.shown(s.path), err)
 	}
-	return fmt.Errorf("read %s: %w", s.path, err)
+	return fmt.Errorf("read %s: %w", a.shown(s.path), err)
 }
 
 // model reads and checks the YAML; its findings are printed, and errReported is returned if they are
@@ -78,15 +79,53 @@ func (s *source) model(a *app) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := s.read()
+	text, err := s.read(a)
 	if err != nil {
 		return nil, err
 	}
-	m, findings := model.Load(text, s.path)
+	m, findings := model.LoadFor(text, a.shown(s.path), inModule(filepath.Dir(s.path)))
 	if err := a.findings(findings, format); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// inModule returns dir as a slash path from the root of its module, "." when it is in none.
+func inModule(dir string) string {
+	root, err := moduleRoot(dir)
+	if err != nil {
+		return "."
+	}
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return "."
+	}
+	relative, err := filepath.Rel(root, full)
+	if err != nil {
+		return "."
+	}
+	return filepath.ToSlash(relative)
+}
+
+// shown returns path as messages name it. go generate runs a command in the folder of the package, which is not where its
+// user stands; there a path is relative to the root of the module, the place from which go generate ./... is run.
+func (a *app) shown(path string) string {
+	if a.Getenv("GOFILE") == "" || a.Getenv("GOPACKAGE") == "" {
+		return path
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	root, err := moduleRoot(".")
+	if err != nil {
+		return path
+	}
+	relative, err := filepath.Rel(root, full)
+	if err != nil || !filepath.IsLocal(relative) {
+		return full
+	}
+	return relative
 }
 
 func formatList() string { return strings.Join(words(diag.Formats()), ", ") }

@@ -6,13 +6,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// validReport counts what a file without errors declares, as --json shows it.
+type validReport struct {
+	Namespaces int `json:"namespaces"`
+	Topics     int `json:"topics"`
+	Listeners  int `json:"listeners"`
+}
+
 func (a *app) validateCommand() *cobra.Command {
 	var src source
 	c := &cobra.Command{
 		Use:   "validate",
 		Short: "Check outbox.yaml and print every finding",
 		Long: `validate checks outbox.yaml by every rule and prints all findings of one run, sorted by position:
-as text on stderr, or with --format json or github-actions as data on stdout. It exits with 1 when there
+as text on stderr, or with --format json (an object a line) or github-actions as data on stdout. It exits with 1 when there
 is an error among them.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
@@ -24,11 +31,14 @@ is an error among them.`,
 			for _, n := range m.Namespaces {
 				topics += len(n.Topics)
 			}
+			if a.json {
+				return a.printJSON(validReport{Namespaces: len(m.Namespaces), Topics: topics, Listeners: len(m.Listeners)})
+			}
 			listeners := ""
 			if len(m.Listeners) > 0 {
 				listeners = ", " + count(len(m.Listeners), "listener")
 			}
-			a.notef("%s: valid: %s in %s%s", src.path, count(topics, "topic"), count(len(m.Namespaces), "namespace"), listeners)
+			a.notef("%s: valid: %s in %s%s", a.shown(src.path), count(topics, "topic"), count(len(m.Namespaces), "namespace"), listeners)
 			return nil
 		}),
 	}

@@ -24,13 +24,17 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version of outboxgen",
 		Args:  cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
-			v := buildVersion()
-			if a.json {
-				return a.printJSON(v)
-			}
-			return a.printf("outboxgen %s %s %s\n", v.Version, v.Go, v.Platform)
+			return a.printVersion()
 		}),
 	}
+}
+
+func (a *app) printVersion() error {
+	v := buildVersion()
+	if a.json {
+		return a.printJSON(v)
+	}
+	return a.printf("outboxgen %s %s %s\n", v.Version, v.Go, v.Platform)
 }
 
 // buildVersion reads what the linker has recorded.

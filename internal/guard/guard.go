@@ -13,7 +13,7 @@ import (
 )
 
 // Limit is how long a call may take that has no reason to wait for anything: the methods of an error, a key, a header.
-const Limit = 10 * time.Second
+const Limit = 5 * time.Second
 
 // Never is the limit of a call that may wait for as long as it likes.
 const Never = time.Duration(math.MaxInt64)

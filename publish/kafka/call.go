@@ -212,7 +212,12 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)
-			c.halted = outbox.Unavailable(c.silence(topic, producer, began))
+			err := c.silence(topic, producer, began)
+			if producer.away() {
+				c.halted = outbox.BrokerUnavailable(err)
+			} else {
+				c.halted = outbox.Unavailable(err)
+			}
 			return c.halted
 		}
 		c.halted = notSent(waiting)
@@ -236,6 +241,15 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	case fenced:
 		c.retire(producer)
 		return outbox.Unavailable(described)
+	case barred:
+		c.halted = outbox.BrokerUnavailable(described)
+		return c.halted
+	case unreached:
+		if producer.away() {
+			return outbox.BrokerUnavailable(described)
+		}
+		c.down[topic] = outbox.Unavailable(described)
+		return c.down[topic]
 	case unavailable:
 		c.down[topic] = outbox.Unavailable(described)
 		return c.down[topic]

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -39,6 +41,8 @@ type client struct {
 	round     atomic.Pointer[round]
 	connected atomic.Bool           // to a broker, now or earlier
 	trouble   atomic.Pointer[error] // the last one with a connection
+	known     atomic.Bool           // a broker has answered something, now or earlier
+	answered  atomic.Bool           // a broker has answered something in this round
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -58,6 +62,9 @@ func newClient(cfg Config) (*client, error) {
 		kgo.ManualFlushing(),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(maxRound),
+		kgo.MaxBufferedBytes(0), // a round is never cut in the middle
+		kgo.RecordDeliveryTimeout(0),
+		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(64<<10, true, true, nil)), // the client's own: one partition for a key
 		kgo.ProducerBatchMaxBytes(clientBatchBytes),
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 		kgo.RecordRetries(10),
@@ -70,9 +77,17 @@ func newClient(cfg Config) (*client, error) {
 	if c.kgo, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
 	}
-	if off, _ := c.kgo.OptValue(kgo.DisableIdempotentWrite).(bool); off {
-		c.kgo.Close()
-		return nil, errors.New("kgo.DisableIdempotentWrite gives up the order of events")
+	for _, refused := range []struct {
+		option any
+		why    string
+	}{
+		{kgo.DisableIdempotentWrite, "kgo.DisableIdempotentWrite gives up the order of events"},
+		{kgo.DefaultProduceTopicAlways, "kgo.DefaultProduceTopicAlways sends all events to one topic"},
+	} {
+		if set, _ := c.kgo.OptValue(refused.option).(bool); set {
+			c.kgo.Close()
+			return nil, fmt.Errorf("field Options: %s: remove it", refused.why)
+		}
 	}
 	return c, nil
 }
@@ -98,6 +113,7 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	c.round.Store(r)
 	defer c.round.Store(nil)
 	c.trouble.Store(nil)
+	c.answered.Store(false)
 	// The client gives up on a cancelled context, but not everywhere on one past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -170,6 +186,24 @@ func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Co
 	} else if !errors.Is(err, context.Canceled) {
 		c.trouble.Store(&err)
 	}
+}
+
+// OnBrokerRead implements kgo.HookBrokerRead. What a broker says before it lets a client in does not count.
+func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	switch kmsg.Key(key) {
+	case kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate:
+		return
+	}
+	if err == nil {
+		c.known.Store(true)
+		c.answered.Store(true)
+	}
+}
+
+// away reports whether it was the whole cluster that could not be reached: none of its brokers has said anything, and
+// that is not because a single one keeps its answer to itself.
+func (c *client) away() bool {
+	return !c.answered.Load() && (c.trouble.Load() != nil || !c.known.Load())
 }
 
 // round is what becomes of the records that are sent together.

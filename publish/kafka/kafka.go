@@ -29,17 +29,19 @@
 //
 // # Failures
 //
-// What becomes of an event that Kafka does not take (P permanent, U unavailable, A a failed attempt):
+// What becomes of an event that Kafka does not take (P permanent, U unavailable, B broker unavailable, A a failed
+// attempt):
 //
 //	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   for this record alone: the others of its batch are sent again
 //	P  INVALID_TOPIC_EXCEPTION, or an empty destination           no such topic can be
 //	P  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID               for longer than Config.UnknownTopicTimeout; until then U
-//	U  TOPIC_, CLUSTER_ and other AUTHORIZATION_FAILED            an access list is mended for all events or for none
-//	U  SASL_AUTHENTICATION_FAILED and other SASL errors           so are credentials
+//	U  TOPIC_AUTHORIZATION_FAILED                                 an access list is changed for all events of the topic
+//	B  CLUSTER_AUTHORIZATION_FAILED                               or for all events
+//	B  SASL_AUTHENTICATION_FAILED and other SASL errors           so are credentials
 //	U  NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER and all else   after the client's own retries
 //	   that Kafka calls retriable
-//	U  refused, lost or silent connections, TLS, DNS              after the client's own retries
-//	U  no acknowledgement within Config.Timeout                   it may have been written
+//	U  lost or silent connections, no acknowledgement             within Config.Timeout; it may have been written
+//	B  refused connections, TLS, DNS, no broker that answers      within Config.Timeout
 //	U  OUT_OF_ORDER_SEQUENCE_NUMBER and other fencing             the producer is replaced
 //	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
 //	A  the context of Publish has ended                           it may have been written; what was not sent is ErrNotSent
@@ -86,7 +88,9 @@ type Config struct {
 	// connections of its own; others wait for their turn. Calls for different topics do not wait for each other. 0 means 4.
 	Concurrency int
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
-	// so on. What the promises of this package rest on cannot be changed by them.
+	// so on. What the promises of this package rest on cannot be changed by them: acknowledgements, partitioner, batch and
+	// buffer sizes, lingering, retries and timeouts of records are the publisher's, and New refuses
+	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
 	// Logger gets the client's trouble with the cluster; nil means slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
@@ -120,6 +124,8 @@ func (cfg Config) validate() error {
 		return errors.New("field Brokers has an empty address")
 	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "://") }):
 		return errors.New("field Brokers has a URL: want host or host:port")
+	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "@") }):
+		return errors.New("field Brokers has a user: want host or host:port, and kgo.SASL in field Options")
 	case cfg.Timeout < 0:
 		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
 	case cfg.BatchBytes < minBatchBytes || cfg.BatchBytes > maxBatchBytes:
@@ -145,6 +151,14 @@ type Publisher struct {
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
+
+// Format writes where the publisher sends events, whatever the verb. It shows no option.
+func (p *Publisher) Format(w fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(w, "kafka.Publisher(%s)", strings.Join(p.cfg.Brokers, ","))
+}
+
+// LogValue logs the publisher as Format writes it.
+func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
 // New returns a Publisher for the cluster of cfg. It does not connect: while no broker answers, events are unavailable.
 // Close it.

@@ -1,8 +1,13 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -24,6 +30,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"field Brokers is empty":                               {},
 		"field Brokers has an empty address":                   {Brokers: []string{"kafka:9092", ""}},
 		"field Brokers has a URL: want host or host:port":      {Brokers: []string{"kafka://kafka:9092"}},
+		"field Brokers has a user: want host or host:port":     {Brokers: []string{"me:hunter2@kafka:9092"}},
+		"DefaultProduceTopicAlways sends all events to one":    {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DefaultProduceTopic("x"), kgo.DefaultProduceTopicAlways()}},
 		"field Timeout -1s is negative":                        {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
 		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
 		"field Concurrency -1 is not between 1 and 1000":       {Brokers: []string{"kafka:9092"}, Concurrency: -1},
@@ -34,6 +42,67 @@ func TestConfigIsChecked(t *testing.T) {
 		_, err := kafka.New(cfg)
 		require.ErrorContains(t, err, "configure Kafka publisher: ")
 		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+// TestNoSecretIsTold: by no verb and no log of what has credentials.
+func TestNoSecretIsTold(t *testing.T) {
+	t.Parallel()
+	cfg := kafka.Config{Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{
+		kgo.SASL(plain.Auth{User: "me", Pass: "hunter2"}.AsMechanism()),
+		kgo.DialTLSConfig(&tls.Config{ServerName: "hunter2"}),
+	}}
+	p, err := kafka.New(cfg)
+	require.NoError(t, err)
+	defer p.Close()
+	var told bytes.Buffer
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&told, nil), slog.NewJSONHandler(&told, nil)} {
+		slog.New(handler).Info("configured", "publisher", p, "config", cfg)
+	}
+	for _, v := range []any{p, cfg, &cfg} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			fmt.Fprintf(&told, verb, v)
+		}
+	}
+	require.Contains(t, told.String(), "kafka.Publisher(kafka:9092)")
+	require.NotContains(t, told.String(), "hunter2")
+	require.NotContains(t, told.String(), hex.EncodeToString([]byte("hunter2")))
+}
+
+// TestOptionsKeepThePromises: options that would tear a key or a round apart have no say.
+func TestOptionsKeepThePromises(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for name, option := range map[string]kgo.Opt{
+		"round robin":      kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
+		"sticky":           kgo.RecordPartitioner(kgo.StickyPartitioner()),
+		"small buffer":     kgo.MaxBufferedBytes(500),
+		"few records":      kgo.MaxBufferedRecords(3),
+		"small batches":    kgo.ProducerBatchMaxBytes(1024),
+		"delivery timeout": kgo.RecordDeliveryTimeout(time.Second),
+		"lingering":        kgo.ProducerLinger(time.Hour),
+		"no retries":       kgo.RecordRetries(0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := c.publisher(t, func(cfg *kafka.Config) { cfg.Options, cfg.Timeout = []kgo.Opt{option}, time.Minute })
+			var events []outbox.Outgoing
+			for n := range 200 {
+				events = append(events, event(name, n))
+			}
+			require.Equal(t, make([]error, len(events)), p.Publish(t.Context(), events))
+			var got []string
+			for _, r := range c.received(topic) {
+				if string(r.Key) == name {
+					got = append(got, idOf(r))
+				}
+			}
+			require.Len(t, got, len(events))
+			for n, o := range events {
+				require.Equal(t, o.ID.String(), got[n])
+			}
+		})
 	}
 }
 
@@ -43,7 +112,8 @@ func TestBinaryRecord(t *testing.T) {
 	o := event("user/17", 1)
 	o.TenantID = uuid.NullUUID{UUID: uuid.MustParse("7f000001-89ab-4cde-8f01-23456789abcd"), Valid: true}
 	o.Entity = outbox.Entity{Type: "user", ID: "17", Version: 3}
-	o.Headers = map[string]string{"traceparent": "00-a-b-01", "x-reason": "maßvoll", "ce_id": "forged", "content-type": "text/plain"}
+	o.Headers = map[string]string{"traceparent": "00-a-b-01", "x-reason": "maßvoll", "ce_id": "forged", "content-type": "text/plain",
+		"ce_traceparent": "forged", "CE_tracestate": "forged", "ce_dedupekey": "forged", "Ce_anything": "forged", "Content-Type": "text/plain"}
 	require.Equal(t, []error{nil}, c.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
 
 	got := c.received(topic)

@@ -288,7 +288,7 @@ func TestDownAndBack(t *testing.T) {
 	c.Close()
 	first, second := event("a", 1), event("a", 2)
 	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, event("", 3)})
-	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+	require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 	require.ErrorContains(t, errs[0], "connection refused")
 	require.Equal(t, outbox.ErrBehind, errs[1])
 	require.True(t, outbox.IsUnavailable(errs[2]), "%v", errs[2])

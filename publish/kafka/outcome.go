@@ -25,6 +25,8 @@ const (
 	unknown             // the topic is not there
 	fenced              // the producer is not to be used again
 	unavailable         // nothing that the record could help
+	unreached           // trouble on the way to a broker
+	barred              // the cluster takes nothing from this client, whatever the topic
 )
 
 // verdicts are those that do not follow from what Kafka calls retriable.
@@ -49,15 +51,15 @@ var verdicts = map[*kerr.Error]verdict{
 	kerr.ProducerFenced:           fenced,
 
 	kerr.TopicAuthorizationFailed:           unavailable,
-	kerr.ClusterAuthorizationFailed:         unavailable,
+	kerr.ClusterAuthorizationFailed:         barred,
 	kerr.GroupAuthorizationFailed:           unavailable,
 	kerr.TransactionalIDAuthorizationFailed: unavailable,
-	kerr.DelegationTokenAuthorizationFailed: unavailable,
-	kerr.SaslAuthenticationFailed:           unavailable,
-	kerr.UnsupportedSaslMechanism:           unavailable,
-	kerr.IllegalSaslState:                   unavailable,
-	kerr.SecurityDisabled:                   unavailable,
-	kerr.DelegationTokenExpired:             unavailable,
+	kerr.DelegationTokenAuthorizationFailed: barred,
+	kerr.SaslAuthenticationFailed:           barred,
+	kerr.UnsupportedSaslMechanism:           barred,
+	kerr.IllegalSaslState:                   barred,
+	kerr.SecurityDisabled:                   barred,
+	kerr.DelegationTokenExpired:             barred,
 	kerr.UnsupportedVersion:                 unavailable,
 	kerr.UnsupportedForMessageFormat:        unavailable,
 	kerr.UnsupportedCompressionType:         unavailable,
@@ -73,7 +75,7 @@ func verdictOf(err error) verdict {
 	}
 	code, known := errors.AsType[*kerr.Error](err)
 	if !known {
-		return unavailable
+		return unreached
 	}
 	if v, listed := verdicts[code]; listed {
 		return v

@@ -26,14 +26,14 @@ import (
 // TestOutcomeOfCodes: the table in the package's documentation.
 func TestOutcomeOfCodes(t *testing.T) {
 	t.Parallel()
-	const permanent, unavailable, attempt = "permanent", "unavailable", "attempt"
+	const permanent, unavailable, barred, attempt = "permanent", "unavailable", "broker unavailable", "attempt"
 	for code, want := range map[*kerr.Error]string{
 		kerr.MessageTooLarge:                    permanent,
 		kerr.RecordListTooLarge:                 permanent,
 		kerr.InvalidRecord:                      permanent,
 		kerr.InvalidTopicException:              permanent,
 		kerr.TopicAuthorizationFailed:           unavailable,
-		kerr.ClusterAuthorizationFailed:         unavailable,
+		kerr.ClusterAuthorizationFailed:         barred,
 		kerr.TransactionalIDAuthorizationFailed: unavailable,
 		kerr.NotEnoughReplicas:                  unavailable,
 		kerr.NotEnoughReplicasAfterAppend:       unavailable,
@@ -64,6 +64,8 @@ func TestOutcomeOfCodes(t *testing.T) {
 			got := attempt
 			if outbox.IsPermanent(errs[0]) {
 				got = permanent
+			} else if outbox.IsBrokerUnavailable(errs[0]) {
+				got = barred
 			} else if outbox.IsUnavailable(errs[0]) {
 				got = unavailable
 			}
@@ -139,6 +141,7 @@ func TestCredentials(t *testing.T) {
 			t.Parallel()
 			errs := c.publisher(t, config).Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1), event("", 2)})
 			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+			require.Equal(t, name != "no rights", outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			require.True(t, outbox.IsUnavailable(errs[2]), "%v", errs[2])
 			require.ErrorContains(t, errs[0], "produce to sc.domain.user: ")
@@ -168,7 +171,7 @@ func TestNobodyAnswers(t *testing.T) {
 			began := time.Now()
 			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
 			require.Less(t, time.Since(began), patience)
-			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+			require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			require.ErrorContains(t, errs[0], "produce to sc.domain.user: no acknowledgement from Kafka at "+addr)
 
@@ -179,6 +182,21 @@ func TestNobodyAnswers(t *testing.T) {
 			require.False(t, outbox.IsUnavailable(errs[0]), "it is not the broker that ended it")
 		})
 	}
+}
+
+// TestSilentTopicIsNotTheWholeBroker: a topic whose broker takes requests and does not answer rests alone.
+func TestSilentTopicIsNotTheWholeBroker(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = time.Second })
+	settle(t, p, []outbox.Outgoing{event("a", 0)})
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, nil, true // no reply
+	})
+	err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0]
+	require.True(t, outbox.IsUnavailable(err), "%v", err)
+	require.False(t, outbox.IsBrokerUnavailable(err), "%v", err)
 }
 
 // admin of the cluster.

@@ -14,19 +14,22 @@ type home struct {
 	partition int32
 }
 
-// pool has the producers, each used by one call at a time, and knows which of them a key is bound to. A record that was
+// lane is a key at a topic.
+type lane struct{ topic, key string }
+
+// pool has the producers, each used by one call at a time, and knows which of them a lane is bound to. A record that was
 // given up may be on its way all the same. The cluster refuses it once its own producer, by then with a higher epoch, has
-// written to the same partition; what another producer writes does not keep it out. So the key stays with that producer
+// written to the same partition; what another producer writes does not keep it out. So the lane stays with that producer
 // until then. The zero value needs create.
 type pool struct {
 	create func() (*client, error)
 
 	mu      sync.Mutex
 	clients []*client
-	bound   map[string]*binding // by key
+	bound   map[lane]*binding
 }
 
-// binding is a key with records in doubt at some homes of one producer.
+// binding is a lane with records in doubt at some homes of one producer.
 type binding struct {
 	holder *client
 	homes  map[home]bool
@@ -38,17 +41,24 @@ type share struct {
 	events []int
 }
 
-// shares splits events by the producers that their keys are bound to.
+// shares splits events by the producers that their lanes are bound to. The events with one key stay together, in their
+// order, also when they go to several topics.
 func (p *pool) shares(events []outbox.Outgoing) []share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.bound) == 0 {
+		return []share{{}}
+	}
+	holders := make(map[string]*client) // by key
+	for _, o := range events {
+		if b := p.bound[lane{o.Destination, o.Key}]; b != nil && holders[o.Key] == nil {
+			holders[o.Key] = b.holder
+		}
+	}
 	var shares []share
 	at := make(map[*client]int)
 	for i, o := range events {
-		var holder *client
-		if b := p.bound[o.Key]; b != nil {
-			holder = b.holder
-		}
+		holder := holders[o.Key]
 		n, there := at[holder]
 		if !there {
 			n = len(shares)
@@ -126,17 +136,18 @@ func (p *pool) close() {
 	p.clients, p.bound = nil, nil
 }
 
-// doubt binds a key to c, because a record of it may be on its way to h.
+// doubt binds a lane to c, because a record of it may be on its way to h.
 func (p *pool) doubt(c *client, key string, h home) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b := p.bound[key]
-	if b == nil {
+	of := lane{h.topic, key}
+	b := p.bound[of]
+	if b == nil || b.holder != c {
 		b = &binding{holder: c, homes: make(map[home]bool)}
 		if p.bound == nil {
-			p.bound = make(map[string]*binding)
+			p.bound = make(map[lane]*binding)
 		}
-		p.bound[key] = b
+		p.bound[of] = b
 	}
 	b.homes[h] = true
 	if c.doubts == nil {
@@ -153,12 +164,21 @@ func (p *pool) wrote(c *client, h home) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key := range c.doubts[h] {
-		b := p.bound[key]
-		if delete(b.homes, h); len(b.homes) == 0 {
-			delete(p.bound, key)
-		}
+		p.settle(c, h, key)
 	}
 	delete(c.doubts, h)
+}
+
+// settle takes h from the binding of a lane, if that is c's.
+func (p *pool) settle(c *client, h home, key string) {
+	of := lane{h.topic, key}
+	b := p.bound[of]
+	if b == nil || b.holder != c {
+		return
+	}
+	if delete(b.homes, h); len(b.homes) == 0 {
+		delete(p.bound, of)
+	}
 }
 
 // abandon unbinds all keys of a producer that cannot be used any more.
@@ -169,9 +189,9 @@ func (p *pool) abandon(c *client) {
 }
 
 func (p *pool) unbind(c *client) {
-	for _, keys := range c.doubts {
+	for h, keys := range c.doubts {
 		for key := range keys {
-			delete(p.bound, key)
+			p.settle(c, h, key)
 		}
 	}
 	c.doubts = nil

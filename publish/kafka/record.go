@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -34,16 +35,12 @@ func recordOf(encoder publish.Encoder, o outbox.Outgoing) (*kgo.Record, error) {
 	return r, nil
 }
 
-// headersOf returns the headers of a message, always in the same order. A header of the event that has the name of an
-// attribute gives way to it.
+// headersOf returns the headers of a message, always in the same order. Headers of the event that would be read as
+// attributes are withheld, as by the other publishers: nobody but the encoder says whose event it is.
 func headersOf(m publish.Message) []kgo.RecordHeader {
 	headers := make([]kgo.RecordHeader, 0, 1+len(m.Attributes)+len(m.Headers))
-	taken := make(map[string]bool, cap(headers))
 	add := func(name, value string) {
-		if !taken[name] {
-			taken[name] = true
-			headers = append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
-		}
+		headers = append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
 	if m.ContentType != "" {
 		add(contentType, m.ContentType)
@@ -52,9 +49,17 @@ func headersOf(m publish.Message) []kgo.RecordHeader {
 		add(attributePrefix+name, m.Attributes[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		add(name, m.Headers[name])
+		if !withheld(name) {
+			add(name, m.Headers[name])
+		}
 	}
 	return headers
+}
+
+// withheld reports whether a header of an event is not passed on, because consumers give it a meaning.
+func withheld(name string) bool {
+	return strings.EqualFold(name, contentType) ||
+		len(name) >= len(attributePrefix) && strings.EqualFold(name[:len(attributePrefix)], attributePrefix)
 }
 
 // The most that Kafka's format adds to a batch, a record and a header: every length and delta as a varint of its

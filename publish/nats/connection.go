@@ -1,7 +1,9 @@
 package nats
 
 import (
+	"errors"
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -77,6 +79,9 @@ func connect(cfg Config) (*connection, error) {
 	}
 	var err error
 	c.Conn, err = o.Connect()
+	if _, unparsed := errors.AsType[*url.Error](err); unparsed { // it quotes the URL, with its password
+		err = errors.New("the address of a server is not a valid URL")
+	}
 	return c, err
 }
 
@@ -110,8 +115,27 @@ func (c *connection) address() string {
 	return c.servers
 }
 
+// areURLs reports whether the client can parse a list of servers. Its own error would quote a password.
+func areURLs(list string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		one = strings.TrimSpace(one)
+		if !strings.Contains(one, "://") {
+			one = "nats://" + one
+		}
+		u, err := url.Parse(one)
+		// An unescaped slash in a password makes a host of what is before it.
+		if err != nil || u.Hostname() == "" || strings.Contains(u.Path, "@") {
+			return false
+		}
+	}
+	return true
+}
+
 // withoutCredentials returns a list of URLs as a list of addresses.
 func withoutCredentials(urls string) string {
+	if !areURLs(urls) {
+		return "[masked]"
+	}
 	var addresses []string
 	for one := range strings.SplitSeq(urls, ",") {
 		one = strings.TrimSpace(one)

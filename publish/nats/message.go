@@ -3,6 +3,7 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -20,8 +21,8 @@ const (
 	serverPrefix    = "nats-" // orders to the server, in whatever case
 )
 
-// messageOf encodes an event. The message shares its payload.
-func messageOf(encoder publish.Encoder, o outbox.Outgoing) (*nats.Msg, error) {
+// messageOf encodes an event for a stream, or for any when it is "". The message shares the event's payload.
+func messageOf(encoder publish.Encoder, o outbox.Outgoing, stream string) (*nats.Msg, error) {
 	if !isSubject(o.Destination) {
 		return nil, outbox.Permanent(fmt.Errorf("publish to NATS: %q is no subject", o.Destination))
 	}
@@ -49,7 +50,18 @@ func messageOf(encoder publish.Encoder, o outbox.Outgoing) (*nats.Msg, error) {
 		}
 	}
 	header[jetstream.MsgIDHeader] = []string{o.ID.String()}
+	if stream != "" {
+		header[jetstream.ExpectedStreamHeader] = []string{stream}
+	}
 	return &nats.Msg{Subject: o.Destination, Header: header, Data: m.Body}, nil
+}
+
+// renamed returns msg under another id, for a stream that takes it for a duplicate of what it has no longer. The id
+// follows from what is gone: should its confirmation get lost, the next try has the same.
+func renamed(msg *nats.Msg, o outbox.Outgoing, gone *jetstream.PubAck) *nats.Msg {
+	header := maps.Clone(msg.Header)
+	header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s:%d", o.ID, gone.Sequence)}
+	return &nats.Msg{Subject: msg.Subject, Header: header, Data: msg.Data}
 }
 
 // withheld reports whether a header of an event is not passed on, because the publisher or the server gives it a meaning.

@@ -1,12 +1,17 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -22,14 +27,59 @@ func TestConfigIsChecked(t *testing.T) {
 		"field URL is empty":                              {},
 		"field Timeout -1s is negative":                   {URL: "nats://nats:4222", Timeout: -time.Second},
 		"field Concurrency -1 is not between 1 and 10000": {URL: "nats://nats:4222", Concurrency: -1},
-		"first path segment in URL":                       {URL: "nats://nats:port"},
+		"field URL is not a list of URLs":                 {URL: "nats://nats:port"},
+		`field Stream "a.b" is not a valid stream name`:   {URL: "nats://nats:4222", Stream: "a.b"},
 		"no such file":                                    {URL: "nats://nats:4222", Options: []natsgo.Option{natsgo.RootCAs("missing.pem")}},
 	} {
 		_, err := nats.New(cfg)
 		require.ErrorContains(t, err, "configure NATS publisher: ")
-		if want != "first path segment in URL" {
-			require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestNoSecretIsTold: by no error, verb or log of what has credentials.
+func TestNoSecretIsTold(t *testing.T) {
+	t.Parallel()
+	var told bytes.Buffer
+	tell := func(what ...any) {
+		for _, v := range what {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+				fmt.Fprintf(&told, verb+"\n", v)
+			}
+			for _, handler := range []slog.Handler{slog.NewTextHandler(&told, nil), slog.NewJSONHandler(&told, nil)} {
+				slog.New(handler).Info("told", "value", v)
+			}
+			text, err := json.Marshal(v)
+			require.NoError(t, err)
+			told.Write(text)
 		}
+	}
+	for _, url := range []string{
+		"nats://me:hunter2@127.0.0.1:port", "nats://me:hunter2 @127.0.0.1:4222", "nats://me:hunter2%@127.0.0.1:4222",
+		"nats://me:hun/ter2@127.0.0.1:4222", "nats://me:12/hunter2@127.0.0.1:4222", "nats://me:hunter2\n@127.0.0.1:4222", "nats://hunter2:x",
+		"nats://127.0.0.1:4222,nats://me:hunter2@", "nats://[hunter2@::1]:4222", "me:hunter2:x@127.0.0.1:port",
+	} {
+		cfg := nats.Config{URL: url}
+		_, err := nats.New(cfg)
+		require.ErrorContains(t, err, "field URL is not a list of URLs", url)
+		tell(err.Error(), cfg, &cfg)
+	}
+	cfg := nats.Config{URL: "nats://127.0.0.1:1", Options: []natsgo.Option{func(o *natsgo.Options) error {
+		o.Servers = []string{"nats://me:hunter2@127.0.0.1:port"}
+		return nil
+	}}}
+	_, err := nats.New(cfg)
+	require.ErrorContains(t, err, "the address of a server is not a valid URL")
+	tell(err.Error(), cfg)
+
+	cfg = nats.Config{URL: "nats://me:hunter2@127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}
+	p, err := nats.New(cfg)
+	require.NoError(t, err)
+	defer p.Close()
+	tell(cfg, &cfg, p, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0].Error())
+	require.Contains(t, told.String(), "nats.Publisher(127.0.0.1:1)")
+	for _, secret := range []string{"hunter2", "hun/", "ter2", hex.EncodeToString([]byte("hunter2"))} {
+		require.NotContains(t, told.String(), secret)
 	}
 }
 
@@ -99,6 +149,124 @@ func TestSentAgainIsStoredOnce(t *testing.T) {
 		require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
 	}
 	require.Len(t, b.received(), 1)
+}
+
+// TestRewindAfterAPurge: what the stream takes for a duplicate, although it has it no longer, is sent all the same.
+func TestRewindAfterAPurge(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	p := b.publisher(t)
+	var events []outbox.Outgoing
+	var ids []string
+	for n := range 10 {
+		events = append(events, event("a", n))
+		ids = append(ids, events[n].ID.String())
+	}
+	publish := func() {
+		t.Helper()
+		require.Equal(t, make([]error, 10), p.Publish(t.Context(), events))
+	}
+	publish()
+	publish()
+	require.Equal(t, ids, b.ids())
+	require.Equal(t, nats.Counts{Duplicates: 10}, p.Counts())
+
+	stream, err := b.js.Stream(t.Context(), b.stream.Name)
+	require.NoError(t, err)
+	require.NoError(t, stream.Purge(t.Context()))
+	publish()
+	require.Equal(t, ids, b.stored(t))
+	require.Equal(t, nats.Counts{Duplicates: 20, SentAgain: 10}, p.Counts())
+	publish() // the purged ones are gone, those sent again are there
+	require.Equal(t, ids, b.stored(t))
+}
+
+// stored returns the ids of what the stream has, also when it does not begin with the first message.
+func (b *broker) stored(t testing.TB) (ids []string) {
+	stream, err := b.js.Stream(t.Context(), b.stream.Name)
+	require.NoError(t, err)
+	for seq := stream.CachedInfo().State.FirstSeq; seq <= stream.CachedInfo().State.LastSeq; seq++ {
+		m, err := stream.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		ids = append(ids, m.Header.Get("ce-id"))
+	}
+	return ids
+}
+
+// TestDuplicatesThatCannotBeChecked: without the right to look, an event is sent again rather than lost.
+func TestDuplicatesThatCannotBeChecked(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "root", Password: "secret"},
+			{Username: "relay", Password: "relay", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"sc.>"}},
+			}},
+		}
+	})
+	p := b.publisher(t, func(cfg *nats.Config) { cfg.URL, cfg.Timeout = b.url("relay", "relay"), 200*time.Millisecond })
+	o := event("a", 0)
+	settle(t, p, []outbox.Outgoing{o})
+	stream, err := b.js.Stream(t.Context(), b.stream.Name)
+	require.NoError(t, err)
+	require.NoError(t, stream.Purge(t.Context()))
+	settle(t, p, []outbox.Outgoing{o})
+	require.Contains(t, b.stored(t), o.ID.String())
+}
+
+// TestConfirmationOfAnotherStream: a subscriber of the subject who answers in the stream's place is not believed when the
+// configuration names the stream, and the server is told that name.
+func TestConfirmationOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	named := b.publisher(t, func(cfg *nats.Config) { cfg.Stream = "USERS" })
+	require.Equal(t, []error{nil}, named.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	require.Equal(t, "USERS", b.received()[0].Header.Get("Nats-Expected-Stream"))
+	wrong := b.publisher(t, func(cfg *nats.Config) { cfg.Stream = "ORDERS" })
+	err := wrong.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0]
+	require.True(t, outbox.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, "expected stream does not match")
+
+	seen := b.silence()
+	result := make(chan []error, 1)
+	go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("a", 2)}) }()
+	require.NoError(t, (<-seen).Respond([]byte(`{"stream":"FORGED","seq":17}`)))
+	err = (<-result)[0]
+	require.True(t, outbox.IsUnavailable(err), "%v", err)
+	require.ErrorContains(t, err, `confirmed by "FORGED", which is not the stream USERS`)
+	for range 2 { // whoever says "duplicate" all the time is not asked for ever
+		go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("a", 3)}) }()
+		for done := false; !done; {
+			select {
+			case m := <-seen:
+				require.NoError(t, m.Respond([]byte(`{"stream":"USERS","seq":17,"duplicate":true}`)))
+			case errs := <-result:
+				require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+				done = true
+			}
+		}
+	}
+}
+
+// TestSubjectsDoNotWaitForEachOther: a subject whose stream does not answer holds up its own calls only.
+func TestSubjectsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	seen := b.silence()
+	b.stream.Subjects = []string{"sc.other"}
+	b.configure(b.stream)
+	p := b.publisher(t, func(cfg *nats.Config) { cfg.Timeout, cfg.Concurrency = time.Hour, 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(ctx, []outbox.Outgoing{event("a", 0), event("b", 1)}) }()
+	<-seen
+	for n := range 50 {
+		o := event("a", n)
+		o.Destination = "sc.other"
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+	}
+	cancel()
+	<-result
 }
 
 func TestClosedPublisher(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 	codeMessageTooLong jetstream.ErrorCode = jetstream.JSErrCodeStreamMessageExceedsMaximum
 	codeHeaderTooLong  jetstream.ErrorCode = 10097
 	codeSealed         jetstream.ErrorCode = 10109
+	codeOtherStream    jetstream.ErrorCode = 10060
 )
 
 // outcome is what Publish returns for an event that was not confirmed.
@@ -29,6 +30,8 @@ func (p *Publisher) outcome(ctx context.Context, subject string, err error) erro
 	}
 	p.streams.Forget(subject)
 	switch {
+	case !p.conn.IsConnected():
+		return outbox.BrokerUnavailable(described)
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return outbox.Permanent(described)
 	case errors.Is(err, jetstream.ErrInvalidJSAck):
@@ -39,7 +42,8 @@ func (p *Publisher) outcome(ctx context.Context, subject string, err error) erro
 	switch {
 	case api.ErrorCode == codeMessageTooLong, api.ErrorCode == codeHeaderTooLong:
 		return outbox.Permanent(described)
-	case api.Code >= 500, api.ErrorCode == codeAccountLimits, api.ErrorCode == codeSealed:
+	case api.Code >= 500, api.ErrorCode == codeAccountLimits, api.ErrorCode == codeSealed,
+		api.ErrorCode == codeOtherStream && p.cfg.Stream != "": // a configuration is to be changed, for all events
 		return outbox.Unavailable(described)
 	}
 	return described
@@ -56,7 +60,10 @@ func (p *Publisher) noStream(ctx context.Context, subject string, err error) err
 	case ctx.Err() == nil:
 		p.streams.Forget(subject)
 	}
-	if problem != nil {
+	switch {
+	case problem != nil && !p.conn.IsConnected():
+		return outbox.BrokerUnavailable(fmt.Errorf("%w; ask for its stream: %w", err, problem))
+	case problem != nil:
 		return outbox.Unavailable(fmt.Errorf("%w; ask for its stream: %w", err, problem))
 	}
 	return outbox.Unavailable(fmt.Errorf("%w: stream %s", err, stream))

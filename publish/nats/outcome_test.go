@@ -167,7 +167,7 @@ func TestNobodyAnswers(t *testing.T) {
 			require.NoError(t, err)
 			defer p.Close()
 			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
-			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+			require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.ErrorContains(t, errs[0], "publish to sc.domain.user at "+addr+": not connected")
 			require.NotContains(t, errs[0].Error(), "secret")
 			require.Equal(t, outbox.ErrBehind, errs[1])
@@ -185,6 +185,7 @@ func TestNobodyAnswers(t *testing.T) {
 		p := b.publisher(t, func(cfg *nats.Config) { cfg.Timeout = 100 * time.Millisecond })
 		errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})
 		require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+		require.False(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()

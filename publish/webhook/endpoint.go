@@ -45,10 +45,15 @@ type masked struct {
 
 func (e Endpoint) masked() masked {
 	shown := "[masked]"
-	if u, err := url.Parse(e.URL); err == nil && u.Host != "" {
+	if u, err := url.Parse(e.URL); err == nil && u.Host != "" && !splitPassword(u) {
 		shown = u.Scheme + "://" + u.Host + "/[masked]" // a path or a query may be as good as a password
 	}
 	return masked{URL: shown, Secrets: len(e.Secrets), Headers: len(e.Headers)}
+}
+
+// splitPassword reports whether a URL looks like one whose password has a slash: what is before it reads as host and port.
+func splitPassword(u *url.URL) bool {
+	return u.User == nil && u.Port() != "" && strings.Contains(u.Path, "@")
 }
 
 // Format writes the endpoint without its secrets, whatever the verb.
@@ -66,6 +71,7 @@ type endpoint struct {
 	url     *url.URL // without user
 	headers map[string]string
 	keys    [][]byte
+	slots   chan struct{} // one for each request on its way
 
 	restsUntil atomic.Pointer[time.Time] // it has asked for no requests until then
 }
@@ -79,6 +85,8 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 		return nil, errors.New("field URL is neither http nor https")
 	case u.Hostname() == "":
 		return nil, errors.New("field URL has no host")
+	case splitPassword(u):
+		return nil, errors.New("field URL has an @ in its path, behind a port: write %2F for a / in a password, %40 for an @ in a path")
 	case len(c.Secrets) == 0 && !c.Unsigned:
 		return nil, errors.New("field Secrets is empty (Unsigned posts without a signature)")
 	case len(c.Secrets) > 0 && c.Unsigned:
@@ -129,7 +137,9 @@ func (e *endpoint) rest(d time.Duration) {
 // resting says that the endpoint is not to be troubled now. Events that were not even sent are charged nothing.
 func (e *endpoint) resting(now time.Time) error {
 	if until := e.restsUntil.Load(); until != nil && now.Before(*until) {
-		return outbox.Unavailable(e.errorf(fmt.Errorf("not sent: it asked to be left alone for %s more", until.Sub(now).Round(time.Second))))
+		rest := until.Sub(now)
+		return outbox.Unavailable(outbox.RetryAfter(rest,
+			e.errorf(fmt.Errorf("not sent: it asked to be left alone for %s more", rest.Round(time.Second)))))
 	}
 	return nil
 }

@@ -132,6 +132,7 @@ func (p *Publisher) verdict(e *endpoint, response *http.Response) error {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if asked {
 			e.rest(delay)
+			err = outbox.RetryAfter(delay, err)
 		}
 		return outbox.Unavailable(err) // said by what stands before the endpoint, or by it of itself as a whole
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,

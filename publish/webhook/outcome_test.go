@@ -56,6 +56,16 @@ func outcomeOf(err error, after time.Duration) outcome {
 	return attempt
 }
 
+// asksForPause reports whether err says for how long an endpoint is to be left alone.
+func asksForPause(err error) bool {
+	for want := reflect.TypeOf(outbox.RetryAfter(0, errors.New(""))); err != nil; err = errors.Unwrap(err) {
+		if reflect.TypeOf(err) == want {
+			return true
+		}
+	}
+	return false
+}
+
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	date := "Sat, 21 Nov 2026 13:00:00 GMT"
@@ -196,12 +206,11 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 // were on their way at most.
 func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
-	const limit, events = 4, 60
+	const limit, events = 1, 60 // a first claim may be of a few events only
 	pool := outboxtest.Postgres(t)
-	var arrived sync.WaitGroup
-	arrived.Add(limit)
+	arrived := make(chan struct{}, events)
 	r := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
-		arrived.Done()
+		arrived <- struct{}{}
 		hang(w, q)
 	})
 	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Concurrency, c.Timeout = limit, time.Hour })
@@ -222,7 +231,7 @@ func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(ctx) }()
-	arrived.Wait()
+	<-arrived
 	cancel()
 	require.NoError(t, <-ran)
 	var left string
@@ -394,9 +403,11 @@ func TestRestingEndpoint(t *testing.T) {
 	require.Equal(t, unavailable, outcomeOf(errs[2], 0))
 	require.ErrorIs(t, errs[3], outbox.ErrBehind)
 	require.NoError(t, errs[4])
+	require.True(t, asksForPause(errs[0]), "%v", errs[0])
 	err := send(t, p, events[1]) // in another call
 	require.Equal(t, unavailable, outcomeOf(err, 0))
 	require.ErrorContains(t, err, "left alone")
+	require.True(t, asksForPause(err), "%v", err)
 	require.EqualValues(t, 1, visits.Load())
 
 	// It is asked again when that is over.
@@ -447,7 +458,39 @@ func TestEventsThatHTTPCannotSend(t *testing.T) {
 	require.Empty(t, r.requests())
 }
 
-// TestConcurrency: as many requests at once as configured, in all calls together.
+// TestEndpointsDoNotWaitForEachOther: those that hang take nothing from one that works, however many they are.
+func TestEndpointsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	var arrived sync.WaitGroup
+	arrived.Add(2)
+	stuck := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
+		arrived.Done()
+		hang(w, q)
+	})
+	works := newReceiver(t, nil)
+	p := newPublisher(t, "", func(c *webhook.Config) {
+		c.Timeout, c.Concurrency = time.Hour, 1
+		c.Endpoints = map[string]webhook.Endpoint{
+			"crm": {URL: works.url, Secrets: []string{secret}}, "mail": {URL: stuck.url, Secrets: []string{secret}},
+			"audit": {URL: stuck.url, Secrets: []string{secret}},
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for _, destination := range []string{"mail", "audit"} {
+		o := event("")
+		o.Destination = destination
+		calls.Go(func() { p.Publish(ctx, slices.Repeat([]outbox.Outgoing{o}, 100)) })
+	}
+	arrived.Wait()
+	for _, err := range p.Publish(t.Context(), slices.Repeat([]outbox.Outgoing{event("")}, 50)) {
+		require.NoError(t, err)
+	}
+	cancel()
+	calls.Wait()
+}
+
+// TestConcurrency: as many requests at once as configured, in all calls for an endpoint together.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit = 3

@@ -2,6 +2,10 @@ package webhook_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -83,6 +87,62 @@ func TestNothingSecretIsTold(t *testing.T) {
 				require.NotContains(t, told, word)
 			}
 		})
+	}
+}
+
+// TestNoVerbTellsSecrets: nor any error of New, log or JSON, of all that holds an endpoint.
+func TestNoVerbTellsSecrets(t *testing.T) {
+	t.Parallel()
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	require.NoError(t, err)
+	var told bytes.Buffer
+	tell := func(values ...any) {
+		for _, v := range values {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+				fmt.Fprintf(&told, verb+"\n", v)
+			}
+			for _, handler := range []slog.Handler{slog.NewTextHandler(&told, nil), slog.NewJSONHandler(&told, nil)} {
+				slog.New(handler).Info("told", "value", v)
+			}
+			text, err := json.Marshal(v)
+			require.NoError(t, err)
+			told.Write(text)
+		}
+	}
+	good := webhook.Endpoint{
+		URL: "https://hunter2:hunter2@example.com/hunter2?key=hunter2", Secrets: []string{secret}, Headers: map[string]string{"x-key": "hunter2"},
+	}
+	config := webhook.Config{
+		Endpoints: map[string]webhook.Endpoint{"crm": good}, Logger: quiet(),
+		TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{[]byte("hunter2")}, PrivateKey: "hunter2"}}},
+	}
+	p, err := webhook.New(config)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	tell(good, &good, config, &config, config.Endpoints, p, []*webhook.Publisher{p})
+	require.Contains(t, told.String(), "webhook.Publisher(map[crm:example.com])")
+	for _, change := range []func(*webhook.Endpoint){
+		func(e *webhook.Endpoint) { e.URL = "https://me:hunter2@example.com:port/" },
+		func(e *webhook.Endpoint) { e.URL = "https://me:hunter2%@example.com/" },
+		func(e *webhook.Endpoint) { e.URL = "https://me:hun/ter2@example.com/" },
+		func(e *webhook.Endpoint) { e.URL = "https://me:12/hunter2@example.com/" },
+		func(e *webhook.Endpoint) { e.URL = "ftp://me:hunter2@example.com/" },
+		func(e *webhook.Endpoint) { e.URL = "https:///hunter2" },
+		func(e *webhook.Endpoint) { e.Secrets = []string{"hunter2!"} },
+		func(e *webhook.Endpoint) { e.Secrets = []string{"whsec_hunter2A"} },
+		func(e *webhook.Endpoint) { e.Headers = map[string]string{"x-key": "hunter2\n"} },
+		func(e *webhook.Endpoint) { e.Headers = map[string]string{"Content-Type": "hunter2"} },
+	} {
+		bad := good
+		change(&bad)
+		config := webhook.Config{Endpoints: map[string]webhook.Endpoint{"crm": bad}}
+		_, err := webhook.New(config)
+		require.Error(t, err)
+		tell(err.Error(), bad, config)
+	}
+	for _, word := range []string{"hunter2", "hun/", "me:12", secret, strings.TrimPrefix(secret, "whsec_"), string(key),
+		hex.EncodeToString(key), hex.EncodeToString([]byte("hunter2")), fmt.Sprint(key), fmt.Sprintf("%#v", key)} {
+		require.NotContains(t, told.String(), word)
 	}
 }
 

@@ -5,6 +5,7 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,8 +30,8 @@ type Config struct {
 	Encoder publish.Encoder
 	// Timeout of a request, from looking up the host to the last header of the reply; 0 means 15 s.
 	Timeout time.Duration
-	// Concurrency is how many requests may be on their way at once, in all calls of Publish together; 0 means 16. Those
-	// with one key go one after another.
+	// Concurrency is how many requests may be on their way to one endpoint, in all calls of Publish together; 0 means 16.
+	// Those with one key go one after another. Endpoints share nothing: one that hangs takes no request from another.
 	Concurrency int
 	// MaxRetryAfter is the longest time that an endpoint can ask for in Retry-After; 0 means 1 h.
 	MaxRetryAfter time.Duration
@@ -47,6 +48,33 @@ type Config struct {
 	// Logger gets what fails at level Debug, and at Warn what somebody has to mend; nil means slog.Default().
 	Logger *slog.Logger
 }
+
+// shown is what a Config shows of itself.
+type shown struct {
+	Endpoints             map[string]Endpoint // which hide what is secret
+	Timeout               time.Duration
+	Concurrency           int
+	MaxRetryAfter         time.Duration
+	AllowedNetworks       []netip.Prefix
+	PrivateAddressTimeout time.Duration
+	TLS                   bool
+}
+
+func (c Config) shown() shown {
+	return shown{
+		Endpoints: c.Endpoints, Timeout: c.Timeout, Concurrency: c.Concurrency, MaxRetryAfter: c.MaxRetryAfter,
+		AllowedNetworks: c.AllowedNetworks, PrivateAddressTimeout: c.PrivateAddressTimeout, TLS: c.TLS != nil,
+	}
+}
+
+// Format writes the configuration without secrets, whatever the verb.
+func (c Config) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", c.shown()) }
+
+// LogValue logs the configuration without secrets.
+func (c Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(c)) }
+
+// MarshalJSON writes the configuration without secrets; it cannot be read back.
+func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
 // Bounds of Config.
 const (
@@ -99,10 +127,21 @@ type Publisher struct {
 	config    Config
 	endpoints map[string]*endpoint
 	transport *http.Transport
-	slots     chan struct{} // one for each request on its way
 	private   missing.Destinations
 	closed    atomic.Bool
 }
+
+// Format writes the names and hosts of the endpoints, whatever the verb, and nothing that is secret.
+func (p *Publisher) Format(w fmt.State, _ rune) {
+	hosts := make(map[string]string, len(p.endpoints))
+	for name, e := range p.endpoints {
+		hosts[name] = e.url.Host
+	}
+	_, _ = fmt.Fprintf(w, "webhook.Publisher(%v)", hosts)
+}
+
+// LogValue logs the publisher as Format writes it.
+func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
 // New returns a Publisher. It does not connect to anything. An error names the endpoint and the field, and holds
 // neither secrets nor credentials.
@@ -111,15 +150,14 @@ func New(config Config) (*Publisher, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("create webhook publisher: %w", err)
 	}
-	p := &Publisher{
-		config: config, endpoints: make(map[string]*endpoint, len(config.Endpoints)), slots: make(chan struct{}, config.Concurrency),
-	}
+	p := &Publisher{config: config, endpoints: make(map[string]*endpoint, len(config.Endpoints))}
 	p.private.Timeout = config.PrivateAddressTimeout
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config.Endpoints[name])
 		if err != nil {
 			return nil, fmt.Errorf("create webhook publisher: endpoint %q: %w", name, err)
 		}
+		e.slots = make(chan struct{}, config.Concurrency)
 		p.endpoints[name] = e
 	}
 	dialer := &net.Dialer{Timeout: config.Timeout, Control: guard(slices.Clone(config.AllowedNetworks)).control}
@@ -178,11 +216,11 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 		return err
 	}
 	select {
-	case p.slots <- struct{}{}:
+	case e.slots <- struct{}{}:
 	case <-ctx.Done():
 		return notSent(ctx)
 	}
-	defer func() { <-p.slots }()
+	defer func() { <-e.slots }()
 	header, err := e.header(o.ID.String(), m, time.Now())
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ var IdentityLinkedTopic = outbox.Topic[IdentityLinked]{
 	Namespace: "contacts",
 	Name:      "identity_linked",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      IdentityLinked.outboxKeys,
@@ -49,6 +49,9 @@ var identityLinkedEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p IdentityLinked) Validate() error {
 	return outbox.Check("contacts/identity_linked",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("contact_id", p.ContactID),
+		outbox.RequiredUUID("identity_id", p.IdentityID),
 		outbox.Text("external_id", p.ExternalID),
 		outbox.MinLen("external_id", p.ExternalID, 1),
 		outbox.MaxLen("external_id", p.ExternalID, 128),
@@ -60,6 +63,7 @@ func (p IdentityLinked) Validate() error {
 				outbox.Match(field, value, identityLinkedEmailPattern),
 			)
 		}),
+		outbox.RequiredTime("linked_at", p.LinkedAt),
 		outbox.Instant("linked_at", p.LinkedAt),
 	)
 }

@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // embed UnimplementedContactsHandlers to opt out. Methods run concurrently.
 type ContactsHandlers interface {
 	// HandleIdentityLinked handles one contacts/identity_linked event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleIdentityLinked(ctx context.Context, d outbox.Delivery[IdentityLinked]) error
 }

@@ -44,7 +44,7 @@ func (f *fixture) request(tokens int64) chat.StartRequest {
 }
 
 // start begins a turn that reserves 300 tokens.
-func (f *fixture) start() uuid.UUID {
+func (f *fixture) start() events.TurnID {
 	f.t.Helper()
 	id, err := f.Start(f.t.Context(), f.request(reserve))
 	require.NoError(f.t, err)
@@ -52,7 +52,7 @@ func (f *fixture) start() uuid.UUID {
 }
 
 // ending completes a turn that used 200 tokens.
-func (f *fixture) ending(turn uuid.UUID) chat.FinalizeRequest {
+func (f *fixture) ending(turn events.TurnID) chat.FinalizeRequest {
 	return chat.FinalizeRequest{
 		TenantID: f.tenant, TurnID: turn, Outcome: events.OutcomeCompleted,
 		Usage: events.Usage{InputTokens: 120, OutputTokens: 80}, Tags: []string{"web"},
@@ -75,7 +75,7 @@ func (f *fixture) quota() chat.Quota {
 	return q
 }
 
-func (f *fixture) state(turn uuid.UUID) string {
+func (f *fixture) state(turn events.TurnID) string {
 	f.t.Helper()
 	var state string
 	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT state FROM turns WHERE id = $1", turn).Scan(&state))
@@ -90,6 +90,6 @@ func (f *fixture) eventCount() int {
 	return n
 }
 
-func of(turn uuid.UUID) func(events.TurnFinalized) bool {
+func of(turn events.TurnID) func(events.TurnFinalized) bool {
 	return func(p events.TurnFinalized) bool { return p.TurnID == turn }
 }

@@ -118,7 +118,7 @@ func TestFailingSettlementLeavesNothing(t *testing.T) {
 }
 
 // requireUntouched fails unless turn runs as if nobody had tried to end it.
-func (f *fixture) requireUntouched(turn uuid.UUID) {
+func (f *fixture) requireUntouched(turn events.TurnID) {
 	f.t.Helper()
 	require.Equal(f.t, "running", f.state(turn))
 	require.Equal(f.t, chat.Quota{Budget: budget, Reserved: reserve}, f.quota())

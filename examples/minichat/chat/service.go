@@ -43,11 +43,12 @@ type StartRequest struct {
 
 // Start begins a turn and returns its id. If the budget does not cover ReserveTokens, the turn is
 // kept as refused and the error is ErrQuotaExceeded: it never ran, so that it has no event.
-func (s *Service) Start(ctx context.Context, r StartRequest) (uuid.UUID, error) {
-	id, err := uuid.NewV7()
+func (s *Service) Start(ctx context.Context, r StartRequest) (events.TurnID, error) {
+	v7, err := uuid.NewV7()
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("start turn: %w", err)
+		return events.TurnID{}, fmt.Errorf("start turn: %w", err)
 	}
+	id := events.TurnID(v7)
 	var refusal error
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		state := "running"
@@ -61,7 +62,7 @@ func (s *Service) Start(ctx context.Context, r StartRequest) (uuid.UUID, error) 
 		return insertTurn(ctx, tx, id, state, r)
 	})
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("start turn: %w", err)
+		return events.TurnID{}, fmt.Errorf("start turn: %w", err)
 	}
 	if refusal != nil {
 		return id, fmt.Errorf("start turn %s: %w", id, refusal)
@@ -71,11 +72,12 @@ func (s *Service) Start(ctx context.Context, r StartRequest) (uuid.UUID, error) 
 
 // FinalizeRequest says how a turn ended.
 type FinalizeRequest struct {
-	TenantID, TurnID uuid.UUID
-	Outcome          events.Outcome
-	Usage            events.Usage
-	Note             string // "" is none
-	Tags             []string
+	TenantID uuid.UUID
+	TurnID   events.TurnID
+	Outcome  events.Outcome
+	Usage    events.Usage
+	Note     string // "" is none
+	Tags     []string
 }
 
 // Finalized is the answer to a FinalizeRequest.

@@ -7,17 +7,20 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
 // turn is a row of turns, with the time of the transaction that read it.
 type turn struct {
-	id, tenantID, chatID, requestID uuid.UUID
-	model, state                    string
-	version, reserved               int64
-	now                             time.Time
+	id                          events.TurnID
+	tenantID, chatID, requestID uuid.UUID
+	model, state                string
+	version, reserved           int64
+	now                         time.Time
 }
 
-func insertTurn(ctx context.Context, tx pgx.Tx, id uuid.UUID, state string, r StartRequest) error {
+func insertTurn(ctx context.Context, tx pgx.Tx, id events.TurnID, state string, r StartRequest) error {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO turns (id, tenant_id, chat_id, request_id, model, state, reserved_tokens)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -30,7 +33,7 @@ func insertTurn(ctx context.Context, tx pgx.Tx, id uuid.UUID, state string, r St
 }
 
 // loadTurn asks for the tenant as well, so that nobody gets at the turns of others.
-func loadTurn(ctx context.Context, tx pgx.Tx, tenantID, id uuid.UUID) (turn, error) {
+func loadTurn(ctx context.Context, tx pgx.Tx, tenantID uuid.UUID, id events.TurnID) (turn, error) {
 	t := turn{id: id, tenantID: tenantID}
 	err := tx.QueryRow(ctx, `
 		SELECT chat_id, request_id, model, state, version, reserved_tokens, now()

@@ -26,15 +26,18 @@ CREATE TABLE IF NOT EXISTS turns (
     CONSTRAINT turns_request_key UNIQUE (tenant_id, request_id)
 );
 
--- One entry an event, so that an event delivered twice is counted once.
+-- One entry per request of a turn, so that its usage is counted once: when its event is delivered twice, and when the
+-- producer sends a second event after the dedupe window.
 CREATE TABLE IF NOT EXISTS usage_ledger (
-    event_id      uuid        PRIMARY KEY,
     tenant_id     uuid        NOT NULL,
     turn_id       uuid        NOT NULL,
+    request_id    uuid        NOT NULL,
+    event_id      uuid        NOT NULL,  -- the one that was entered
     outcome       text        NOT NULL,
     model         text        NOT NULL,
     input_tokens  bigint      NOT NULL,
     output_tokens bigint      NOT NULL,
-    finalized_at  timestamptz NOT NULL
+    finalized_at  timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, turn_id, request_id)
 );
 CREATE INDEX IF NOT EXISTS usage_ledger_tenant ON usage_ledger (tenant_id, finalized_at);

@@ -26,7 +26,7 @@ func TestHandlerPassesTheEventOn(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	turn := events.TurnFinalized{
-		TenantID: uuid.New(), TurnID: uuid.New(), RequestID: uuid.New(), ChatID: uuid.New(), TurnVersion: 2,
+		TenantID: uuid.New(), TurnID: events.TurnID(uuid.New()), RequestID: uuid.New(), ChatID: uuid.New(), TurnVersion: 2,
 		Outcome: events.OutcomeFailed, Usage: events.Usage{InputTokens: 120}, Model: "small-1", Tags: []string{"web"},
 		FinalizedAt: time.Now().UTC().Truncate(time.Microsecond),
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // UsageLedger writes down what finalised turns have used. Record is called again when an event is
-// delivered again, with the same eventID, and must then change nothing.
+// delivered again, and must then change nothing: a turn's usage counts once per tenant, turn and request.
 type UsageLedger interface {
 	Record(ctx context.Context, eventID uuid.UUID, turn TurnFinalized) error
 }

@@ -4,7 +4,13 @@
 
 package events
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"database/sql/driver"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/outboxgen/outboxgen/outbox"
+)
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
@@ -33,7 +39,57 @@ const (
 	OutcomeAborted   Outcome = "aborted"
 )
 
+// OutcomeValues returns the values of Outcome, in the order of the YAML.
+func OutcomeValues() []Outcome {
+	return []Outcome{OutcomeCompleted, OutcomeFailed, OutcomeAborted}
+}
+
+// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseOutcome(s string) (Outcome, error) {
+	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
+}
+
+// Known reports whether v is one of OutcomeValues.
+func (v Outcome) Known() bool {
+	return slices.Contains(OutcomeValues(), v)
+}
+
 // Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
 func (v Outcome) Validate() error {
 	return outbox.Enum("outcome", v, OutcomeCompleted, OutcomeFailed, OutcomeAborted)
+}
+
+// TurnID identifies a turn, and does not pass for the id of a tenant or a request. Convert it with
+// TurnID(x) and uuid.UUID(v).
+type TurnID uuid.UUID
+
+// ParseTurnID reads a UUID as uuid.Parse does.
+func ParseTurnID(s string) (TurnID, error) {
+	id, err := uuid.Parse(s)
+	return TurnID(id), err
+}
+
+// String returns v in lower case with hyphens.
+func (v TurnID) String() string {
+	return uuid.UUID(v).String()
+}
+
+// MarshalText implements encoding.TextMarshaler, and so the JSON encoding.
+func (v TurnID) MarshalText() ([]byte, error) {
+	return uuid.UUID(v).MarshalText()
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler, and so the JSON decoding.
+func (v *TurnID) UnmarshalText(text []byte) error {
+	return (*uuid.UUID)(v).UnmarshalText(text)
+}
+
+// Value implements driver.Valuer: v as the text of a uuid column.
+func (v TurnID) Value() (driver.Value, error) {
+	return uuid.UUID(v).Value()
+}
+
+// Scan implements sql.Scanner. NULL leaves v as it is.
+func (v *TurnID) Scan(src any) error {
+	return (*uuid.UUID)(v).Scan(src)
 }

@@ -22,13 +22,14 @@ var _ events.UsageLedger = (*Ledger)(nil)
 // New returns the ledger in the database of pool, which stays the caller's.
 func New(pool *pgxpool.Pool) *Ledger { return &Ledger{pool: pool} }
 
-// Record enters the usage of a turn, once an event: a repeat changes nothing and is no error.
+// Record enters the usage of a turn once per tenant, turn and request: a repeat, by the same event or another one, changes
+// nothing and is not an error.
 func (l *Ledger) Record(ctx context.Context, eventID uuid.UUID, turn events.TurnFinalized) error {
 	_, err := l.pool.Exec(ctx, `
-		INSERT INTO usage_ledger (event_id, tenant_id, turn_id, outcome, model, input_tokens, output_tokens, finalized_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (event_id) DO NOTHING`,
-		eventID, turn.TenantID, turn.TurnID, turn.Outcome, turn.Model,
+		INSERT INTO usage_ledger (tenant_id, turn_id, request_id, event_id, outcome, model, input_tokens, output_tokens, finalized_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		ON CONFLICT (tenant_id, turn_id, request_id) DO NOTHING`,
+		turn.TenantID, turn.TurnID, turn.RequestID, eventID, turn.Outcome, turn.Model,
 		turn.Usage.InputTokens, turn.Usage.OutputTokens, turn.FinalizedAt)
 	if err != nil {
 		return fmt.Errorf("record usage of turn %s: %w", turn.TurnID, err)

@@ -25,7 +25,7 @@ func open(t *testing.T) *pgxpool.Pool {
 
 func turnOf(tenant uuid.UUID) events.TurnFinalized {
 	return events.TurnFinalized{
-		TenantID: tenant, TurnID: uuid.New(), RequestID: uuid.New(), ChatID: uuid.New(), TurnVersion: 2,
+		TenantID: tenant, TurnID: events.TurnID(uuid.New()), RequestID: uuid.New(), ChatID: uuid.New(), TurnVersion: 2,
 		Outcome: events.OutcomeCompleted, Usage: events.Usage{InputTokens: 120, OutputTokens: 80},
 		Model: "small-1", FinalizedAt: time.Now(),
 	}
@@ -60,7 +60,13 @@ func TestRecordIsIdempotent(t *testing.T) {
 	for range 3 {
 		require.NoError(t, books.Record(t.Context(), event, turn))
 	}
+	require.NoError(t, books.Record(t.Context(), uuid.New(), turn), "another event of the same request")
 	total, err := books.Total(t.Context(), turn.TenantID)
 	require.NoError(t, err)
 	require.Equal(t, ledger.Total{Turns: 1, InputTokens: 120, OutputTokens: 80}, total)
+	turn.RequestID = uuid.New()
+	require.NoError(t, books.Record(t.Context(), event, turn))
+	total, err = books.Total(t.Context(), turn.TenantID)
+	require.NoError(t, err)
+	require.Equal(t, ledger.Total{Turns: 2, InputTokens: 240, OutputTokens: 160}, total, "another request is counted")
 }

@@ -24,7 +24,7 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Namespace: "orders",
 	Name:      "order_created",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 10, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 40, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      OrderCreated.outboxKeys,
@@ -45,6 +45,8 @@ type OrderCreated struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderCreated) Validate() error {
 	return outbox.Check("orders/order_created",
+		outbox.RequiredUUID("shop_id", p.ShopID),
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Text("client_key", p.ClientKey),
 		outbox.MinLen("client_key", p.ClientKey, 1),
 		outbox.MaxLen("client_key", p.ClientKey, 64),
@@ -55,6 +57,7 @@ func (p OrderCreated) Validate() error {
 		outbox.Text("ship_to", p.ShipTo),
 		outbox.MinLen("ship_to", p.ShipTo, 1),
 		outbox.MaxLen("ship_to", p.ShipTo, 500),
+		outbox.RequiredTime("created_at", p.CreatedAt),
 		outbox.Instant("created_at", p.CreatedAt),
 	)
 }

@@ -21,7 +21,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a partition key, up to 8 at once unless ListenerConfig.Concurrency says otherwise.
 type BroadcastHandlers interface {
 	// HandleMessageCreated handles one threads/message_created event. It may run more than once for an
-	// event: nil is success, an error has it tried again, 4 attempts in all, then it becomes a dead
+	// event: nil is success, an error has it tried again, 30 attempts in all, then it becomes a dead
 	// letter of the listener; outbox.Permanent(err) makes it one at once. Meanwhile the later events of
 	// its partition key wait, and all others go on.
 	HandleMessageCreated(ctx context.Context, d outbox.Delivery[MessageCreated]) error
@@ -51,7 +51,7 @@ func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg outbox.Li
 			Concurrency: 8,
 			Lease:       30 * time.Second,
 			MaxLag:      30 * time.Second,
-			Retry:       outbox.Retry{MaxAttempts: 4, BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second},
+			Retry:       outbox.Retry{MaxAttempts: 30, BaseDelay: 50 * time.Millisecond, MaxDelay: time.Minute},
 		},
 		cfg,
 		outbox.Listen(MessageCreatedTopic, h, BroadcastHandlers.HandleMessageCreated),

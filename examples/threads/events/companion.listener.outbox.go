@@ -23,7 +23,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 type CompanionHandlers interface {
 	// HandleMessageCreated handles one threads/message_created event in tx, the transaction in which
 	// the cursor moves: what it writes there is there exactly once. It must not commit or roll back tx.
-	// An error undoes its writes and has it tried again, 20 attempts in all, then it becomes a dead
+	// An error undoes its writes and has it tried again, 40 attempts in all, then it becomes a dead
 	// letter of the listener; outbox.Permanent(err) makes it one at once. Until then the cursor does
 	// not pass it.
 	HandleMessageCreated(ctx context.Context, tx pgx.Tx, d outbox.Delivery[MessageCreated]) error
@@ -50,7 +50,7 @@ func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.Li
 			Name:   "companion",
 			Lease:  30 * time.Second,
 			MaxLag: 5 * time.Minute,
-			Retry:  outbox.Retry{MaxAttempts: 20, BaseDelay: 200 * time.Millisecond, MaxDelay: 30 * time.Second},
+			Retry:  outbox.Retry{MaxAttempts: 40, BaseDelay: 200 * time.Millisecond, MaxDelay: 30 * time.Second},
 		},
 		cfg,
 		outbox.ListenTx(MessageCreatedTopic, h, CompanionHandlers.HandleMessageCreated),

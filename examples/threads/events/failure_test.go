@@ -54,7 +54,7 @@ func TestRetryBacksOff(t *testing.T) {
 		}
 		return errors.New("no client can be reached")
 	})
-	broadcast := f.attached(heard, outbox.ListenerConfig{})
+	broadcast := f.attached(heard, outbox.ListenerConfig{Retry: outbox.Retry{MaxAttempts: 4}})
 	f.post(failing, "bad", "next")
 	f.post(other, "fine")
 	f.start(broadcast)
@@ -87,7 +87,7 @@ func TestAttemptsSpentMakeADeadLetter(t *testing.T) {
 		}
 		return nil
 	})
-	broadcast := f.attached(heard, outbox.ListenerConfig{})
+	broadcast := f.attached(heard, outbox.ListenerConfig{Retry: outbox.Retry{MaxAttempts: 4}})
 	f.post(id, "good", "bad", "next")
 	require.Equal(t, outbox.DrainReport{Delivered: 2, Retried: 3, Dead: 1}, outboxtest.DrainListener(t, broadcast))
 	require.Equal(t, []string{"good", "next"}, heard.handled(id))

@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // UnimplementedRepliesHandlers to opt out. Methods run concurrently.
 type RepliesHandlers interface {
 	// HandleReplyRequested handles one replies/reply_requested event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 8 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 30 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleReplyRequested(ctx context.Context, d outbox.Delivery[ReplyRequested]) error
 }

@@ -22,7 +22,7 @@ var ReplyRequestedTopic = outbox.Topic[ReplyRequested]{
 	Namespace: "replies",
 	Name:      "reply_requested",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 8, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 30, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      ReplyRequested.outboxKeys,
@@ -36,9 +36,13 @@ type ReplyRequested struct {
 	MessageID uuid.UUID `json:"message_id"`
 }
 
-// Validate returns nil: no field of ReplyRequested has a rule.
-func (ReplyRequested) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p ReplyRequested) Validate() error {
+	return outbox.Check("replies/reply_requested",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("thread_id", p.ThreadID),
+		outbox.RequiredUUID("message_id", p.MessageID),
+	)
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a

@@ -4,7 +4,11 @@
 
 package events
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"slices"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
@@ -17,6 +21,21 @@ const (
 	RoleUser      Role = "user"
 	RoleCompanion Role = "companion"
 )
+
+// RoleValues returns the values of Role, in the order of the YAML.
+func RoleValues() []Role {
+	return []Role{RoleUser, RoleCompanion}
+}
+
+// ParseRole returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseRole(s string) (Role, error) {
+	return outbox.ParseEnum("role", s, RoleValues()...)
+}
+
+// Known reports whether v is one of RoleValues.
+func (v Role) Known() bool {
+	return slices.Contains(RoleValues(), v)
+}
 
 // Validate returns nil for the constants of Role, else an *outbox.ValidationError.
 func (v Role) Validate() error {

@@ -48,6 +48,9 @@ type MessageCreated struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p MessageCreated) Validate() error {
 	return outbox.Check("threads/message_created",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("thread_id", p.ThreadID),
+		outbox.RequiredUUID("message_id", p.MessageID),
 		outbox.Min("number", p.Number, 1),
 		outbox.Valid("role", p.Role),
 		outbox.Text("author", p.Author),
@@ -56,6 +59,7 @@ func (p MessageCreated) Validate() error {
 		outbox.Text("text", p.Text),
 		outbox.MinLen("text", p.Text, 1),
 		outbox.MaxLen("text", p.Text, 4000),
+		outbox.RequiredTime("posted_at", p.PostedAt),
 		outbox.Instant("posted_at", p.PostedAt),
 	)
 }

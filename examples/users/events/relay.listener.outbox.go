@@ -26,7 +26,7 @@ func NewRelayListener(pool *pgxpool.Pool, cfg outbox.ListenerConfig) (*outbox.Li
 			Name:   "relay",
 			Lease:  30 * time.Second,
 			MaxLag: time.Minute,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.ListenPublish(UserCreatedTopic, userCreatedPublication),

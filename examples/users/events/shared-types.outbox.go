@@ -35,6 +35,7 @@ func (v Profile) Validate() error {
 		outbox.Text("email", v.Email),
 		outbox.MaxLen("email", v.Email, 254),
 		outbox.Match("email", v.Email, profileEmailPattern),
+		outbox.RequiredTime("joined_at", v.JoinedAt),
 		outbox.Instant("joined_at", v.JoinedAt),
 	)
 }

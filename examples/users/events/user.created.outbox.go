@@ -42,6 +42,8 @@ type UserCreated struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p UserCreated) Validate() error {
 	return outbox.Check("user/created",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Min("user_version", p.UserVersion, 1),
 		outbox.Valid("profile", p.Profile),
 	)

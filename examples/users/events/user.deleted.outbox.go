@@ -39,6 +39,8 @@ type UserDeleted struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p UserDeleted) Validate() error {
 	return outbox.Check("user/deleted",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Min("user_version", p.UserVersion, 1),
 	)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
 // Account is the outcome of the demo. Committed, RolledBack, Refused and Duplicates are what the
@@ -32,7 +34,8 @@ type Account struct {
 func settle(h history) Account {
 	s := &settlement{
 		account:   Account{InHand: h.kill.inHand, Problems: []string{}},
-		committed: make(map[uuid.UUID]uuid.UUID), undone: make(map[uuid.UUID]bool), handled: make(map[uuid.UUID]*handling),
+		committed: make(map[uuid.UUID]events.TurnID), undone: make(map[uuid.UUID]bool), open: make(map[events.TurnID]bool),
+		handled: make(map[uuid.UUID]*handling),
 	}
 	s.producers(h.attempts)
 	s.handlers(h.deliveries)
@@ -52,9 +55,10 @@ func settle(h history) Account {
 // settlement gathers the account.
 type settlement struct {
 	account   Account
-	committed map[uuid.UUID]uuid.UUID // event to turn
-	undone    map[uuid.UUID]bool      // events that were rolled back, and turns that never ended
-	handled   map[uuid.UUID]*handling // by event
+	committed map[uuid.UUID]events.TurnID // by event
+	undone    map[uuid.UUID]bool          // events that were rolled back
+	open      map[events.TurnID]bool      // turns that never ended
+	handled   map[uuid.UUID]*handling     // by event
 }
 
 // handling is what the handlers have written down of one event.
@@ -68,7 +72,7 @@ func (s *settlement) problem(format string, args ...any) {
 }
 
 func (s *settlement) producers(attempts []attempt) {
-	ended := make(map[uuid.UUID]bool)
+	ended := make(map[events.TurnID]bool)
 	for _, a := range attempts {
 		switch a.Fate {
 		case committed:
@@ -91,7 +95,7 @@ func (s *settlement) producers(attempts []attempt) {
 	}
 	for _, a := range attempts {
 		if !ended[a.Turn] {
-			s.undone[a.Turn] = true
+			s.open[a.Turn] = true
 		}
 		if a.Fate == duplicate && s.committed[a.Event.UUID] != a.Turn {
 			s.problem("duplicate of turn %s names event %s, which is not committed for it", a.Turn, a.Event.UUID)
@@ -102,7 +106,7 @@ func (s *settlement) producers(attempts []attempt) {
 func (s *settlement) handlers(deliveries []delivery) {
 	for _, d := range deliveries {
 		switch _, ok := s.committed[d.Event]; {
-		case s.undone[d.Event], s.undone[d.Turn]:
+		case s.undone[d.Event], s.open[d.Turn]:
 			s.problem("event %s of turn %s was rolled back, and reached a handler", d.Event, d.Turn)
 		case !ok:
 			s.problem("event %s reached a handler, and no producer knows it", d.Event)
@@ -177,7 +181,7 @@ func (s *settlement) table(rows []event) {
 // effects holds the tables of minichat against the events: one finalised turn an event, and one
 // entry in the ledger for each that was handled.
 func (s *settlement) effects(h history) {
-	turns := make(map[uuid.UUID]bool, len(h.finalized))
+	turns := make(map[events.TurnID]bool, len(h.finalized))
 	for _, turn := range h.finalized {
 		turns[turn] = true
 	}

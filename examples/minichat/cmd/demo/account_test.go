@@ -6,13 +6,17 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
 // ids of the turns and events of the example.
 var (
-	turnA, turnB, turnC, turnD     = uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	turnA, turnB, turnC, turnD     = newTurn(), newTurn(), newTurn(), newTurn()
 	eventA, eventB, eventC, eventX = uuid.New(), uuid.New(), uuid.New(), uuid.New()
 )
+
+func newTurn() events.TurnID { return events.TurnID(uuid.New()) }
 
 // example is a correct history: turn A is delivered after a failure, B again after the kill, C dies,
 // D is rolled back and refused to settle, and B was first tried in vain.
@@ -25,7 +29,7 @@ func example() history {
 			{turnB, known(eventB), committed},
 			{turnC, known(eventC), committed},
 			{turnD, uuid.NullUUID{}, rolledBack},
-			{uuid.New(), uuid.NullUUID{}, refused},
+			{newTurn(), uuid.NullUUID{}, refused},
 		},
 		deliveries: []delivery{
 			{turnA, eventA, 1, started}, {turnA, eventA, 1, failed}, {turnA, eventA, 2, started}, {turnA, eventA, 2, handled},
@@ -37,7 +41,7 @@ func example() history {
 			{eventB, turnB.String(), "delivered", ""},
 			{eventC, turnC.String(), "dead", "not billable"},
 		},
-		finalized: []uuid.UUID{turnA, turnB, turnC},
+		finalized: []events.TurnID{turnA, turnB, turnC},
 		ledger:    []uuid.UUID{eventA, eventB},
 		kill:      kill{done: true, inHand: 3},
 	}
@@ -70,7 +74,7 @@ func TestSettleFindsWhatIsWrong(t *testing.T) {
 			h.deliveries = append(h.deliveries, delivery{turnD, uuid.New(), 1, started})
 		}, "was rolled back, and reached a handler"},
 		"delivered from nowhere": {func(h *history) {
-			h.deliveries = append(h.deliveries, delivery{uuid.New(), uuid.New(), 1, started})
+			h.deliveries = append(h.deliveries, delivery{newTurn(), uuid.New(), 1, started})
 		}, "no producer knows it"},
 		"rolled back and in the table": {func(h *history) {
 			h.events = append(h.events, event{eventX, turnB.String(), "delivered", ""})

@@ -16,8 +16,8 @@ type history struct {
 	attempts   []attempt
 	deliveries []delivery
 	events     []event
-	finalized  []uuid.UUID // turns in a terminal state
-	ledger     []uuid.UUID // events with an entry
+	finalized  []events.TurnID // turns in a terminal state
+	ledger     []uuid.UUID     // events with an entry
 	kill       kill
 }
 
@@ -46,7 +46,7 @@ func (d *demo) history(ctx context.Context) (history, error) {
 		return h, fmt.Errorf("read events: %w", err)
 	}
 	rows, _ = d.pool.Query(ctx, "SELECT id FROM turns WHERE state IN ('completed', 'failed', 'aborted')")
-	if h.finalized, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+	if h.finalized, err = pgx.CollectRows(rows, pgx.RowTo[events.TurnID]); err != nil {
 		return h, fmt.Errorf("read turns: %w", err)
 	}
 	rows, _ = d.pool.Query(ctx, "SELECT event_id FROM usage_ledger")

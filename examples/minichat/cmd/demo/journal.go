@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
 const journalSuffix = ".jsonl"
@@ -24,7 +26,7 @@ const (
 
 // attempt is what a producer writes down when a transaction is over.
 type attempt struct {
-	Turn  uuid.UUID     `json:"turn"`
+	Turn  events.TurnID `json:"turn"`
 	Event uuid.NullUUID `json:"event"` // invalid when the transaction got no event
 	Fate  string        `json:"fate"`
 }
@@ -38,10 +40,10 @@ const (
 
 // delivery is what a handler writes down when it begins and when it is about to return.
 type delivery struct {
-	Turn    uuid.UUID `json:"turn"`
-	Event   uuid.UUID `json:"event"`
-	Attempt int       `json:"attempt"`
-	Step    string    `json:"step"`
+	Turn    events.TurnID `json:"turn"`
+	Event   uuid.UUID     `json:"event"`
+	Attempt int           `json:"attempt"`
+	Step    string        `json:"step"`
 }
 
 // journal is a file of records, one JSON object a line. What is in it survives the death of the

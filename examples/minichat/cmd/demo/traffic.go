@@ -111,7 +111,7 @@ func (t *traffic) turn(ctx context.Context, n int64) error {
 }
 
 // ending returns how the turn with number n ends, and how its event is to be handled.
-func ending(tenant, id uuid.UUID, n int64) chat.FinalizeRequest {
+func ending(tenant uuid.UUID, id events.TurnID, n int64) chat.FinalizeRequest {
 	end := chat.FinalizeRequest{
 		TenantID: tenant, TurnID: id, Outcome: events.OutcomeCompleted, Tags: []string{"demo"},
 		Usage: events.Usage{InputTokens: 100 + n%400, OutputTokens: 50 + n%900},

@@ -36,6 +36,7 @@ func (v Profile) Validate() error {
 		payload.Text("email", v.Email),
 		payload.MaxLen("email", v.Email, 254),
 		payload.Match("email", v.Email, profileEmailPattern),
+		payload.RequiredTime("joined_at", v.JoinedAt),
 		payload.Instant("joined_at", v.JoinedAt),
 	)
 }

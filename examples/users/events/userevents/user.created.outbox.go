@@ -35,6 +35,8 @@ type UserCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
 func (p UserCreated) Validate() error {
 	return payload.Check("user/created",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("user_id", p.UserID),
 		payload.Min("user_version", p.UserVersion, 1),
 		payload.Valid("profile", p.Profile),
 	)

@@ -31,6 +31,8 @@ type UserDeleted struct {
 // Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
 func (p UserDeleted) Validate() error {
 	return payload.Check("user/deleted",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("user_id", p.UserID),
 		payload.Min("user_version", p.UserVersion, 1),
 	)
 }

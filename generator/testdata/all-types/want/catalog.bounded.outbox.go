@@ -23,7 +23,7 @@ var BoundedTopic = outbox.Topic[Bounded]{
 	Namespace: "catalog",
 	Name:      "bounded",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      Bounded.outboxKeys,
@@ -129,6 +129,7 @@ func (p Bounded) Validate() error {
 		outbox.EachValue("opt_entries", p.OptEntries, outbox.Valid),
 		outbox.IfAny(len(p.OptEntries), outbox.MinItems("opt_entries", len(p.OptEntries), 1)),
 		outbox.MaxItems("opt_entries", len(p.OptEntries), 3),
+		outbox.RequiredUUID("id", p.ID),
 		outbox.Valid("day", p.Day),
 		outbox.Valid("color", p.Color),
 	)

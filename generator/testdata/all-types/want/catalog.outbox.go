@@ -19,66 +19,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // concurrently.
 type CatalogHandlers interface {
 	// HandleRequired handles one catalog/required event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleRequired(ctx context.Context, d outbox.Delivery[Required]) error
 
 	// HandleOptional handles one catalog/optional event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleOptional(ctx context.Context, d outbox.Delivery[Optional]) error
 
 	// HandleListed handles one catalog/listed event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleListed(ctx context.Context, d outbox.Delivery[Listed]) error
 
 	// HandleMapped handles one catalog/mapped event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleMapped(ctx context.Context, d outbox.Delivery[Mapped]) error
 
 	// HandleOptionalListed handles one catalog/optional_listed event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleOptionalListed(ctx context.Context, d outbox.Delivery[OptionalListed]) error
 
 	// HandleOptionalMapped handles one catalog/optional_mapped event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleOptionalMapped(ctx context.Context, d outbox.Delivery[OptionalMapped]) error
 
 	// HandleNested handles one catalog/nested event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleNested(ctx context.Context, d outbox.Delivery[Nested]) error
 
 	// HandleNestedMap handles one catalog/nested_map event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleNestedMap(ctx context.Context, d outbox.Delivery[NestedMap]) error
 
 	// HandleMapsInMaps handles one catalog/maps_in_maps event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead
+	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
 	// letter at once.
 	HandleMapsInMaps(ctx context.Context, d outbox.Delivery[MapsInMaps]) error
 
 	// HandleListOfMaps handles one catalog/list_of_maps event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead
+	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
 	// letter at once.
 	HandleListOfMaps(ctx context.Context, d outbox.Delivery[ListOfMaps]) error
 
 	// HandleDeep handles one catalog/deep event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleDeep(ctx context.Context, d outbox.Delivery[Deep]) error
 
 	// HandleBounded handles one catalog/bounded event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleBounded(ctx context.Context, d outbox.Delivery[Bounded]) error
 
 	// HandleKeyedOnce handles one catalog/keyed_once event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleKeyedOnce(ctx context.Context, d outbox.Delivery[KeyedOnce]) error
 }

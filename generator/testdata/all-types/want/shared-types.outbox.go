@@ -6,6 +6,7 @@ package alltypes
 
 import (
 	"regexp"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -27,6 +28,29 @@ const (
 	ColorExtraordinarilyLongValueForWrapping Color = "extraordinarily_long_value_for_wrapping"
 	ColorAnotherExtraordinarilyLongValue     Color = "another_extraordinarily_long_value"
 )
+
+// ColorValues returns the values of Color, in the order of the YAML.
+func ColorValues() []Color {
+	return []Color{
+		ColorRed,
+		ColorGreen,
+		ColorDeepBlue,
+		Color8bit,
+		ColorLightGrey,
+		ColorExtraordinarilyLongValueForWrapping,
+		ColorAnotherExtraordinarilyLongValue,
+	}
+}
+
+// ParseColor returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseColor(s string) (Color, error) {
+	return outbox.ParseEnum("color", s, ColorValues()...)
+}
+
+// Known reports whether v is one of ColorValues.
+func (v Color) Known() bool {
+	return slices.Contains(ColorValues(), v)
+}
 
 // Validate returns nil for the constants of Color, else an *outbox.ValidationError.
 func (v Color) Validate() error {
@@ -82,6 +106,7 @@ func (v Maker) Validate() error {
 	return outbox.Check("maker",
 		outbox.Text("name", v.Name),
 		outbox.Optional("since", v.Since, outbox.Valid),
+		outbox.RequiredUUID("id", v.ID),
 	)
 }
 

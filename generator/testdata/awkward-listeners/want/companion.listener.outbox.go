@@ -21,17 +21,17 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // at a time unless ListenerConfig.Concurrency says otherwise.
 type CompanionReaderHandlers interface {
 	// HandleLinux handles one companion/linux event. It may run more than once for an event: nil is
-	// success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleLinux(ctx context.Context, d outbox.Delivery[Linux]) error
 
 	// HandleTest handles one companion/test event. It may run more than once for an event: nil is
-	// success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleTest(ctx context.Context, d outbox.Delivery[Test]) error
 
 	// HandleURLSeenByHTTP handles one handlers/url_seen event. It may run more than once for an event:
-	// nil is success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of
+	// nil is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of
 	// the listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleURLSeenByHTTP(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error
 }
@@ -66,7 +66,7 @@ func NewCompanionReaderListener(pool *pgxpool.Pool, h CompanionReaderHandlers, c
 			Schema: "outbox",
 			Name:   "companion",
 			Lease:  30 * time.Second,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.Listen(LinuxTopic, h, CompanionReaderHandlers.HandleLinux),

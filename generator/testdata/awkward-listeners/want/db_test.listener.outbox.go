@@ -22,7 +22,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 type DBTestHandlers interface {
 	// HandleTest handles one companion/test event in tx, the transaction in which the cursor moves:
 	// what it writes there is there exactly once. It must not commit or roll back tx. An error undoes
-	// its writes and has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// its writes and has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleTest(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Test]) error
 }
@@ -47,7 +47,7 @@ func NewDBTestListener(pool *pgxpool.Pool, h DBTestHandlers, cfg outbox.Listener
 			Schema: "outbox",
 			Name:   "db_test",
 			Lease:  30 * time.Second,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.ListenTx(TestTopic, h, DBTestHandlers.HandleTest),

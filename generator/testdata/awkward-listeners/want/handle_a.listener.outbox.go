@@ -22,7 +22,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 type HandleAHandlers interface {
 	// HandleLinux handles one companion/linux event in tx, the transaction in which the cursor moves:
 	// what it writes there is there exactly once. It must not commit or roll back tx. An error undoes
-	// its writes and has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// its writes and has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleLinux(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Linux]) error
 }
@@ -47,7 +47,7 @@ func NewHandleAListener(pool *pgxpool.Pool, h HandleAHandlers, cfg outbox.Listen
 			Schema: "outbox",
 			Name:   "handle_a",
 			Lease:  30 * time.Second,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.ListenTx(LinuxTopic, h, HandleAHandlers.HandleLinux),

@@ -21,7 +21,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // otherwise.
 type IDHandlers interface {
 	// HandleLinux handles one companion/linux event. It may run more than once for an event: nil is
-	// success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleLinux(ctx context.Context, d outbox.Delivery[Linux]) error
 }
@@ -46,7 +46,7 @@ func NewIDListener(pool *pgxpool.Pool, h IDHandlers, cfg outbox.ListenerConfig) 
 			Schema: "outbox",
 			Name:   "id",
 			Lease:  30 * time.Second,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.Listen(LinuxTopic, h, IDHandlers.HandleLinux),

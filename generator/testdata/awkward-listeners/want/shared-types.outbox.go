@@ -4,7 +4,11 @@
 
 package outbox
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"slices"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
@@ -18,6 +22,21 @@ const (
 	PoolTx  Pool = "tx"
 	PoolH   Pool = "h"
 )
+
+// PoolValues returns the values of Pool, in the order of the YAML.
+func PoolValues() []Pool {
+	return []Pool{PoolPgx, PoolTx, PoolH}
+}
+
+// ParsePool returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParsePool(s string) (Pool, error) {
+	return outbox.ParseEnum("pool", s, PoolValues()...)
+}
+
+// Known reports whether v is one of PoolValues.
+func (v Pool) Known() bool {
+	return slices.Contains(PoolValues(), v)
+}
 
 // Validate returns nil for the constants of Pool, else an *outbox.ValidationError.
 func (v Pool) Validate() error {

@@ -22,7 +22,7 @@ var CTestTopic = outbox.Topic[CTest]{
 	Namespace: "db_test",
 	Name:      "c_test",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  CTest.Validate,

@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // concurrently.
 type DBTestHandlers interface {
 	// HandleCTest handles one db_test/c_test event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleCTest(ctx context.Context, d outbox.Delivery[CTest]) error
 }

@@ -19,12 +19,12 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // Methods run concurrently.
 type HandleInitHandlers interface {
 	// HandleHandlers handles one handle_init/handlers event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead
+	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
 	// letter at once.
 	HandleHandlers(ctx context.Context, d outbox.Delivery[Handlers]) error
 
 	// HandleURLSeenByHTTP handles one handle_init/url_seen event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleURLSeenByHTTP(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error
 }

@@ -19,11 +19,11 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // concurrently.
 type LinuxHandlers interface {
 	// HandleTest handles one linux/test event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleTest(ctx context.Context, d outbox.Delivery[Test]) error
 
 	// HandleLinux handles one linux/linux event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleLinux(ctx context.Context, d outbox.Delivery[Linux]) error
 }
 

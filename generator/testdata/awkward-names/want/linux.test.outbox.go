@@ -22,7 +22,7 @@ var TestTopic = outbox.Topic[Test]{
 	Namespace: "linux",
 	Name:      "test",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  Test.Validate,
@@ -40,6 +40,7 @@ type Test struct {
 func (p Test) Validate() error {
 	return outbox.Check("linux/test",
 		outbox.Text("type", p.Type),
+		outbox.RequiredUUID("id", p.ID),
 		outbox.Text("url", p.URL),
 		outbox.Text("from", p.From),
 	)

@@ -22,7 +22,7 @@ var BAmd64TestTopic = outbox.Topic[BAmd64Test]{
 	Namespace: "mini_linux",
 	Name:      "b_amd64_test",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  BAmd64Test.Validate,
@@ -42,7 +42,9 @@ type BAmd64Test struct {
 func (p BAmd64Test) Validate() error {
 	return outbox.Check("mini_linux/b_amd64_test",
 		outbox.Text("outbox", p.Outbox),
+		outbox.RequiredTime("time", p.Time),
 		outbox.Instant("time", p.Time),
+		outbox.RequiredUUID("uuid", p.UUID),
 		outbox.Text("string", p.String),
 	)
 }

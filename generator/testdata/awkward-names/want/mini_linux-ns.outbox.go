@@ -19,12 +19,12 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // Methods run concurrently.
 type MiniLinuxHandlers interface {
 	// HandleAWindows handles one mini_linux/a_windows event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead
+	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
 	// letter at once.
 	HandleAWindows(ctx context.Context, d outbox.Delivery[AWindows]) error
 
 	// HandleBAmd64Test handles one mini_linux/b_amd64_test event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleBAmd64Test(ctx context.Context, d outbox.Delivery[BAmd64Test]) error
 }

@@ -6,6 +6,7 @@ package outbox
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -37,6 +38,21 @@ const (
 	ContextUUID    Context = "uuid"
 	ContextContext Context = "context"
 )
+
+// ContextValues returns the values of Context, in the order of the YAML.
+func ContextValues() []Context {
+	return []Context{ContextPgx, ContextUUID, ContextContext}
+}
+
+// ParseContext returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseContext(s string) (Context, error) {
+	return outbox.ParseEnum("context", s, ContextValues()...)
+}
+
+// Known reports whether v is one of ContextValues.
+func (v Context) Known() bool {
+	return slices.Contains(ContextValues(), v)
+}
 
 // Validate returns nil for the constants of Context, else an *outbox.ValidationError.
 func (v Context) Validate() error {

@@ -19,37 +19,37 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // handled; embed UnimplementedNounsHandlers to opt out. Methods run concurrently.
 type NounsHandlers interface {
 	// HandleNoDoc handles one nouns/no_doc event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleNoDoc(ctx context.Context, d outbox.Delivery[NoDoc]) error
 
 	// HandleNoun handles one nouns/noun event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleNoun(ctx context.Context, d outbox.Delivery[Noun]) error
 
 	// HandlePlural handles one nouns/plural event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandlePlural(ctx context.Context, d outbox.Delivery[Plural]) error
 
 	// HandleUpper handles one nouns/upper event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleUpper(ctx context.Context, d outbox.Delivery[Upper]) error
 
 	// HandleDirective handles one nouns/directive event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleDirective(ctx context.Context, d outbox.Delivery[Directive]) error
 
 	// HandleInjection handles one nouns/injection event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleInjection(ctx context.Context, d outbox.Delivery[Injection]) error
 
 	// HandleMarkup handles one nouns/markup event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleMarkup(ctx context.Context, d outbox.Delivery[Markup]) error
 
 	// HandleLong handles one nouns/long event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleLong(ctx context.Context, d outbox.Delivery[Long]) error
 }
 

@@ -5,6 +5,8 @@
 package docs
 
 import (
+	"slices"
+
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -28,6 +30,7 @@ type Usage struct {
 func (v Usage) Validate() error {
 	return outbox.Check("usage",
 		outbox.Text("ebay_id", v.EbayID),
+		outbox.RequiredUUID("tenant", v.Tenant),
 	)
 }
 
@@ -39,6 +42,21 @@ const (
 	OutcomeCompleted Outcome = "completed"
 	OutcomeFailed    Outcome = "failed"
 )
+
+// OutcomeValues returns the values of Outcome, in the order of the YAML.
+func OutcomeValues() []Outcome {
+	return []Outcome{OutcomeCompleted, OutcomeFailed}
+}
+
+// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseOutcome(s string) (Outcome, error) {
+	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
+}
+
+// Known reports whether v is one of OutcomeValues.
+func (v Outcome) Known() bool {
+	return slices.Contains(OutcomeValues(), v)
+}
 
 // Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
 func (v Outcome) Validate() error {

@@ -19,17 +19,17 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // UnimplementedVerbsHandlers to opt out. Methods run concurrently.
 type VerbsHandlers interface {
 	// HandleIsFirst handles one verbs/is_first event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleIsFirst(ctx context.Context, d outbox.Delivery[IsFirst]) error
 
 	// HandleWasFirst handles one verbs/was_first event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleWasFirst(ctx context.Context, d outbox.Delivery[WasFirst]) error
 
 	// HandleHasName handles one verbs/has_name event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleHasName(ctx context.Context, d outbox.Delivery[HasName]) error
 }

@@ -24,7 +24,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 type WordyHandlers interface {
 	// HandleRead handles one logs/read event in tx, the transaction in which the cursor moves: what it
 	// writes there is there exactly once. It must not commit or roll back tx. An error undoes its
-	// writes and has it tried again, 5 attempts in all, then it becomes a dead letter of the listener;
+	// writes and has it tried again, 25 attempts in all, then it becomes a dead letter of the listener;
 	// outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleRead(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Read]) error
 }
@@ -49,7 +49,7 @@ func NewWordyListener(pool *pgxpool.Pool, h WordyHandlers, cfg outbox.ListenerCo
 			Schema: "outbox",
 			Name:   "wordy",
 			Lease:  30 * time.Second,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.ListenTx(ReadTopic, h, WordyHandlers.HandleRead),

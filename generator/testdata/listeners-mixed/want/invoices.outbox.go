@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // run concurrently.
 type InvoicesHandlers interface {
 	// HandleInvoiceSent handles one invoices/sent event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleInvoiceSent(ctx context.Context, d outbox.Delivery[InvoiceSent]) error
 }

@@ -22,9 +22,9 @@ const _ = outbox.IsAtLeastVersion0_1_0
 type LedgerHandlers interface {
 	// HandleOrderShipped handles one orders/shipped event in tx, the transaction in which the cursor
 	// moves: what it writes there is there exactly once. It must not commit or roll back tx. An error
-	// undoes its writes and has it tried again, 5 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one at once. Meanwhile the later events of its partition
-	// key wait, and all others go on.
+	// undoes its writes and has it tried again, 25 attempts in all, then it becomes a dead letter of
+	// the listener; outbox.Permanent(err) makes it one at once. Meanwhile the later events of its
+	// partition key wait, and all others go on.
 	HandleOrderShipped(ctx context.Context, tx pgx.Tx, d outbox.Delivery[OrderShipped]) error
 }
 
@@ -50,7 +50,7 @@ func NewLedgerListener(pool *pgxpool.Pool, h LedgerHandlers, cfg outbox.Listener
 			ParkKeys: true,
 			Shards:   2,
 			Lease:    30 * time.Second,
-			Retry:    outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:    outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.ListenTx(OrderShippedTopic, h, LedgerHandlers.HandleOrderShipped),

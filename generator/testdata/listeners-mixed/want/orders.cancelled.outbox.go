@@ -34,9 +34,11 @@ type OrderCancelled struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil: no field of OrderCancelled has a rule.
-func (OrderCancelled) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p OrderCancelled) Validate() error {
+	return outbox.Check("orders/cancelled",
+		outbox.RequiredUUID("order_id", p.OrderID),
+	)
 }
 
 // EnqueueOrderCancelled appends one orders/cancelled event to the log with tx: listeners read it if

@@ -22,7 +22,7 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Namespace: "orders",
 	Name:      "created",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  OrderCreated.Validate,
@@ -33,9 +33,11 @@ type OrderCreated struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil: no field of OrderCreated has a rule.
-func (OrderCreated) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p OrderCreated) Validate() error {
+	return outbox.Check("orders/created",
+		outbox.RequiredUUID("order_id", p.OrderID),
+	)
 }
 
 // EnqueueOrderCreated writes one orders/created event with tx: it is delivered if and only if tx

@@ -34,9 +34,11 @@ type OrderShipped struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil: no field of OrderShipped has a rule.
-func (OrderShipped) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p OrderShipped) Validate() error {
+	return outbox.Check("orders/shipped",
+		outbox.RequiredUUID("order_id", p.OrderID),
+	)
 }
 
 func (p OrderShipped) outboxKeys() outbox.Keys {

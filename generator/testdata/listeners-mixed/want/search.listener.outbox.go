@@ -21,12 +21,12 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // order within a partition key, up to 2 at once unless ListenerConfig.Concurrency says otherwise.
 type SearchIndexHandlers interface {
 	// HandleStockMoved handles one stock/moved event. It may run more than once for an event: nil is
-	// success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleStockMoved(ctx context.Context, d outbox.Delivery[StockMoved]) error
 
 	// HandleOrderShipped handles one orders/shipped event. It may run more than once for an event: nil
-	// is success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of the
+	// is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
 	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleOrderShipped(ctx context.Context, d outbox.Delivery[OrderShipped]) error
 }
@@ -57,7 +57,7 @@ func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg outbo
 			Name:        "search",
 			Concurrency: 2,
 			Lease:       30 * time.Second,
-			Retry:       outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:       outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.Listen(StockMovedTopic, h, SearchIndexHandlers.HandleStockMoved),

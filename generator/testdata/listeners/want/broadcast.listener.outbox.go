@@ -50,7 +50,7 @@ func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg outbox.Li
 			Shards:      4,
 			Lease:       10 * time.Second,
 			MaxLag:      90 * time.Second,
-			Retry:       outbox.Retry{MaxAttempts: 1, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:       outbox.Retry{MaxAttempts: 1, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.Listen(MessageCreatedTopic, h, BroadcastHandlers.HandleMessageCreated),

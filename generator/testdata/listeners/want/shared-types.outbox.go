@@ -4,7 +4,11 @@
 
 package events
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"slices"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
@@ -17,6 +21,21 @@ const (
 	AuthorUser      Author = "user"
 	AuthorAssistant Author = "assistant"
 )
+
+// AuthorValues returns the values of Author, in the order of the YAML.
+func AuthorValues() []Author {
+	return []Author{AuthorUser, AuthorAssistant}
+}
+
+// ParseAuthor returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseAuthor(s string) (Author, error) {
+	return outbox.ParseEnum("author", s, AuthorValues()...)
+}
+
+// Known reports whether v is one of AuthorValues.
+func (v Author) Known() bool {
+	return slices.Contains(AuthorValues(), v)
+}
 
 // Validate returns nil for the constants of Author, else an *outbox.ValidationError.
 func (v Author) Validate() error {

@@ -44,6 +44,9 @@ type MessageCreated struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p MessageCreated) Validate() error {
 	return outbox.Check("threads/message_created",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("thread_id", p.ThreadID),
+		outbox.RequiredUUID("message_id", p.MessageID),
 		outbox.Valid("author", p.Author),
 		outbox.Text("text", p.Text),
 		outbox.MaxLen("text", p.Text, 10000),

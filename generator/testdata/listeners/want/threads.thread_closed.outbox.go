@@ -35,9 +35,11 @@ type ThreadClosed struct {
 	ThreadID uuid.UUID `json:"thread_id"`
 }
 
-// Validate returns nil: no field of ThreadClosed has a rule.
-func (ThreadClosed) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p ThreadClosed) Validate() error {
+	return outbox.Check("threads/thread_closed",
+		outbox.RequiredUUID("thread_id", p.ThreadID),
+	)
 }
 
 func (p ThreadClosed) outboxKeys() outbox.Keys {

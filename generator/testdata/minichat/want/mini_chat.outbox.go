@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // UnimplementedMiniChatHandlers to opt out. Methods run concurrently.
 type MiniChatHandlers interface {
 	// HandleTurnFinalized handles one mini_chat/turn_finalized event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a
+	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
 	// dead letter at once.
 	HandleTurnFinalized(ctx context.Context, d outbox.Delivery[TurnFinalized]) error
 }

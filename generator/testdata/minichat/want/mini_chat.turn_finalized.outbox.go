@@ -22,7 +22,7 @@ var TurnFinalizedTopic = outbox.Topic[TurnFinalized]{
 	Namespace: "mini_chat",
 	Name:      "turn_finalized",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      TurnFinalized.outboxKeys,
@@ -47,12 +47,17 @@ type TurnFinalized struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p TurnFinalized) Validate() error {
 	return outbox.Check("mini_chat/turn_finalized",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("turn_id", p.TurnID),
+		outbox.RequiredUUID("request_id", p.RequestID),
+		outbox.RequiredUUID("chat_id", p.ChatID),
 		outbox.Valid("outcome", p.Outcome),
 		outbox.Valid("usage", p.Usage),
 		outbox.Text("model", p.Model),
 		outbox.MaxLen("model", p.Model, 128),
 		outbox.Optional("note", p.Note, outbox.Text),
 		outbox.Each("tags", p.Tags, outbox.Text),
+		outbox.RequiredTime("finalized_at", p.FinalizedAt),
 		outbox.Instant("finalized_at", p.FinalizedAt),
 	)
 }

@@ -4,7 +4,11 @@
 
 package events
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"slices"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
@@ -32,6 +36,21 @@ const (
 	OutcomeFailed    Outcome = "failed"
 	OutcomeAborted   Outcome = "aborted"
 )
+
+// OutcomeValues returns the values of Outcome, in the order of the YAML.
+func OutcomeValues() []Outcome {
+	return []Outcome{OutcomeCompleted, OutcomeFailed, OutcomeAborted}
+}
+
+// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParseOutcome(s string) (Outcome, error) {
+	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
+}
+
+// Known reports whether v is one of OutcomeValues.
+func (v Outcome) Known() bool {
+	return slices.Contains(OutcomeValues(), v)
+}
 
 // Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
 func (v Outcome) Validate() error {

@@ -35,9 +35,12 @@ type Linked struct {
 	Contact uuid.UUID `json:"contact"`
 }
 
-// Validate returns nil: no field of Linked has a rule.
-func (Linked) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p Linked) Validate() error {
+	return outbox.Check("contacts/linked",
+		outbox.RequiredUUID("tenant", p.Tenant),
+		outbox.RequiredUUID("contact", p.Contact),
+	)
 }
 
 func (p Linked) outboxKeys() outbox.Keys {

@@ -35,9 +35,11 @@ type OrderCancelled struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil: no field of OrderCancelled has a rule.
-func (OrderCancelled) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p OrderCancelled) Validate() error {
+	return outbox.Check("orders/cancelled",
+		outbox.RequiredUUID("order_id", p.OrderID),
+	)
 }
 
 // EnqueueOrderCancelled writes one orders/cancelled event with tx: it is delivered if and only if

@@ -39,6 +39,8 @@ type OrderCreated struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p OrderCreated) Validate() error {
 	return outbox.Check("orders/created",
+		outbox.RequiredUUID("shop_id", p.ShopID),
+		outbox.RequiredUUID("order_id", p.OrderID),
 		outbox.Valid("total", p.Total),
 	)
 }

@@ -21,7 +21,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // says otherwise.
 type ArchiveHandlers interface {
 	// HandleUserDeleted handles one audit/user_deleted event. It may run more than once for an event:
-	// nil is success, an error has it tried again, 5 attempts in all, then it becomes a dead letter of
+	// nil is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of
 	// the listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
 	HandleUserDeleted(ctx context.Context, d outbox.Delivery[UserDeleted]) error
 }
@@ -46,7 +46,7 @@ func NewArchiveListener(pool *pgxpool.Pool, h ArchiveHandlers, cfg outbox.Listen
 			Schema: "outbox",
 			Name:   "archive",
 			Lease:  30 * time.Second,
-			Retry:  outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.Listen(UserDeletedTopic, h, ArchiveHandlers.HandleUserDeleted),

@@ -33,9 +33,11 @@ type UserDeleted struct {
 	UserID uuid.UUID `json:"user_id"`
 }
 
-// Validate returns nil: no field of UserDeleted has a rule.
-func (UserDeleted) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p UserDeleted) Validate() error {
+	return outbox.Check("audit/user_deleted",
+		outbox.RequiredUUID("user_id", p.UserID),
+	)
 }
 
 // userDeletedPublication says where audit/user_deleted is published: to topic sc.audit of Kafka.

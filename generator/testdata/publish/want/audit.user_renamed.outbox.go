@@ -42,6 +42,8 @@ type UserRenamed struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p UserRenamed) Validate() error {
 	return outbox.Check("audit/user_renamed",
+		outbox.RequiredUUID("user_id", p.UserID),
+		outbox.RequiredTime("at", p.At),
 		outbox.Instant("at", p.At),
 		outbox.Valid("day", p.Day),
 		outbox.Finite("ratio", p.Ratio),

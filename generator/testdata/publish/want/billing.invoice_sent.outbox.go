@@ -22,7 +22,7 @@ var InvoiceSentTopic = outbox.Topic[InvoiceSent]{
 	Namespace: "billing",
 	Name:      "invoice_sent",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  InvoiceSent.Validate,
@@ -33,9 +33,11 @@ type InvoiceSent struct {
 	InvoiceID uuid.UUID `json:"invoice_id"`
 }
 
-// Validate returns nil: no field of InvoiceSent has a rule.
-func (InvoiceSent) Validate() error {
-	return nil
+// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+func (p InvoiceSent) Validate() error {
+	return outbox.Check("billing/invoice_sent",
+		outbox.RequiredUUID("invoice_id", p.InvoiceID),
+	)
 }
 
 // invoiceSentPublication says where billing/invoice_sent is published: to webhook bookkeeping.

@@ -27,7 +27,7 @@ func NewRelayListener(pool *pgxpool.Pool, cfg outbox.ListenerConfig) (*outbox.Li
 			ParkKeys: true,
 			Shards:   2,
 			Lease:    30 * time.Second,
-			Retry:    outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+			Retry:    outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
 		outbox.ListenPublish(UserRenamedTopic, userRenamedPublication),

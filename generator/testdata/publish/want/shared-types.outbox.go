@@ -7,6 +7,7 @@ package events
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -22,6 +23,21 @@ const (
 	PlanFree Plan = "free"
 	PlanPaid Plan = "paid"
 )
+
+// PlanValues returns the values of Plan, in the order of the YAML.
+func PlanValues() []Plan {
+	return []Plan{PlanFree, PlanPaid}
+}
+
+// ParsePlan returns the value that s is, or an *outbox.ValidationError that lists what there is.
+func ParsePlan(s string) (Plan, error) {
+	return outbox.ParseEnum("plan", s, PlanValues()...)
+}
+
+// Known reports whether v is one of PlanValues.
+func (v Plan) Known() bool {
+	return slices.Contains(PlanValues(), v)
+}
 
 // Validate returns nil for the constants of Plan, else an *outbox.ValidationError.
 func (v Plan) Validate() error {

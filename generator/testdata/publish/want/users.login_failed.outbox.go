@@ -23,7 +23,7 @@ var LoginFailedTopic = outbox.Topic[LoginFailed]{
 	Namespace: "users",
 	Name:      "login_failed",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  LoginFailed.Validate,
@@ -42,6 +42,7 @@ type LoginFailed struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p LoginFailed) Validate() error {
 	return outbox.Check("users/login_failed",
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Text("realm", p.Realm),
 		outbox.Valid("plan", p.Plan),
 	)

@@ -19,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // UnimplementedUsersHandlers to opt out. Methods run concurrently.
 type UsersHandlers interface {
 	// HandleWelcomeDue handles one users/welcome_due event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter
+	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
 	// at once.
 	HandleWelcomeDue(ctx context.Context, d outbox.Delivery[WelcomeDue]) error
 }

@@ -25,7 +25,7 @@ var UserCreatedTopic = outbox.Topic[UserCreated]{
 	Namespace: "users",
 	Name:      "user_created",
 	Version:   2,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      UserCreated.outboxKeys,
@@ -49,6 +49,8 @@ var userCreatedNamePattern = regexp.MustCompile(`^[^\s]`)
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p UserCreated) Validate() error {
 	return outbox.Check("users/user_created",
+		outbox.RequiredUUID("tenant_id", p.TenantID),
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Text("name", p.Name),
 		outbox.MinLen("name", p.Name, 1),
 		outbox.MaxLen("name", p.Name, 40),

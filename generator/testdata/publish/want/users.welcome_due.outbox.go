@@ -22,7 +22,7 @@ var WelcomeDueTopic = outbox.Topic[WelcomeDue]{
 	Namespace: "users",
 	Name:      "welcome_due",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  WelcomeDue.Validate,
@@ -37,6 +37,7 @@ type WelcomeDue struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p WelcomeDue) Validate() error {
 	return outbox.Check("users/welcome_due",
+		outbox.RequiredUUID("user_id", p.UserID),
 		outbox.Valid("note", p.Note),
 	)
 }

@@ -81,6 +81,23 @@ func TestSlogMasks(t *testing.T) {
 	}
 }
 
+// TestWhatMaskingDoesNotReach holds the limits that the documentation names. Should Go get better at it, so may they.
+func TestWhatMaskingDoesNotReach(t *testing.T) {
+	t.Parallel()
+	p := person()
+	var asText, asJSON bytes.Buffer
+	slog.New(slog.NewTextHandler(&asText, nil)).Info("payloads", "list", []events.Joined{p}, "struct", struct{ P events.Joined }{p})
+	requireMasked(t, asText.String())
+	requireNoSecret(t, asText.String())
+	slog.New(slog.NewJSONHandler(&asJSON, nil)).Info("payloads", "list", []events.Joined{p})
+	require.Contains(t, asJSON.String(), secret, "JSON is what is delivered")
+	require.Contains(t, fmt.Sprintf("%v", struct{ p events.Joined }{p}), secret, "fmt calls no method of an unexported field")
+	var delivery bytes.Buffer
+	slog.New(slog.NewJSONHandler(&delivery, nil)).Info("handled", "delivery", outbox.Delivery[events.Joined]{Payload: p})
+	requireNoSecret(t, delivery.String())
+	require.NotContains(t, delivery.String(), "masked", "nothing of the payload")
+}
+
 // TestJSONKeepsValues shows that masking does not reach the payload itself.
 func TestJSONKeepsValues(t *testing.T) {
 	t.Parallel()

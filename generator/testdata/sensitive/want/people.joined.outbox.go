@@ -24,7 +24,7 @@ var JoinedTopic = outbox.Topic[Joined]{
 	Namespace: "people",
 	Name:      "joined",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  Joined.Validate,
@@ -47,6 +47,7 @@ type Joined struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p Joined) Validate() error {
 	return outbox.Check("people/joined",
+		outbox.RequiredUUID("person_id", p.PersonID),
 		outbox.Text("email", p.Email),
 		outbox.MaxLen("email", p.Email, 254),
 		outbox.Optional("phone", p.Phone, outbox.Text),

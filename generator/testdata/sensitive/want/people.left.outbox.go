@@ -22,7 +22,7 @@ var LeftTopic = outbox.Topic[Left]{
 	Namespace: "people",
 	Name:      "left",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  Left.Validate,
@@ -37,6 +37,7 @@ type Left struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p Left) Validate() error {
 	return outbox.Check("people/left",
+		outbox.RequiredUUID("person_id", p.PersonID),
 		outbox.Valid("from", p.From),
 	)
 }

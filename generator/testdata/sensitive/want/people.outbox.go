@@ -19,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // concurrently.
 type PeopleHandlers interface {
 	// HandleJoined handles one people/joined event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
 	// once.
 	HandleJoined(ctx context.Context, d outbox.Delivery[Joined]) error
 
 	// HandlePaid handles one people/paid event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandlePaid(ctx context.Context, d outbox.Delivery[Paid]) error
 
 	// HandleLeft handles one people/left event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 5 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
 	HandleLeft(ctx context.Context, d outbox.Delivery[Left]) error
 }
 

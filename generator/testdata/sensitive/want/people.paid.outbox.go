@@ -24,7 +24,7 @@ var PaidTopic = outbox.Topic[Paid]{
 	Namespace: "people",
 	Name:      "paid",
 	Version:   1,
-	Retry:     outbox.Retry{MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
+	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Validate:  Paid.Validate,
@@ -39,6 +39,7 @@ type Paid struct {
 // Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
 func (p Paid) Validate() error {
 	return outbox.Check("people/paid",
+		outbox.RequiredUUID("person_id", p.PersonID),
 		outbox.Valid("wallet", p.Wallet),
 	)
 }

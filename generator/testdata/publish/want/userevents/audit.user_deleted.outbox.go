@@ -7,6 +7,7 @@ package userevents
 import (
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -25,7 +26,9 @@ type UserDeleted struct {
 	UserID uuid.UUID `json:"user_id"`
 }
 
-// Validate returns nil: no field of UserDeleted has a rule.
-func (UserDeleted) Validate() error {
-	return nil
+// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+func (p UserDeleted) Validate() error {
+	return payload.Check("audit/user_deleted",
+		payload.RequiredUUID("user_id", p.UserID),
+	)
 }

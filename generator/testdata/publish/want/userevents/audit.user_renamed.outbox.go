@@ -35,6 +35,8 @@ type UserRenamed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
 func (p UserRenamed) Validate() error {
 	return payload.Check("audit/user_renamed",
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.RequiredTime("at", p.At),
 		payload.Instant("at", p.At),
 		payload.Valid("day", p.Day),
 		payload.Finite("ratio", p.Ratio),

@@ -7,6 +7,7 @@ package userevents
 import (
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -25,7 +26,9 @@ type InvoiceSent struct {
 	InvoiceID uuid.UUID `json:"invoice_id"`
 }
 
-// Validate returns nil: no field of InvoiceSent has a rule.
-func (InvoiceSent) Validate() error {
-	return nil
+// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+func (p InvoiceSent) Validate() error {
+	return payload.Check("billing/invoice_sent",
+		payload.RequiredUUID("invoice_id", p.InvoiceID),
+	)
 }

@@ -7,6 +7,7 @@ package userevents
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/payload"
@@ -15,7 +16,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// Plan is the shared type plan.
+// Plan is the shared type plan. A newer producer may send a value that is not among the constants:
+// Known tells.
 type Plan string
 
 // The values of Plan.
@@ -23,6 +25,21 @@ const (
 	PlanFree Plan = "free"
 	PlanPaid Plan = "paid"
 )
+
+// PlanValues returns the values of Plan, in the order of the YAML.
+func PlanValues() []Plan {
+	return []Plan{PlanFree, PlanPaid}
+}
+
+// ParsePlan returns the value that s is, or a *payload.ValidationError that lists what there is.
+func ParsePlan(s string) (Plan, error) {
+	return payload.ParseEnum("plan", s, PlanValues()...)
+}
+
+// Known reports whether v is one of PlanValues.
+func (v Plan) Known() bool {
+	return slices.Contains(PlanValues(), v)
+}
 
 // Validate returns nil for the constants of Plan, else a *payload.ValidationError.
 func (v Plan) Validate() error {

@@ -34,6 +34,7 @@ type LoginFailed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
 func (p LoginFailed) Validate() error {
 	return payload.Check("users/login_failed",
+		payload.RequiredUUID("user_id", p.UserID),
 		payload.Text("realm", p.Realm),
 		payload.Valid("plan", p.Plan),
 	)

@@ -42,6 +42,8 @@ var userCreatedNamePattern = regexp.MustCompile(`^[^\s]`)
 // Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
 func (p UserCreated) Validate() error {
 	return payload.Check("users/user_created",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("user_id", p.UserID),
 		payload.Text("name", p.Name),
 		payload.MinLen("name", p.Name, 1),
 		payload.MaxLen("name", p.Name, 40),

@@ -1,0 +1,513 @@
+package spec
+
+import (
+	"cmp"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// slip is the first thing that keeps a file from being YAML, as its author sees it.
+type slip struct {
+	line, column int
+	what         string // "the { is not closed"
+	hint         string // what to do about it; may be empty
+}
+
+// findSlip looks for the slip in a source that the library has refused. The library tells where its parser gave up,
+// which is often a line later, or at the start of the block. Here the lines are read as a person reads them: by
+// indentation, a key and a value each. It knows what an outbox.yaml is written with, not all of YAML; ok is false when
+// nothing in it looks wrong.
+func findSlip(source []byte) (found slip, ok bool) {
+	s := &slipScanner{lines: splitLines(source), value: slipValue{indent: -1}}
+	defer func() { found, ok = recover().(slip) }() // of anything else the library's answer will do
+	for s.line = 0; s.line < len(s.lines) && s.block(s.lines[s.line]); s.line++ {
+	}
+	return slip{}, false
+}
+
+// slipScanner is one run of findSlip. It reports by a panic with a slip, which ends the run at the first one.
+type slipScanner struct {
+	lines  []string
+	line   int // index of the line that is read
+	levels []slipLevel
+	value  slipValue // of the last key or dash
+}
+
+// slipLevel is a mapping or list that is open, by the column where its keys or dashes stand.
+type slipLevel struct {
+	indent int
+	list   bool
+}
+
+// slipValue is what stands behind the last key or dash.
+type slipValue struct {
+	kind   slipKind
+	indent int // of the key or dash
+	line   int // of the text
+	column int
+}
+
+type slipKind int
+
+const (
+	noValue     slipKind = iota // a mapping, list or text may follow on deeper lines
+	ownText                     // text that stands on lines of its own, below the key
+	plainText                   // text behind the key, which deeper lines continue
+	closedValue                 // in quotes or brackets: nothing deeper may follow
+	blockText                   // after | or >: all deeper lines are text
+)
+
+func (s *slipScanner) fail(line, at int, what, hint string) {
+	panic(slip{line: line + 1, column: 1 + utf8.RuneCountInString(s.lines[line][:at]), what: what, hint: hint})
+}
+
+// block reads the line at which a block starts, and those over which a quote or bracket of it goes. It returns false
+// when the line is beyond it.
+func (s *slipScanner) block(text string) bool {
+	indent := len(text) - len(strings.TrimLeft(text, " "))
+	if s.value.kind == blockText && (indent > s.value.indent || strings.TrimSpace(text) == "") {
+		return true
+	}
+	rest := text[indent:]
+	if strings.TrimSpace(rest) == "" || strings.HasPrefix(strings.TrimLeft(rest, " \t"), "#") {
+		return true
+	}
+	if isMarker(text) {
+		s.levels, s.value = nil, slipValue{indent: -1}
+		return strings.TrimSpace(text[3:]) == ""
+	}
+	if text[0] == '%' && len(s.levels) == 0 {
+		return true // a directive
+	}
+	if r, _ := utf8.DecodeRuneInString(rest); unicode.IsSpace(r) {
+		hint := "indent with spaces"
+		if r != '\t' {
+			hint = "it looks like a space, and is another character: indent with plain spaces"
+		}
+		s.fail(s.line, indent, "the indentation holds "+nameOf(r), hint)
+	}
+	return s.entry(indent)
+}
+
+// entry reads the dash, key or text at the byte at of the line.
+func (s *slipScanner) entry(at int) bool {
+	text := s.lines[s.line]
+	if isDash(text[at:]) {
+		if at > s.value.indent && (s.value.kind == plainText || s.value.kind == ownText) {
+			return true // the text goes on, and holds a dash
+		}
+		s.open(at, true)
+		s.value = slipValue{indent: at, line: s.line}
+		next := at + 1 + len(text[at+1:]) - len(strings.TrimLeft(text[at+1:], " \t"))
+		if next == len(text) || text[next] == '#' {
+			return true
+		}
+		if isDash(text[next:]) || keyEnd(text, next) >= 0 {
+			return s.entry(next)
+		}
+		return s.scalar(next, at)
+	}
+	if strings.HasPrefix(text[at:], "? ") {
+		return false
+	}
+	end := keyEnd(text, at)
+	if end < 0 {
+		return s.bare(at)
+	}
+	s.open(at, false)
+	s.value = slipValue{indent: at, line: s.line}
+	next := end + 1 + len(text[end+1:]) - len(strings.TrimLeft(text[end+1:], " \t"))
+	if next == len(text) || text[next] == '#' {
+		return true
+	}
+	return s.scalar(next, at)
+}
+
+// open enters the mapping or list whose key or dash stands at indent, or goes back to it.
+func (s *slipScanner) open(indent int, list bool) {
+	top := func() slipLevel {
+		if len(s.levels) == 0 {
+			return slipLevel{indent: -1}
+		}
+		return s.levels[len(s.levels)-1]
+	}
+	if indent > top().indent {
+		switch s.value.kind {
+		case noValue:
+			s.levels = append(s.levels, slipLevel{indent, list})
+			return
+		case ownText:
+			s.missingColon(s.value.line, s.value.column)
+		case plainText:
+			s.fail(s.line, indent, "this line is indented deeper than the one above, which has a value already", `indent it like the line above, or quote the text if it goes over several lines`)
+		default:
+			s.fail(s.line, indent, "this line is indented deeper than the one above, which has a value already", "indent it like the line above")
+		}
+	}
+	for indent < top().indent {
+		s.levels = s.levels[:len(s.levels)-1]
+	}
+	if indent != top().indent {
+		s.fail(s.line, indent, "the indentation of this line fits no line above", "indent it like the keys that it belongs to")
+	}
+	if !list && top().list && len(s.levels) > 1 && s.levels[len(s.levels)-2].indent == indent {
+		s.levels = s.levels[:len(s.levels)-1] // the dashes may stand where their key stands
+	}
+	if list && !top().list {
+		if s.value.kind != noValue || s.value.indent != indent {
+			s.fail(s.line, indent, `this "- " is among keys`, `remove the "- ", or put the list below a key of its own`)
+		}
+		s.levels = append(s.levels, slipLevel{indent, true})
+	}
+	if !list && top().list {
+		s.fail(s.line, indent, "this key is among the entries of a list", `start each entry with "- ", or indent the key like the others`)
+	}
+}
+
+// bare reads a line without a key.
+func (s *slipScanner) bare(at int) bool {
+	text := s.lines[s.line]
+	switch {
+	case s.value.kind == plainText && at > s.value.indent, s.value.kind == ownText && at > s.value.indent:
+		return true // the text goes on
+	case text[at] == '}' || text[at] == ']':
+		s.fail(s.line, at, "the "+text[at:at+1]+" closes nothing", "remove it")
+	case s.value.kind == noValue && at > s.value.indent:
+		indent := s.value.indent
+		if !s.scalar(at, indent) {
+			return false
+		}
+		if s.value.kind == plainText {
+			s.value = slipValue{kind: ownText, indent: indent, line: s.line, column: at}
+		}
+		return true
+	}
+	s.missingColon(s.line, at)
+	return false
+}
+
+// missingColon reports the text at the byte at of a line, where a key has to stand.
+func (s *slipScanner) missingColon(line, at int) {
+	text := s.lines[line][at:]
+	if strings.HasPrefix(text, "//") || strings.HasPrefix(text, "/*") {
+		s.fail(line, at, "this is not a comment", `a comment starts with "#"`)
+	}
+	if text[0] == '-' {
+		s.fail(line, at, `a space is missing after the "-"`, `write "- value"`)
+	}
+	name := strings.IndexFunc(text, func(r rune) bool {
+		return !strings.ContainsRune(`_-"'`, r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+	if name > 0 {
+		sign, size := utf8.DecodeRuneInString(strings.TrimLeft(text[name:], " "))
+		after, _ := utf8.DecodeRuneInString(text[min(name+size, len(text)):])
+		switch {
+		case sign == ':' && unicode.IsSpace(after):
+			s.fail(line, at+name, "the colon is followed by "+nameOf(after), "put a plain space after the colon")
+		case sign == ':':
+			s.fail(line, at+name, "a space is missing after the colon", `write "key: value"`)
+		case sign == '\uFF1A':
+			s.fail(line, at+name, "the colon is not a plain one", `write "key: value"`)
+		case sign == '=':
+			s.fail(line, at+name, `the key is followed by "=" instead of ":"`, `write "key: value"`)
+		}
+	}
+	s.fail(line, at, "the colon of a key is missing", `write "key: value"`)
+}
+
+// scalar reads the value at the byte at, of the key or dash at indent.
+func (s *slipScanner) scalar(at, indent int) bool {
+	text := s.lines[s.line]
+	s.value = slipValue{kind: closedValue, indent: indent, line: s.line, column: at}
+	switch c := text[at]; c {
+	case '"', '\'':
+		s.rest(s.quoted(at, indent), "the closing "+string(c), quoteHint(c))
+	case '{', '[':
+		start := text[at:]
+		hint := ""
+		if c == '{' && bareTemplate.MatchString(start) {
+			hint = templateHint
+		} else if c == '[' && strings.HasPrefix(start, "[]") {
+			hint = typeHint
+		}
+		s.rest(s.flow(at, indent, hint), "the closing "+map[byte]string{'{': "}", '[': "]"}[c], hint)
+	case '|', '>':
+		s.value.kind = blockText
+	case '}', ']', ',':
+		s.fail(s.line, at, "a value cannot start with "+string(c), "remove it, or quote the text")
+	case '@', '`', '%':
+		s.fail(s.line, at, "a value cannot start with "+string(c), "quote the text")
+	case '*':
+		if !aliasOnly.MatchString(text[at:]) {
+			s.fail(s.line, at, "a value cannot start with *", "quote the text")
+		}
+	case '&', '!':
+		end := strings.IndexAny(text[at:], " \t")
+		if end < 0 {
+			s.value.kind = noValue
+			return true
+		}
+		next := at + end + len(text[at+end:]) - len(strings.TrimLeft(text[at+end:], " \t"))
+		if next == len(text) || text[next] == '#' {
+			s.value.kind = noValue
+			return true
+		}
+		return s.scalar(next, indent)
+	default:
+		if isDash(text[at:]) {
+			s.fail(s.line, at, "a list cannot start on the line of its key", `start it on the next line, or write [a, b]; quote text that starts with "- "`)
+		}
+		s.value.kind = plainText
+		if end := keyEnd(text, at); end >= 0 {
+			s.fail(s.line, end, "this line has a second colon", `text that holds ": " needs quotes`)
+		}
+	}
+	return true
+}
+
+var aliasOnly = regexp.MustCompile(`^\*[A-Za-z0-9_-]+\s*(\s#.*)?$`)
+
+// rest sees that nothing but a comment follows the value that ends before the byte at.
+func (s *slipScanner) rest(at int, after, hint string) {
+	text := s.lines[s.line]
+	blank := strings.TrimLeft(text[at:], " \t")
+	next := len(text) - len(blank)
+	if blank == "" || blank[0] == '#' && next > at {
+		return
+	}
+	if blank[0] == '}' || blank[0] == ']' {
+		s.fail(s.line, next, "the "+blank[:1]+" closes nothing", "remove it")
+	}
+	if blank[0] == '#' {
+		hint = `a comment needs a space before "#"`
+	}
+	if hint != templateHint && hint != typeHint {
+		s.fail(s.line, next, "text follows "+after, hint)
+	}
+	s.fail(s.value.line, s.value.column, "text follows "+after, hint)
+}
+
+const (
+	templateHint = "a template needs quotes"
+	commaHint    = `put a "," between entries`
+	typeHint     = `a type such as "[]string" needs quotes`
+	flowTypeHint = `inside { } a type such as "uuid?" needs quotes`
+)
+
+func quoteHint(c byte) string {
+	if c == '"' {
+		return `inside "..." write a quote as \"`
+	}
+	return `inside '...' write a quote as ''`
+}
+
+// quoted reads the quoted text that starts at the byte at, over several lines if need be, and returns where it ends.
+func (s *slipScanner) quoted(at, indent int) int {
+	quote, line, start := s.lines[s.line][at], s.line, at
+	for at++; ; at++ {
+		text := s.lines[s.line]
+		if at >= len(text) {
+			if s.line++; s.line == len(s.lines) || dedented(s.lines[s.line], indent) {
+				s.fail(line, start, "the quote is not closed", "close it with "+string(quote))
+			}
+			at = -1
+			continue
+		}
+		switch {
+		case text[at] == '\\' && quote == '"':
+			if at++; at < len(text) && !strings.ContainsRune("0abtnvfre \"/\\N_LPxuU\t", rune(text[at])) {
+				s.fail(s.line, at-1, `\`+string([]rune(text[at:])[0])+` is not an escape that YAML knows`, `use single quotes, or double the \`)
+			}
+		case text[at] != quote:
+		case quote == '\'' && strings.HasPrefix(text[at+1:], "'"):
+			at++
+		default:
+			return at + 1
+		}
+	}
+}
+
+// flow reads the brackets that open at the byte at, and returns where they are closed.
+func (s *slipScanner) flow(at, indent int, hint string) int {
+	type bracket struct {
+		line, at int
+		close    byte
+	}
+	var open []bracket
+	var (
+		value  bool   // whether something stands before the next comma or colon
+		closed bool   // whether that is in quotes or brackets
+		word   [2]int // the line and byte where its last word starts
+		pair   bool   // whether the entry has its colon
+		pairs  []bool // those of the outer brackets
+	)
+	for ; ; at++ {
+		text := s.lines[s.line]
+		if at >= len(text) {
+			last := open[len(open)-1]
+			s.line++
+			for s.line < len(s.lines) && isBlank(s.lines[s.line]) {
+				s.line++
+			}
+			if s.line == len(s.lines) || dedented(s.lines[s.line], indent) && strings.TrimLeft(s.lines[s.line], " \t")[0] != last.close {
+				s.fail(last.line, last.at, "the "+s.lines[last.line][last.at:last.at+1]+" is not closed", cmp.Or(hint, "close it with "+string(last.close)))
+			}
+			at = -1
+			continue
+		}
+		switch c := text[at]; {
+		case c == ' ' || c == '\t':
+		case c == '#' && (at == 0 || text[at-1] == ' ' || text[at-1] == '\t'):
+			at = len(text)
+		case c == '{' || c == '[':
+			if value {
+				s.flowMismatch(at, word)
+			}
+			open = append(open, bracket{s.line, at, map[byte]byte{'{': '}', '[': ']'}[c]})
+			pairs, pair = append(pairs, pair), false
+		case c == '}' || c == ']':
+			if last := open[len(open)-1]; last.close != c {
+				s.fail(s.line, at, "the "+s.lines[last.line][last.at:last.at+1]+" is closed by "+string(c), "close it with "+string(last.close))
+			}
+			pair, pairs = pairs[len(pairs)-1], pairs[:len(pairs)-1]
+			if open = open[:len(open)-1]; len(open) == 0 {
+				return at + 1
+			}
+			value, closed, word = true, true, [2]int{s.line, at}
+		case c == ',':
+			if !value && !pair {
+				s.fail(s.line, at, "nothing is before this comma", "remove the comma")
+			}
+			value, pair = false, false
+		case isColon(text, at, !closed || !value):
+			if pair {
+				if word[0] == s.line && word[1] > 0 && isWord(text[word[1]:at]) {
+					s.fail(word[0], word[1], "a comma is missing before this", commaHint)
+				}
+				s.fail(s.line, at, "this entry has a second colon", `put a comma between entries; text that holds ": " needs quotes`)
+			}
+			value, pair = false, true
+		case c == '"' || c == '\'':
+			if value {
+				s.fail(s.line, at, "a comma is missing before this", commaHint)
+			}
+			word = [2]int{s.line, at}
+			at = s.quoted(at, indent) - 1
+			value, closed = true, true
+		case !value && (c == '@' || c == '`' || c == '%'):
+			s.fail(s.line, at, "a value cannot start with "+string(c), "quote the text")
+		case !value && (c == '*' || c == '&' || c == '!'):
+			word = [2]int{s.line, at}
+			value, closed = c == '*', false
+			for at+1 < len(text) && !strings.ContainsRune(" \t,[]{}", rune(text[at+1])) {
+				at++
+			}
+		case c == '?' && !strings.HasPrefix(text[at:], "? "):
+			s.fail(s.line, at, `"?" has a meaning of its own inside brackets`, flowTypeHint)
+		default: // a word of plain text
+			if value && text[at-1] != ' ' && text[at-1] != '\t' {
+				s.flowMismatch(at, word)
+			}
+			word, value, closed = [2]int{s.line, at}, true, false
+			for at+1 < len(text) && !strings.ContainsRune(" \t,[]{}?", rune(text[at+1])) && !isColon(text, at+1, true) {
+				at++
+			}
+		}
+	}
+}
+
+// flowMismatch reports text or a bracket that follows an entry without a comma.
+func (s *slipScanner) flowMismatch(at int, word [2]int) {
+	text := s.lines[s.line]
+	start := at
+	if word[0] == s.line {
+		start = min(word[1], at)
+	}
+	switch {
+	case strings.HasPrefix(text[start:], "map[") || strings.HasPrefix(text[start:], "]"):
+		s.fail(s.line, start-len(text[:start])+len(strings.TrimRight(text[:start], "[")), "a bracket follows text", `inside { } a type such as "[]string" needs quotes`)
+	case text[start] == '}' || text[at] == '{':
+		s.fail(s.line, start, "text follows the closing }", templateHint)
+	}
+	s.fail(s.line, at, "a comma is missing before this", commaHint)
+}
+
+// splitLines returns the lines of source without what ends them.
+func splitLines(source []byte) []string {
+	text := strings.ReplaceAll(string(source), "\r\n", "\n")
+	return strings.Split(strings.Map(func(r rune) rune {
+		if isBreak(r) {
+			return '\n'
+		}
+		return r
+	}, text), "\n")
+}
+
+// keyEnd returns the index of the colon that ends the key at the byte at of text, or -1 without one.
+func keyEnd(text string, at int) int {
+	if c := text[at]; c == '"' || c == '\'' {
+		end := at + 1
+		for end < len(text) && text[end] != c {
+			if text[end] == '\\' && c == '"' {
+				end++
+			}
+			end++
+		}
+		next := min(end+1, len(text))
+		next += len(text[next:]) - len(strings.TrimLeft(text[next:], " "))
+		if next < len(text) && isColon(text, next, true) {
+			return next
+		}
+		return -1
+	}
+	if strings.IndexByte("{[|>@`%", text[at]) >= 0 {
+		return -1
+	}
+	for i := at; i < len(text); i++ {
+		switch {
+		case text[i] == '#' && i > at && (text[i-1] == ' ' || text[i-1] == '\t'):
+			return -1
+		case text[i] == ':' && (i+1 == len(text) || text[i+1] == ' ' || text[i+1] == '\t'):
+			return i
+		}
+	}
+	return -1
+}
+
+// isColon reports whether the colon at the byte at of text, inside brackets, ends a key. That of plain text is followed
+// by a space or bracket; that of quoted text need not be.
+func isColon(text string, at int, plain bool) bool {
+	if text[at] != ':' {
+		return false
+	}
+	return !plain || at+1 == len(text) || strings.IndexByte(" \t,[]{}", text[at+1]) >= 0
+}
+
+func isDash(text string) bool {
+	return text == "-" || strings.HasPrefix(text, "- ") || strings.HasPrefix(text, "-\t")
+}
+
+// isMarker reports whether text starts or ends a document.
+func isMarker(text string) bool {
+	mark := len(text) >= 3 && (text[:3] == "---" || text[:3] == "...")
+	return mark && (len(text) == 3 || text[3] == ' ' || text[3] == '\t')
+}
+
+func isWord(text string) bool { return !strings.ContainsAny(text, " \t") }
+
+func isBlank(text string) bool {
+	text = strings.TrimLeft(text, " \t")
+	return text == "" || text[0] == '#'
+}
+
+// dedented reports whether text stands no deeper than indent, and so ends what started there.
+func dedented(text string, indent int) bool {
+	return strings.TrimSpace(text) != "" && len(text)-len(strings.TrimLeft(text, " \t")) <= max(indent, 0) && indent >= 0
+}
+
+// nameOf names a character that a reader cannot see.
+func nameOf(r rune) string {
+	return cmp.Or(map[rune]string{'\t': "a tab", '\u00A0': "a non-breaking space"}[r], "an unusual space")
+}

@@ -1,0 +1,90 @@
+package spec
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// keySynonyms are what other systems call our keys. Of several the first that the mapping has is meant.
+var keySynonyms = map[string][]string{
+	"description": {"doc"}, "desc": {"doc"}, "comment": {"doc"}, "summary": {"doc"},
+	"idempotency_key": {"dedupe_key"}, "idempotency": {"dedupe_key"}, "deduplication_key": {"dedupe_key"},
+	"deduplication": {"dedupe_key"}, "dedup": {"dedupe_key"}, "dedup_key": {"dedupe_key"}, "unique_key": {"dedupe_key"},
+	"ordering_key": {"partition_key", "key"}, "order_key": {"partition_key", "key"}, "group_key": {"partition_key", "key"},
+	"routing_key": {"partition_key", "key"}, "message_key": {"key", "partition_key"},
+	"data": {"payload"}, "body": {"payload"}, "properties": {"payload", "fields"}, "attributes": {"payload", "fields"},
+	"fields": {"payload"}, "payload": {"fields"}, "values": {"enum"}, "events": {"topics"}, "messages": {"topics"},
+	"aggregate": {"entity"}, "ttl": {"retention"},
+	"max_length": {"max_len"}, "max_size": {"max_len"}, "max_items": {"max_len"}, "length": {"max_len"}, "min_length": {"min_len"},
+	"min_size": {"min_len"}, "min_items": {"min_len"}, "minimum": {"min"}, "min_value": {"min"}, "maximum": {"max"}, "max_value": {"max"},
+	"regex": {"pattern"}, "regexp": {"pattern"}, "nullable": {"optional"}, "secret": {"sensitive"}, "private": {"sensitive"},
+	"pii": {"sensitive"}, "masked": {"sensitive"}, "go_name": {"go"}, "go_type": {"go"},
+	"max_retries": {"max_attempts", "retry"}, "retries": {"max_attempts", "retry"}, "max_attempts": {"retry"}, "backoff": {"base_delay", "retry"},
+	"initial_delay": {"base_delay"}, "initial_interval": {"base_delay"}, "min_delay": {"base_delay"},
+	"max_backoff": {"max_delay"}, "max_interval": {"max_delay"}, "visibility_timeout": {"lease"}, "lock_timeout": {"lease"},
+	"subscribers": {"listeners"}, "subscriptions": {"listeners"}, "workers": {"concurrency"}, "parallelism": {"concurrency"},
+	"max_concurrency": {"concurrency"}, "partitions": {"shards"}, "offset": {"start"}, "on_error": {"on_failure"},
+	"notify": {"wake"}, "endpoint": {"to"},
+}
+
+// nearestKey returns the key of names that is most likely meant by name, or "".
+func (d *decoder) nearestKey(name string, names []string) string {
+	for _, synonym := range keySynonyms[strings.ReplaceAll(strings.ToLower(name), "-", "_")] {
+		if slices.Contains(names, synonym) {
+			return synonym
+		}
+	}
+	if word, _, glued := strings.Cut(name, ":"); glued && slices.Contains(names, word) {
+		return word
+	}
+	return d.Nearest(name, names)
+}
+
+var (
+	spanParts = regexp.MustCompile(`([0-9]+)\s*([a-zµμ]+)`)
+	spanWhole = regexp.MustCompile(`^([0-9]+\s*[a-zµμ]+\s*)+$`)
+	spanUnits = map[string]time.Duration{
+		"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour, "d": 24 * time.Hour, "day": 24 * time.Hour,
+		"h": time.Hour, "hr": time.Hour, "hour": time.Hour, "m": time.Minute, "min": time.Minute, "minute": time.Minute,
+		"s": time.Second, "sec": time.Second, "second": time.Second, "ms": time.Millisecond, "msec": time.Millisecond, "millisecond": time.Millisecond,
+	}
+)
+
+// betterDuration returns what is likely meant by "7d", "5 minutes" or "PT30S", or "".
+func betterDuration(text string) string {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if iso, ok := strings.CutPrefix(text, "p"); ok {
+		days, rest, timed := strings.Cut(iso, "t")
+		if !timed && strings.ContainsAny(days, "my") {
+			return "" // months and years
+		}
+		text = days + rest
+	}
+	if len(text) > 60 || !spanWhole.MatchString(text) {
+		return ""
+	}
+	var sum time.Duration
+	for _, part := range spanParts.FindAllStringSubmatch(text, -1) {
+		unit, ok := spanUnits[part[2]]
+		if !ok {
+			unit = spanUnits[strings.TrimSuffix(part[2], "s")]
+		}
+		n, err := strconv.ParseInt(part[1], 10, 32)
+		if err != nil || unit == 0 || n > int64((1<<63-1-sum)/unit) {
+			return ""
+		}
+		sum += time.Duration(n) * unit
+	}
+	better := sum.String()
+	better = strings.TrimSuffix(better, "0s")
+	if strings.HasSuffix(better, "h0m") {
+		better = strings.TrimSuffix(better, "0m")
+	}
+	if better == "" || !strings.ContainsAny(better[len(better)-1:], "smh") {
+		better = sum.String()
+	}
+	return better
+}

@@ -1,0 +1,14 @@
+package scalars
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// HandleRanked handles one turns/ranked event.
+// It may run more than once for an event, so its effects must bear repeating. Until it is written it
+// returns an error: events are retried, then kept as dead letters.
+func (h *TurnsHandler) HandleRanked(ctx context.Context, d outbox.Delivery[Ranked]) error {
+	return outbox.Unimplemented("turns/ranked")
+}

@@ -1,0 +1,29 @@
+package absent_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/absent"
+)
+
+func TestIs(t *testing.T) {
+	t.Parallel()
+	var typed *bytes.Buffer
+	var reader io.Reader = typed
+	for _, v := range []any{nil, typed, reader, map[string]int(nil), (chan int)(nil), (func())(nil)} {
+		require.True(t, absent.Is(v), "%T", v)
+	}
+	for _, v := range []any{new(bytes.Buffer), 0, "", struct{}{}, map[string]int{}, func() {}, []int(nil)} {
+		require.False(t, absent.Is(v), "%T", v)
+	}
+}
+
+// It stands in the path of every enqueue.
+func TestIsDoesNotAllocate(t *testing.T) { // alone: allocations of the whole process are counted
+	v := any(new(bytes.Buffer))
+	require.Zero(t, testing.AllocsPerRun(10, func() { absent.Is(v) }))
+}

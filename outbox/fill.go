@@ -1,0 +1,167 @@
+package outbox
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// filler finds the required lists, maps and bytes of a payload that are nil. json.Marshal writes them as null, which
+// other languages and strict readers take for something else than an empty list.
+type filler struct {
+	kind   reflect.Kind // Struct, Slice, Map or Pointer
+	fields []fillField  // of a Struct
+	elem   *filler      // of the others
+}
+
+// fillField is a field of a struct that may have to be filled, or something inside it.
+type fillField struct {
+	index    int
+	required bool    // nil becomes empty
+	inner    *filler // nil when there is nothing to fill inside
+}
+
+// fillers holds the filler of each type of payload, nil for a type in which there is nothing to fill.
+var fillers sync.Map // from reflect.Type to *filler
+
+var (
+	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+// filled returns the payload p with empty lists, maps and bytes where p has nil ones in fields that are not omitted when
+// empty. What p refers to stays as it is: the lists of a payload are the caller's.
+func filled(p any) any {
+	t := reflect.TypeOf(p)
+	if t == nil {
+		return p
+	}
+	known, ok := fillers.Load(t)
+	if !ok {
+		known, _ = fillers.LoadOrStore(t, fillerOf(t, nil))
+	}
+	f := known.(*filler)
+	if f == nil || !f.wanted(reflect.ValueOf(p)) {
+		return p
+	}
+	v := reflect.New(t).Elem()
+	v.Set(reflect.ValueOf(p))
+	f.fill(v)
+	return v.Interface()
+}
+
+// fillerOf returns the filler of t, nil when there is nothing to fill. Within are the types that t is part of: nothing is
+// filled in a type that holds itself, which no generated one does.
+func fillerOf(t reflect.Type, within []reflect.Type) *filler {
+	if slices.Contains(within, t) || writesItself(t) {
+		return nil
+	}
+	within = append(slices.Clip(within), t)
+	f := &filler{kind: t.Kind()}
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			field := t.Field(i)
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if !field.IsExported() || name == "-" {
+				continue
+			}
+			kind := field.Type.Kind()
+			required := (kind == reflect.Slice || kind == reflect.Map) && !strings.Contains(options, "omit") && !writesItself(field.Type)
+			if inner := fillerOf(field.Type, within); required || inner != nil {
+				f.fields = append(f.fields, fillField{i, required, inner})
+			}
+		}
+		if f.fields != nil {
+			return f
+		}
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		if f.elem = fillerOf(t.Elem(), within); f.elem != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// writesItself reports whether t has a JSON of its own.
+func writesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(jsonMarshaler) || p.Implements(textMarshaler)
+}
+
+// wanted reports whether there is something to fill in v.
+func (f *filler) wanted(v reflect.Value) bool {
+	switch f.kind {
+	case reflect.Struct:
+		for i := range f.fields {
+			field := &f.fields[i]
+			inside := v.Field(field.index)
+			if field.required && inside.IsNil() || field.inner != nil && field.inner.wanted(inside) {
+				return true
+			}
+		}
+	case reflect.Pointer:
+		return !v.IsNil() && f.elem.wanted(v.Elem())
+	case reflect.Slice:
+		for i := range v.Len() {
+			if f.elem.wanted(v.Index(i)) {
+				return true
+			}
+		}
+	case reflect.Map:
+		if v.Len() == 0 {
+			return false
+		}
+		for entries := v.MapRange(); entries.Next(); {
+			if f.elem.wanted(entries.Value()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fill fills v, which can be set, and copies what v refers to before it changes it.
+func (f *filler) fill(v reflect.Value) {
+	if !f.wanted(v) {
+		return
+	}
+	switch f.kind {
+	case reflect.Struct:
+		for i := range f.fields {
+			field := &f.fields[i]
+			switch inside := v.Field(field.index); {
+			case field.required && inside.IsNil() && inside.Kind() == reflect.Map:
+				inside.Set(reflect.MakeMap(inside.Type()))
+			case field.required && inside.IsNil():
+				inside.Set(reflect.MakeSlice(inside.Type(), 0, 0))
+			case field.inner != nil:
+				field.inner.fill(inside)
+			}
+		}
+	case reflect.Pointer:
+		pointer := reflect.New(v.Type().Elem())
+		pointer.Elem().Set(v.Elem())
+		f.elem.fill(pointer.Elem())
+		v.Set(pointer)
+	case reflect.Slice:
+		items := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(items, v)
+		for i := range items.Len() {
+			f.elem.fill(items.Index(i))
+		}
+		v.Set(items)
+	case reflect.Map:
+		entries := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for each := v.MapRange(); each.Next(); {
+			entry := reflect.New(v.Type().Elem()).Elem()
+			entry.Set(each.Value())
+			f.elem.fill(entry)
+			entries.SetMapIndex(each.Key(), entry)
+		}
+		v.Set(entries)
+	}
+}

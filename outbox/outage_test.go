@@ -1,0 +1,373 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// outage is a target that is away for as long as err is set.
+type outage struct {
+	err   atomic.Pointer[error]
+	calls atomic.Int64 // while it was away
+
+	mu   sync.Mutex
+	last map[string]int // the latest number of each key
+	got  int
+	all  chan struct{} // closed when as many have arrived as there are
+	t    *testing.T
+}
+
+const outageEvents, outageKeys = 60, 6
+
+func newOutage(t *testing.T, err error) *outage {
+	o := &outage{last: make(map[string]int), all: make(chan struct{}), t: t}
+	o.err.Store(&err)
+	return o
+}
+
+func (o *outage) end() { o.err.Store(new(error)) }
+
+// take is what the target does with an event. ordered says that those of a key must come in their order.
+func (o *outage) take(s said, ordered bool) error {
+	if err := *o.err.Load(); err != nil {
+		o.calls.Add(1)
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ordered && s.N != o.last[s.Key]+1 {
+		return outbox.Permanent(fmt.Errorf("%s%d came after %d", s.Key, s.N, o.last[s.Key]))
+	}
+	o.last[s.Key] = s.N
+	if o.got++; o.got == outageEvents {
+		close(o.all)
+	}
+	return nil
+}
+
+func (o *outage) handle(_ context.Context, d outbox.Delivery[said]) error {
+	return o.take(d.Payload, saidTopic.Name == d.Topic)
+}
+
+func (o *outage) handleTx(_ context.Context, _ pgx.Tx, d outbox.Delivery[said]) error {
+	return o.take(d.Payload, true)
+}
+
+// Publish implements outbox.Publisher, in order per key.
+func (o *outage) Publish(_ context.Context, events []outbox.Outgoing) []error {
+	errs := make([]error, len(events))
+	failed := make(map[string]bool)
+	for i, e := range events {
+		if failed[e.Key] {
+			errs[i] = outbox.ErrBehind
+			continue
+		}
+		key, n, _ := strings.Cut(e.Headers["said"], " ")
+		s := said{Key: key}
+		_, _ = fmt.Sscan(n, &s.N)
+		errs[i] = o.take(s, e.Topic == saidTopic.Name)
+		failed[e.Key] = errs[i] != nil
+	}
+	return errs
+}
+
+var queuedTopic = outbox.Topic[said]{Namespace: "test", Name: "queued", Version: 1, Keys: saidTopic.Keys, Retry: outbox.Retry{MaxAttempts: 3}}
+
+func saidHeaders(s said) map[string]string {
+	return map[string]string{"said": fmt.Sprint(s.Key, " ", s.N)}
+}
+
+// outageRunners are what can find a target away, and what is queued in each.
+var outageRunners = map[string]func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner{
+	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+		return dispatcher(t, pool, outbox.DispatcherConfig{Logger: spy.logger(), Breaker: breaker}, outbox.Handle(queuedTopic, o, (*outage).handle))
+	},
+	"publishing dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+		return dispatcher(t, pool, outbox.DispatcherConfig{
+			Logger: spy.logger(), Breaker: breaker, Publishers: map[string]outbox.Publisher{"kafka": o},
+		}, outbox.Publish(queuedTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
+	},
+	"leased listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.Listen(saidTopic, o, (*outage).handle))
+	},
+	"parking listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+		return outageListener(t, pool, outbox.ListenerSpec{ParkKeys: true, Concurrency: 4}, o, spy, breaker, outbox.Listen(saidTopic, o, (*outage).handle))
+	},
+	"transactional listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenTx(saidTopic, o, (*outage).handleTx))
+	},
+	"publishing listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenPublish(saidTopic,
+			outbox.Publication[said]{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
+	},
+}
+
+func outageListener(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, o *outage, spy *spy, breaker outbox.Breaker, h outbox.ListenerHandler) wildRunner {
+	spec.Name, spec.Retry = "away", outbox.Retry{MaxAttempts: 3}
+	l, err := outbox.NewListener(pool, spec, outbox.ListenerConfig{
+		Logger: spy.logger(), Breaker: breaker, Publishers: map[string]outbox.Publisher{"kafka": o},
+	}, h)
+	require.NoError(t, err)
+	return l
+}
+
+// attemptsCharged adds up the attempts that are charged, wherever they are.
+const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM outbox.events WHERE status <> 'delivered')
+	+ (SELECT count(*) FROM outbox.events WHERE status = 'dead') + (SELECT count(*) FROM outbox.dead_letters)
+	+ (SELECT coalesce(sum(attempts), 0) FROM outbox.parked) + (SELECT coalesce(sum(retry_count), 0) FROM outbox.listeners)`
+
+// TestAnOutageIsNoFailure: a target that is away for twenty pauses, which are as ten minutes are to the default, costs
+// nothing: no attempt, no dead letter, no order. It is tried by one event after each pause, and logged twice.
+func TestAnOutageIsNoFailure(t *testing.T) {
+	t.Parallel()
+	breaker := outbox.Breaker{Failures: 3, FirstPause: 2 * time.Millisecond, MaxPause: 50 * time.Millisecond}
+	for kind, err := range map[string]error{
+		"unavailable": outbox.Unavailable(errors.New("connection refused")),
+		"failures":    errors.New("500 internal server error"), // of a destination
+	} {
+		for name, newRunner := range outageRunners {
+			if kind == "failures" && !strings.HasPrefix(name, "publishing") {
+				continue
+			}
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Database(t)
+				o, spy := newOutage(t, err), newSpy()
+				r := newRunner(t, pool, o, spy, breaker)
+				topic := queuedTopic
+				if strings.HasSuffix(name, "listener") {
+					topic = saidTopic
+				}
+				inTx(t, pool, func(tx pgx.Tx) {
+					for i := range outageEvents {
+						_, err := topic.Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+						require.NoError(t, err)
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := make(chan error, 1)
+				go func() { over <- r.Run(ctx) }()
+				require.Contains(t, spy.await(t, "resting"), err.Error())
+				// The first call may have held everything; then it is one event a pause.
+				eventually(t, func() bool { return o.calls.Load() >= outageEvents+20 })
+				before := o.calls.Load()
+				eventually(t, func() bool { return o.calls.Load() >= before+20 })
+				o.end()
+				receive(t, o.all, "all events")
+				require.Contains(t, spy.await(t, "back: "), "handed_back=")
+				cancel()
+				require.NoError(t, <-over)
+				require.Zero(t, count(t, pool, attemptsCharged))
+				if topic.Log {
+					require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
+				} else {
+					require.Equal(t, "1 60", value[string](t, pool, "SELECT max(attempts) || ' ' || count(*) FROM outbox.events WHERE status = 'delivered'"))
+				}
+				require.Equal(t, 1, strings.Count(spy.String(), "resting: "), "said once")
+				require.Equal(t, 1, strings.Count(spy.String(), "back: "), "said once")
+				require.NotContains(t, spy.String(), "level=ERROR")
+			})
+		}
+	}
+}
+
+// TestReturnIsNoticedWithinTwoSeconds: with the defaults, however long the outage was.
+func TestReturnIsNoticedWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	for _, max := range []time.Duration{0} { // the defaults
+		b := outbox.BreakerWithDefaults(outbox.Breaker{MaxPause: max})
+		require.LessOrEqual(t, b.MaxPause, 1500*time.Millisecond, "half a second is left for the claim")
+	}
+}
+
+// TestDrainComesBackFromAnOutage: it reports what rests, and what goes elsewhere is drained.
+func TestDrainComesBackFromAnOutage(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	o := newOutage(t, outbox.Unavailable(errors.New("connection refused")))
+	other := jobTopic("other")
+	queued := queuedTopic
+	queued.Namespace = other.Namespace
+	enqueueJobs(t, pool, other, numbered(250)...)
+	inTx(t, pool, func(tx pgx.Tx) {
+		for i := range outageEvents {
+			_, err := queued.Enqueue(t.Context(), tx, said{Key: "k", N: i + 1})
+			require.NoError(t, err)
+		}
+	})
+	d := dispatcher(t, pool, quick(), outbox.Handle(queued, o, (*outage).handle), onJob(other, succeed))
+	for i := range 2 {
+		r, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"jobs/queued"}, r.Resting)
+		if i == 0 {
+			require.Positive(t, r.HandedBack)
+		}
+		require.Zero(t, r.Retried+r.Dead)
+	}
+	require.Equal(t, 250, count(t, pool, delivered))
+	o.end()
+	eventually(t, func() bool {
+		r, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		return len(r.Resting) == 0
+	})
+	require.Equal(t, 250+outageEvents, count(t, pool, delivered))
+	require.Zero(t, count(t, pool, attemptsCharged))
+}
+
+// TestUnwrittenHandlerWaits: events whose handler is not written are not charged; a process in which it is delivers them.
+func TestUnwrittenHandlerWaits(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	spy := newSpy()
+	topic := jobTopic("mail")
+	enqueueJobs(t, pool, topic, numbered(30)...)
+	cfg := quick()
+	cfg.Logger = spy.logger()
+	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error { return outbox.Unimplemented("jobs/mail") })))
+	require.Contains(t, spy.await(t, "no handler is written"), "level=ERROR")
+	settles(t, pool, 30, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0")
+	require.NoError(t, stop())
+	require.Zero(t, count(t, pool, attemptsCharged))
+	start(t, dispatcher(t, pool, quick(), onJob(topic, succeed)))
+	settles(t, pool, 30, delivered)
+}
+
+// twoDestinations is a broker of which one destination is away in its own way.
+type twoDestinations struct {
+	bad  func(ctx context.Context, events []outbox.Outgoing) []error
+	good func(events []outbox.Outgoing)
+}
+
+// Publish implements outbox.Publisher.
+func (d *twoDestinations) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+	for _, e := range events {
+		if e.Destination != events[0].Destination {
+			panic("a call with two destinations")
+		}
+	}
+	if events[0].Destination == "bad" {
+		return d.bad(ctx, events)
+	}
+	d.good(events)
+	return make([]error, len(events))
+}
+
+func everyError(err error) func(context.Context, []outbox.Outgoing) []error {
+	return func(_ context.Context, events []outbox.Outgoing) []error {
+		errs := make([]error, len(events))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+}
+
+// badDestinations are the ways in which a destination may be away.
+var badDestinations = map[string]func(context.Context, []outbox.Outgoing) []error{
+	"refusing":       everyError(outbox.Unavailable(errors.New("connection refused"))),
+	"without rights": everyError(outbox.Unavailable(errors.New("not authorised"))),
+	"429":            everyError(outbox.Unavailable(outbox.RetryAfter(time.Second, errors.New("429 too many requests")))),
+	"500":            everyError(errors.New("500 internal server error")),
+	"hanging": func(ctx context.Context, events []outbox.Outgoing) []error {
+		<-ctx.Done()
+		return everyError(outbox.ErrNotSent)(ctx, events)
+	},
+}
+
+// destinationTopics go to two destinations, with the same keys.
+func destinationTopics(log bool) (bad, good outbox.Topic[said]) {
+	bad = saidTopic
+	bad.Log, bad.Name = log, "bad"
+	good = bad
+	good.Name = "good"
+	return bad, good
+}
+
+// newTwoDestinations returns a dispatcher or listener that publishes to both destinations.
+func newTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p outbox.Publisher) wildRunner {
+	bad, good := destinationTopics(log)
+	publishers := map[string]outbox.Publisher{"kafka": p}
+	if !log {
+		cfg := outbox.DispatcherConfig{Logger: quiet(), Publishers: publishers, ShutdownTimeout: time.Millisecond}
+		return dispatcher(t, pool, cfg,
+			outbox.Publish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
+			outbox.Publish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
+	}
+	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "both"}, outbox.ListenerConfig{Logger: quiet(), Publishers: publishers, ShutdownTimeout: time.Millisecond},
+		outbox.ListenPublish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
+		outbox.ListenPublish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
+	require.NoError(t, err)
+	return l
+}
+
+// enqueueDestinations enqueues n events to each destination, in turns, and the keys are those of both.
+func enqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both bool) {
+	bad, good := destinationTopics(log)
+	inTx(t, pool, func(tx pgx.Tx) {
+		for i := 0; i < n; i += 10 {
+			var events []said
+			for j := range 10 {
+				events = append(events, said{Key: fmt.Sprint("k", (i+j)%200), N: i + j})
+			}
+			_, err := good.EnqueueMany(t.Context(), tx, events)
+			require.NoError(t, err)
+			if both {
+				_, err = bad.EnqueueMany(t.Context(), tx, events)
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+// TestDestinationsDoNotStarveEachOther: with a thousand events for a destination that is away in any way, all those of
+// the other arrive, though they have the same keys, and none of the first is charged.
+func TestDestinationsDoNotStarveEachOther(t *testing.T) {
+	t.Parallel()
+	const events = 1000
+	for how, bad := range badDestinations {
+		for name, log := range map[string]bool{"queue": false, "log": true} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Database(t)
+				enqueueDestinations(t, pool, log, events, true)
+				var got atomic.Int64
+				all := make(chan struct{})
+				r := newTwoDestinations(t, pool, log, &twoDestinations{bad: bad, good: func(events []outbox.Outgoing) {
+					if got.Add(int64(len(events))) == 1000 {
+						close(all)
+					}
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := make(chan error, 1)
+				go func() { over <- r.Run(ctx) }()
+				select {
+				case <-all:
+				case err := <-over:
+					require.FailNow(t, "it has ended", "%v", err)
+				case <-time.After(patience):
+					require.FailNow(t, "timeout", "%d of %d events of the other destination have arrived", got.Load(), events)
+				}
+				cancel()
+				require.NoError(t, <-over)
+				require.Zero(t, count(t, pool, attemptsCharged))
+			})
+		}
+	}
+}
