@@ -60,7 +60,7 @@ func (e *unavailableError) Unwrap() error { return e.err }
 
 // Unavailable marks err, returned by a Publisher, as trouble of the event's destination and not of the event: the event
 // is handed back with its attempt uncounted, and the destination is paused with a growing delay. Other destinations of
-// the broker are not paused. Unavailable(RetryAfter(d, err)) asks for a pause of at least d. Unavailable(nil) is nil.
+// the broker are not paused. Unavailable(RetryAfter(d, err)) asks for a pause of at least d, up to five minutes. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
