@@ -74,9 +74,9 @@ const publishBatch = 500
 // answers too little, and returns when the publisher does.
 func (t *target) send(ctx context.Context, events []Outgoing) []result {
 	began := time.Now()
-	t.call(began)
+	over := t.call(began)
 	results := resultsOf(t.deliver(ctx, events))
-	t.call(time.Time{})
+	over()
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
@@ -156,9 +156,9 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []
 			report(k)
 		}
 	}
-	admitted := t.admit(len(begun))
+	admitted, why := t.admit(len(begun))
 	for _, k := range begun[admitted:] {
-		k.result = t.why()
+		k.result = why
 		report(k)
 	}
 	if begun = begun[:admitted]; len(begun) == 0 {
