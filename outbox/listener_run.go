@@ -100,8 +100,11 @@ func (r *listenerRun) callsOver() error {
 	case <-over:
 		return nil
 	case <-r.give:
-		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(r.l.targets.leftBehind(), ", "))
 	}
+	if names := r.l.targets.leftBehind(); len(names) > 0 {
+		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // generations runs the shards, anew when their number changes.

@@ -1,0 +1,90 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// goodTime returns how long it takes until the last of the good events has been published, with or without events that
+// wait for a destination that is away.
+func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Context, []outbox.Outgoing) []error) time.Duration {
+	b.Helper()
+	pool := pgtest.Database(b)
+	bad, good := destinationTopics(log)
+	put := func(topic outbox.Topic[said], from, n int) {
+		if n == 0 {
+			return
+		}
+		ps := make([]said, n)
+		for i := range ps {
+			ps[i] = said{Key: fmt.Sprint("k", (from+i)%200), N: from + i}
+		}
+		inTx(b, pool, func(tx pgx.Tx) {
+			_, err := topic.EnqueueMany(b.Context(), tx, ps)
+			require.NoError(b, err)
+		})
+	}
+	for at := 0; at < events; at += 1000 {
+		put(bad, at, min(max(waiting-at, 0), 1000))
+		put(good, at, 1000)
+	}
+	execute(b, pool, "VACUUM ANALYZE")
+	var got atomic.Int64
+	all := make(chan struct{})
+	r := newTwoDestinations(b, pool, log, &twoDestinations{bad: away, good: func(sent []outbox.Outgoing) {
+		time.Sleep(time.Millisecond)
+		if got.Add(int64(len(sent))) == int64(events) {
+			close(all)
+		}
+	}})
+	ctx, cancel := context.WithCancel(b.Context())
+	over := make(chan error, 1)
+	began := time.Now()
+	go func() { over <- r.Run(ctx) }()
+	<-all
+	took := time.Since(began)
+	cancel()
+	require.NoError(b, <-over)
+	return took
+}
+
+// BenchmarkDestinationBesideOneThatIsAway measures how fast 20,000 events reach their destination while 1,000 events wait
+// for another that is away, as a share of how fast they do alone: the median of pairs, each in another order.
+func BenchmarkDestinationBesideOneThatIsAway(b *testing.B) {
+	const events, waiting, pairs = 20_000, 1000, 5
+	for _, log := range []bool{false, true} {
+		for _, how := range slices.Sorted(maps.Keys(badDestinations)) {
+			b.Run(fmt.Sprintf("%s/%s", map[bool]string{false: "queue", true: "log"}[log], how), func(b *testing.B) {
+				var ratios []float64
+				var alone []time.Duration
+				for range b.N {
+					for i := range pairs {
+						var took [2]time.Duration
+						for j := range took {
+							with := (i + j) % 2
+							took[with] = goodTime(b, log, events, with*waiting, badDestinations[how])
+						}
+						ratios, alone = append(ratios, took[0].Seconds()/took[1].Seconds()), append(alone, took[0])
+					}
+				}
+				slices.Sort(ratios)
+				slices.Sort(alone)
+				b.ReportMetric(ratios[len(ratios)/2], "of-alone")
+				b.ReportMetric(ratios[0], "worst")
+				b.ReportMetric(events/alone[len(alone)/2].Seconds(), "events/s-alone")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
