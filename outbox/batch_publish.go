@@ -140,6 +140,9 @@ func (s *sending) run(ctx context.Context, done func()) {
 			continue
 		}
 		if s.sent(entries, s.to.send(ctx, events)) {
+			if s.b.of != nil && s.b.of.landed != nil {
+				s.b.of.landing(s.to)
+			}
 			return
 		}
 	}

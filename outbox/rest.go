@@ -382,6 +382,9 @@ func (t *target) land(ids []uuid.UUID, results []result) {
 		t.away.Add(-1)
 	}
 	t.returned, t.answered = true, true
+	if t.since.IsZero() {
+		t.handedBack = 0
+	}
 	if t.landed == nil || len(t.landed) > maxLanded {
 		t.landed = make(map[uuid.UUID]result)
 	}

@@ -165,6 +165,9 @@ CROSS JOIN LATERAL (
 -- no ranges of (xid, seq), since such a walk ends with the last row of xid, not at high_seq. fresh is what lies above
 -- high_seq, by log_pkey, and ends at hi_seq, so that a window does not read on into what was enqueued after it was opened.
 -- Stragglers have the smaller seqs, so that seq orders both.
+--
+-- parked is asked for each event by a range of parked_key, in the order of that index: a plan that was made while nothing was
+-- parked, and is kept since, might as well walk all that is parked by another index.
 WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
     FROM outbox_schema.listeners AS l
@@ -259,7 +262,9 @@ seen AS MATERIALIZED (
 ),
 picked AS (
     SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
-        s.entity_id, s.entity_version, s.headers, s.payload, s.created_at
+        s.entity_id, s.entity_version, s.headers, s.payload, s.created_at,
+        (@lanes::text[])[array_position(@topics::text[], s.namespace || '/' || s.topic)]
+            || coalesce(s.partition_key, s.id::text) AS key
     FROM seen AS s
     CROSS JOIN cur AS c
     WHERE s.namespace || '/' || s.topic = ANY (@topics::text[])
@@ -275,13 +280,15 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     coalesce(p.entity_id, '') AS entity_id,
     coalesce(p.entity_version, 0) AS entity_version,
     p.headers, p.payload, p.created_at,
-    ((SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = @listener)) AND EXISTS (
-        SELECT
+    ((SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = @listener)) AND (
+        SELECT k.no
         FROM outbox_schema.parked AS k
         WHERE k.listener = @listener
-          AND k.key = (@lanes::text[])[array_position(@topics::text[], p.namespace || '/' || p.topic)]
-              || coalesce(p.partition_key, p.id::text)
-    ))::boolean AS parked
+          AND k.key >= p.key
+          AND k.key <= p.key
+        ORDER BY k.listener, k.key, k.no
+        LIMIT 1
+    ) IS NOT NULL)::boolean AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq;

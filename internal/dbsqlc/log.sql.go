@@ -472,8 +472,8 @@ WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
     FROM outbox_schema.listeners AS l
     WHERE l.listener = $1
-      AND l.shard = $4
-      AND l.lease_by = $5
+      AND l.shard = $2
+      AND l.lease_by = $3
       AND l.running
 ),
 span AS MATERIALIZED (
@@ -536,10 +536,10 @@ straggler AS MATERIALIZED (
           AND o.seq > c.last_seq
           AND o.seq <= c.high_seq
         ORDER BY o.xid, o.seq
-        LIMIT $6::integer
+        LIMIT $4::integer
     ) AS g
     ORDER BY g.seq
-    LIMIT $6::integer
+    LIMIT $4::integer
 ),
 seen AS MATERIALIZED (
     SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
@@ -557,15 +557,17 @@ seen AS MATERIALIZED (
           AND o.seq <= c.hi_seq
           AND pg_visible_in_snapshot(o.xid, c.hi)
         ORDER BY o.seq
-        LIMIT -(SELECT count(*) FROM straggler) + $6::integer
+        LIMIT -(SELECT count(*) FROM straggler) + $4::integer
     ) AS g
 ),
 picked AS (
     SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
-        s.entity_id, s.entity_version, s.headers, s.payload, s.created_at
+        s.entity_id, s.entity_version, s.headers, s.payload, s.created_at,
+        ($5::text[])[array_position($6::text[], s.namespace || '/' || s.topic)]
+            || coalesce(s.partition_key, s.id::text) AS key
     FROM seen AS s
     CROSS JOIN cur AS c
-    WHERE s.namespace || '/' || s.topic = ANY ($3::text[])
+    WHERE s.namespace || '/' || s.topic = ANY ($6::text[])
       AND s.bucket % c.shards = c.shard
     ORDER BY s.seq
     LIMIT (SELECT CASE WHEN c.careful > 0 THEN 1 ELSE $7::integer END FROM cur AS c)
@@ -578,13 +580,15 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     coalesce(p.entity_id, '') AS entity_id,
     coalesce(p.entity_version, 0) AS entity_version,
     p.headers, p.payload, p.created_at,
-    ((SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = $1)) AND EXISTS (
-        SELECT
+    ((SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = $1)) AND (
+        SELECT k.no
         FROM outbox_schema.parked AS k
         WHERE k.listener = $1
-          AND k.key = ($2::text[])[array_position($3::text[], p.namespace || '/' || p.topic)]
-              || coalesce(p.partition_key, p.id::text)
-    ))::boolean AS parked
+          AND k.key >= p.key
+          AND k.key <= p.key
+        ORDER BY k.listener, k.key, k.no
+        LIMIT 1
+    ) IS NOT NULL)::boolean AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq
@@ -592,11 +596,11 @@ ORDER BY p.seq
 
 type LogReadParams struct {
 	Listener  string
-	Lanes     []string
-	Topics    []string
 	Shard     int32
 	WorkerID  pgtype.UUID
 	ScanSize  int32
+	Lanes     []string
+	Topics    []string
 	BatchSize int32
 }
 
@@ -634,14 +638,17 @@ type LogReadRow struct {
 // no ranges of (xid, seq), since such a walk ends with the last row of xid, not at high_seq. fresh is what lies above
 // high_seq, by log_pkey, and ends at hi_seq, so that a window does not read on into what was enqueued after it was opened.
 // Stragglers have the smaller seqs, so that seq orders both.
+//
+// parked is asked for each event by a range of parked_key, in the order of that index: a plan that was made while nothing was
+// parked, and is kept since, might as well walk all that is parked by another index.
 func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow, error) {
 	rows, err := q.db.Query(ctx, LogRead,
 		arg.Listener,
-		arg.Lanes,
-		arg.Topics,
 		arg.Shard,
 		arg.WorkerID,
 		arg.ScanSize,
+		arg.Lanes,
+		arg.Topics,
 		arg.BatchSize,
 	)
 	if err != nil {
