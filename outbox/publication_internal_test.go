@@ -141,6 +141,11 @@ func TestRestOfAHandlerEndsWithAnyAnswer(t *testing.T) {
 	try(to, Unavailable(RetryAfter(time.Minute, errors.New("429"))), uuid.New())
 	require.Greater(t, to.left(), 50*time.Second, "the target has said when")
 	try(to, nil, uuid.New())
+	for _, err := range []error{ErrBehind, ErrNotSent} {
+		require.Equal(t, classUnavailable, try(to, err, uuid.New())[0].class, "of a handler, it says the same")
+		require.True(t, to.resting())
+		try(to, nil, uuid.New())
+	}
 	try(to, Unimplemented("a/a"), uuid.New())
 	require.Greater(t, to.left(), 20*time.Second, "nothing changes before a deployment")
 }

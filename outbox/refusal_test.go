@@ -190,7 +190,7 @@ type deaf struct {
 
 func (d *deaf) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(q.SQL, d.part) && d.done.CompareAndSwap(false, true) {
-		_ = conn.PgConn().Conn().(net.Conn).Close()
+		_ = conn.PgConn().Conn().Close()
 	}
 	return ctx
 }

@@ -217,6 +217,13 @@ func (t *target) pause() time.Duration {
 // heed learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
 // unavailable in results.
 func (t *target) heed(began time.Time, ids []uuid.UUID, results []result) {
+	if t.publisher == nil {
+		for i := range results { // a handler has nothing in front of it, and does not send
+			if results[i].class == classNotSent {
+				results[i].class = classUnavailable
+			}
+		}
+	}
 	var say []func()
 	if t.broker != nil {
 		t.broker.mu.Lock()
