@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
