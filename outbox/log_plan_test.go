@@ -121,7 +121,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	n := float64(size)
 	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
-			Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, BatchSize: int32(size),
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(size),
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
@@ -350,4 +350,51 @@ func (p *logPlans) all() {
 	p.read(rare, "rare", logBatch, 1)
 	p.readOn(rare, taken, "rare", logBatch, logBatch)
 	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
+}
+
+// A session keeps the plans that it made while nothing was parked. They look at no more than a batch when much is.
+func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
+	t.Parallel()
+	p := &logPlans{t: t, pool: pgtest.Database(t)}
+	p.exec("ALTER TABLE outbox.parked SET (autovacuum_enabled = off)")
+	l := p.listener(ListenerSpec{Name: "session"}, "said")
+	p.fill(2000)
+	p.exec("VACUUM ANALYZE") // now the planner knows that nothing is parked
+	taken := p.take(l)
+	const size, heads = 100, 1000
+	const grow = `
+		INSERT INTO outbox.parked (listener, key, seq, id, namespace, topic, version, payload, bucket, created_at, retry_after)
+		SELECT 'session', 'away k' || n % 1000, -n, gen_random_uuid(), 'test', 'said', 1, '{}', n % 32768, statement_timestamp(),
+			CASE WHEN n <= 1000 THEN statement_timestamp() + interval '1 hour' END
+		FROM generate_series(1, 20000) AS n`
+	worker, name := pgUUID(l.cfg.WorkerID), l.spec.Name
+	for _, e := range []explained{
+		{name: "turn", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
+				WorkerID: worker, Lease: pgInterval(time.Hour), Turn: pgUUID(taken.id), CarefulSize: logBatch, Listener: name,
+				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
+			})
+		}},
+		{name: "wait", reads: 10, sorts: 10, call: func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: name})
+		}},
+		{name: "read", reads: 3 * size, sorts: 3 * size, call: func(q *dbsqlc.Queries) {
+			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
+				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, Lanes: l.lanes, BatchSize: size,
+			})
+		}},
+		{name: "read on", reads: size, sorts: size, call: func(q *dbsqlc.Queries) {
+			_, _ = q.LogReadOn(t.Context(), dbsqlc.LogReadOnParams{
+				Topics: l.topics, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+			})
+		}},
+		{name: "take parked", reads: heads, sorts: heads, call: func(q *dbsqlc.Queries) {
+			_, _ = q.ParkedTake(t.Context(), dbsqlc.ParkedTakeParams{
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: worker, LeaseNo: taken.leaseNo, KeyLimit: parkedKeyBatch,
+			})
+		}},
+	} {
+		e.tables, e.then = []string{"log", "parked"}, grow
+		e.run(t, l.db, p.pool, "force_generic_plan")
+	}
 }

@@ -58,6 +58,7 @@ type explained struct {
 	buffers      float64  // how many pages may be looked at; 0 means that nobody counts
 	callers      bool     // runs in the caller's transaction, without SessionGuard
 	sorted       bool     // joins from a sorted list, in whose order it locks rows
+	then         string   // changes the tables once the plan is made and kept, as a session keeps it
 }
 
 // run explains e in a transaction that is rolled back, and returns its plan and its time in ms.
@@ -87,6 +88,12 @@ func (e *explained) run(t *testing.T, db *database, pool *pgxpool.Pool, mode str
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "PREPARE explained AS "+text)
 	require.NoError(t, err, e.name)
+	if e.then != "" {
+		_, err = tx.Exec(t.Context(), execute, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+		require.NoError(t, err, e.name)
+		_, err = tx.Exec(t.Context(), e.then)
+		require.NoError(t, err, e.name)
+	}
 	var out []byte
 	// The simple protocol makes literals of the arguments, which EXECUTE needs.
 	require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+execute,

@@ -674,13 +674,15 @@ WHERE l.listener = $6
     WHEN l.in_batch THEN true
     WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
     WHEN l.reshard_to IS NOT NULL THEN false
-    WHEN EXISTS (
-        SELECT
+    WHEN (
+        SELECT p.retry_after
         FROM outbox_schema.parked AS p
         WHERE p.listener = l.listener
           AND p.retry_after <= statement_timestamp()
           AND p.bucket % l.shards = l.shard
-    ) THEN true
+        ORDER BY p.retry_after
+        LIMIT 1
+    ) IS NOT NULL THEN true
     WHEN (
         SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
         FROM outbox_schema.log AS g
@@ -726,13 +728,15 @@ WHERE l.listener = $6
   END
 RETURNING
     l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts,
-    EXISTS (
-        SELECT
+    (
+        SELECT p.retry_after
         FROM outbox_schema.parked AS p
         WHERE p.listener = l.listener
           AND p.retry_after <= statement_timestamp()
           AND p.bucket % l.shards = l.shard
-    )::boolean AS parked_due,
+        ORDER BY p.retry_after
+        LIMIT 1
+    ) IS NOT NULL::boolean AS parked_due,
     (
         SELECT count(*)
         FROM (
@@ -740,6 +744,7 @@ RETURNING
             FROM outbox_schema.parked AS p
             WHERE p.listener = l.listener
               AND p.retry_after IS NOT NULL
+            ORDER BY p.retry_after
             LIMIT $10::integer
         ) AS k
     )::integer AS parked_keys
@@ -871,13 +876,15 @@ SELECT
         WHEN l.in_batch THEN true
         WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
         WHEN l.reshard_to IS NOT NULL THEN false
-        WHEN EXISTS (
-            SELECT
+        WHEN (
+            SELECT p.retry_after
             FROM outbox_schema.parked AS p
             WHERE p.listener = l.listener
               AND p.retry_after <= statement_timestamp()
               AND p.bucket % l.shards = l.shard
-        ) THEN true
+            ORDER BY p.retry_after
+            LIMIT 1
+        ) IS NOT NULL THEN true
         WHEN (
             SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
             FROM outbox_schema.log AS g
