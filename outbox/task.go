@@ -259,8 +259,8 @@ func (d *Dispatcher) settlement(finished []*task) *exchange {
 			x.releases = append(x.releases, t.Claimed)
 		case classNotSent:
 			x.handedBack++
-			if t.tried && !t.result.behind {
-				t.after = d.cfg.Breaker.FirstPause // else it would come back immediately, for nothing
+			if t.tried { // else it would come back immediately, for nothing
+				t.after = d.cfg.Breaker.FirstPause
 			}
 			x.releases = append(x.releases, t.Claimed)
 		}
