@@ -214,7 +214,7 @@ func (b *batch) settle(e *entry, r result, first bool) {
 // unless all events of the listener have this target. b.mu is held.
 func (b *batch) wait(e *entry, why string, first bool) {
 	to := b.l.target(e)
-	delay := to.left()
+	delay := to.soon()
 	if !first {
 		delay = max(delay, to.crowd())
 	}

@@ -128,6 +128,10 @@ func (t *target) left() (left time.Duration) {
 	return left
 }
 
+// soon is when an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
+// process that has just been started may know better.
+func (t *target) soon() time.Duration { return min(t.left(), t.breaker.MaxPause) }
+
 // admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
 // of the others, unavailable. What is admitted must be told to heed.
 func (t *target) admit(n int) (admitted int, others result) {

@@ -254,7 +254,7 @@ func (d *Dispatcher) settlement(finished []*task) *exchange {
 		case classUnavailable:
 			x.handedBack++
 			if t.tried { // behind those that were not, so that not always the same event is tried
-				t.after = max(d.target(t.Topic).left(), time.Millisecond)
+				t.after = max(d.target(t.Topic).soon(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)
 		case classNotSent:
