@@ -23,7 +23,7 @@ TESTS := $(MODULES:%=test-in-%)
 .PHONY: $(TESTS)
 $(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
 $(TESTS): test-in-%:
-	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 12m ./...
+	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m ./...
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something

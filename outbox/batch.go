@@ -131,12 +131,11 @@ func (b *batch) next() *entry {
 		case k.parked && e.no == 0:
 			e.fate = aside
 		case k.stopped, b.blocked && e.no == 0:
-		case e.held != nil:
+		case b.held(e):
 			b.lane(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
-		case b.l.target(e) != nil && b.l.target(e).admit(1) == 0:
-			b.wait(e, b.l.target(e).why().text, false)
+		case !b.admitted(e):
 		default:
-			e.started, e.running = true, true
+			e.held, e.started, e.running = nil, true, true
 			if b.l.cfg.Concurrency > 1 {
 				b.lane(e.key).busy = true
 			}
@@ -144,6 +143,22 @@ func (b *batch) next() *entry {
 		}
 	}
 	return nil
+}
+
+// held tells whether e is not to be tried in this turn. Of a careful turn only what was charged is.
+func (b *batch) held(e *entry) bool { return e.held != nil && (b.t.careful || !e.held.back()) }
+
+// admitted tells whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
+func (b *batch) admitted(e *entry) bool {
+	to := b.l.target(e)
+	if to == nil { // parked when the listener still read its topic
+		return true
+	}
+	n, why := to.admit(1)
+	if n == 0 {
+		b.wait(e, why.text, false)
+	}
+	return n > 0
 }
 
 // finish takes the result of a handler.
@@ -199,11 +214,11 @@ func (b *batch) settle(e *entry, r result, first bool) {
 // unless all events of the listener have this target. b.mu is held.
 func (b *batch) wait(e *entry, why string, first bool) {
 	to := b.l.target(e)
-	delay := to.left()
+	delay := to.soon()
 	if !first {
 		delay = max(delay, to.crowd())
 	}
-	e.started, e.running, e.away, e.held = false, false, true, &hold{until: time.Now().Add(delay), text: why}
+	e.started, e.running, e.away, e.held = false, false, true, &hold{until: time.Now().Add(delay), text: why, away: to}
 	k := b.lane(e.key)
 	k.stopped = true
 	switch {

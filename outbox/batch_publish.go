@@ -54,6 +54,7 @@ type sending struct {
 	to    *target
 	queue []*entry      // not sent yet; b.mu guards it and the rest
 	calls []*entry      // of the call under way
+	since time.Time     // when it began
 	left  bool          // the turn has ended without that call
 	over  chan struct{} // closed when all is sent
 	keep  func() bool   // makes the call outlive the lease of the turn
@@ -106,8 +107,7 @@ func (s *sending) wait() {
 func (s *sending) leave() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	is, _ := s.to.stalled(time.Now())
-	if !is && !s.to.resting() || len(s.calls) == 0 || !s.b.t.awayRoom || s.b.lost || s.b.halted || !s.keep() {
+	if time.Since(s.since) < stallAfter && !s.to.resting() || len(s.calls) == 0 || !s.b.t.awayRoom || s.b.lost || s.b.halted || !s.keep() {
 		return false
 	}
 	s.left = true
@@ -140,6 +140,9 @@ func (s *sending) run(ctx context.Context, done func()) {
 			continue
 		}
 		if s.sent(entries, s.to.send(ctx, events)) {
+			if s.b.of != nil && s.b.of.landed != nil {
+				s.b.of.landing(s.to)
+			}
 			return
 		}
 	}
@@ -167,17 +170,17 @@ func (s *sending) sendable() (entries []*entry) {
 		if len(entries) == 0 {
 			return nil
 		}
-		if n := s.to.admit(len(entries)); n > 0 {
+		n, why := s.to.admit(len(entries))
+		if n > 0 {
 			for _, e := range entries[:n] {
-				e.started, e.running = true, true
+				e.held, e.started, e.running = nil, true, true
 			}
 			s.queue = slices.Concat(entries[n:], s.queue)
 			return entries[:n]
 		}
-		why := s.to.why().text
 		for _, e := range entries {
 			if b.free(e) {
-				b.wait(e, why, false)
+				b.wait(e, why.text, false)
 			}
 		}
 	}
@@ -191,7 +194,7 @@ func (b *batch) free(e *entry) bool {
 	case k.parked && e.no == 0:
 		e.fate = aside
 		return false
-	case e.held != nil:
+	case b.held(e):
 		k.stopped = true
 	}
 	return !k.stopped
@@ -213,7 +216,7 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []result) (
 			sent, events = append(sent, e), append(events, made[i])
 		}
 	}
-	s.calls = sent
+	s.calls, s.since = sent, time.Now()
 	return sent, events
 }
 

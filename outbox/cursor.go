@@ -48,8 +48,15 @@ func (c *cursor) heir() bool {
 // hold is when an event that failed is to be tried again. The database keeps only the earliest of a shard.
 type hold struct {
 	until time.Time
-	text  string // what it failed with
+	text  string  // what it failed with
+	away  *target // for which it waits, if that is all
 }
+
+// over tells whether there is nothing to wait for any more.
+func (h *hold) over() bool { return !time.Now().Before(h.until) || h.back() }
+
+// back tells that the target is back for which the event was held.
+func (h *hold) back() bool { return h.away != nil && !h.away.resting() }
 
 func (l *Listener) cursor(shard int) *cursor {
 	return &cursor{l: l, shard: shard, next: uuid.New(), after: unknown, scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
@@ -138,9 +145,7 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	conn.Release()
 	if err != nil {
 		if a != nil {
-			for _, to := range a.returned {
-				to.notTold() // the next end of a turn says so
-			}
+			a.untell()
 		}
 		return false, nil, wrap("listener "+c.l.spec.Name, err)
 	}

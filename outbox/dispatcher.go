@@ -273,12 +273,15 @@ func (d *Dispatcher) tryable() *target {
 	return nil
 }
 
-// requestTry returns a claim of one event of t, to find out whether it is back. What came of it must be told to
-// t.found.
-func (d *Dispatcher) requestTry(t *target) *claim {
+// requestTry returns a claim of one event of t, to find out whether it is back: one whose lease ran out, too, with suspects.
+// There may be no other. What came of it must be told to t.found.
+func (d *Dispatcher) requestTry(t *target, suspects bool) *claim {
 	t.ask()
 	c := d.scope()
 	c.size, c.topics = 1, d.only(func(o *target) bool { return o == t })
+	if suspects {
+		c.suspects = 1
+	}
 	return c
 }
 

@@ -61,7 +61,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 			try = nil
 		case try != nil && !tried[try]:
 			tried[try] = true
-			x.claim = d.requestTry(try)
+			x.claim = d.requestTry(try, true)
 		default:
 			try, x.claim = nil, d.request(d.cfg.BatchSize, true)
 		}

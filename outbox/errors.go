@@ -41,6 +41,6 @@ var (
 	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has set it aside, or no
 	// event was named and it is not clear which one is meant.
 	ErrNotSkippable = errors.New("event cannot be skipped")
-	// ErrUnimplemented: no handler has been written for a topic.
+	// ErrUnimplemented: no handler has been written for a topic. The topic rests, and no attempt is charged.
 	ErrUnimplemented = errors.New("handler is not implemented")
 )

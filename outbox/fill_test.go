@@ -31,7 +31,8 @@ type fillPayload struct {
 	Pointer  *fillInner           `json:"pointer,omitempty"`
 	Nested   [][]fillInner        `json:"nested"`
 	Self     *fillPayload         `json:"self,omitempty"`
-	hidden   []string
+	//lint:ignore U1000 a payload may have such a field
+	hidden []string
 }
 
 // TestNilListsAndMapsGoOutEmpty: a required list, map or bytes that is nil is written as an empty one, at any depth, and

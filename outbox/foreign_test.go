@@ -345,3 +345,47 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 		}
 	}
 }
+
+// panics is a payload whose code panics where it says so.
+type panics struct{ Where string }
+
+func (p panics) MarshalJSON() ([]byte, error) {
+	p.at("encoding the payload")
+	return []byte("{}"), nil
+}
+
+func (p panics) at(where string) {
+	if p.Where == where {
+		panic("boom")
+	}
+}
+
+// TestEnqueueSurvivesCodeOfItsTopic: a panic in it is an error of the call, and nothing is sent.
+func TestEnqueueSurvivesCodeOfItsTopic(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := outbox.Topic[panics]{
+		Namespace: "test", Name: "panics",
+		Validate: func(p panics) error {
+			p.at("Validate")
+			return nil
+		},
+		Keys: func(p panics) outbox.Keys {
+			p.at("Keys")
+			return outbox.Keys{}
+		},
+	}
+	inTx(t, pool, func(tx pgx.Tx) {
+		for _, where := range []string{"Validate", "Keys", "encoding the payload"} {
+			_, err := topic.Enqueue(t.Context(), tx, panics{where})
+			require.ErrorContains(t, err, "enqueue test/panics: "+where+" panicked: boom")
+			_, err = topic.EnqueueMany(t.Context(), tx, []panics{{}, {where}})
+			require.ErrorContains(t, err, where+" panicked: boom")
+			_, err = topic.Queue(&pgx.Batch{}, panics{where})
+			require.ErrorContains(t, err, where+" panicked: boom")
+		}
+		_, err := topic.Enqueue(t.Context(), tx, panics{}, func() outbox.EnqueueOption { return nil }())
+		require.ErrorContains(t, err, "option 1 of 1 is nil")
+	})
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.events"))
+}

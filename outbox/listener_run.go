@@ -19,6 +19,7 @@ type listenerRun struct {
 	states chan shardReport
 	asking sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
 	calls  sync.WaitGroup // of publishers, that turns have left behind
+	landed chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
 
 	drained *DrainReport // adds up what was done, in a Drain
 	turns   int          // taken in a Drain
@@ -45,7 +46,7 @@ func (l *Listener) Run(ctx context.Context) error {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
 	l.warnSmallPool(shards)
-	r := &listenerRun{l: l, ending: newEnding(ctx)}
+	r := &listenerRun{l: l, ending: newEnding(ctx), landed: make(chan struct{}, 1)}
 	defer r.enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
 	tidy, rest := context.WithCancel(ctx) // a run may end by itself
@@ -69,6 +70,25 @@ var (
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
 
+// landing makes due what waits for a call to t that was left behind and has returned, since no turn may end for long. What
+// a turn parks just now is made due by the end of the next.
+func (r *listenerRun) landing(t *target) {
+	if t.resting() || r.work.Err() != nil {
+		return
+	}
+	ctx, cancel := r.l.limited(r.talk)
+	defer cancel()
+	err := r.l.db.each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.topics})
+	if err != nil {
+		r.l.log.Warn("wake events that waited for a publisher", "target", t.name, "error", err)
+		return
+	}
+	select {
+	case r.landed <- struct{}{}:
+	default: // the shards will look anyway
+	}
+}
+
 // callsOver waits for the calls of publishers that turns have left behind.
 func (r *listenerRun) callsOver() error {
 	over := make(chan struct{})
@@ -80,8 +100,11 @@ func (r *listenerRun) callsOver() error {
 	case <-over:
 		return nil
 	case <-r.give:
-		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(r.l.targets.leftBehind(), ", "))
 	}
+	if names := r.l.targets.leftBehind(); len(names) > 0 {
+		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // generations runs the shards, anew when their number changes.

@@ -145,8 +145,8 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	receive(t, first.started, "a handler of the other")
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
+	outbox.LimitHandicap(holder, time.Hour) // or it would take back what the other takes late
 	if deaf {
-		outbox.LimitHandicap(holder, time.Hour) // or it would take back what the other does not take
 		ears, gate := gated(t, pool, "LISTEN ")
 		gate.onPass(func() { <-hears })
 		cfg.ListenPool = ears

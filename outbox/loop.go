@@ -50,6 +50,7 @@ type loop struct {
 
 	hungry      bool  // there may be something to claim
 	era         int   // how often something has made it hungry
+	comebacks   int64 // how often a target has come back, as far as it is known here
 	backlog     bool  // the latest claim got all that it asked for
 	front       place // in a backlog: up to where it is claimed, but for what has come late
 	poll        *time.Timer
@@ -239,6 +240,13 @@ func (l *loop) collect() {
 func (l *loop) take(t *task) {
 	if to := l.d.target(t.Topic); to.publisher != nil {
 		l.heldBy[to]--
+	}
+	if t.try != nil {
+		t.try.found(true)
+	}
+	if n := l.d.targets.comebacks.Load(); n != l.comebacks {
+		l.comebacks = n
+		l.feed() // claims have left out what waits for it
 	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)

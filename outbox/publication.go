@@ -74,9 +74,9 @@ const publishBatch = 500
 // answers too little, and returns when the publisher does.
 func (t *target) send(ctx context.Context, events []Outgoing) []result {
 	began := time.Now()
-	t.call(began)
-	results := resultsOf(t.deliver(ctx, events))
-	t.call(time.Time{})
+	over := t.call(began)
+	results := resultsOf(t.deliver(ctx, events, true))
+	over()
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
@@ -87,7 +87,7 @@ func (t *target) send(ctx context.Context, events []Outgoing) []result {
 
 // deliver calls the publisher. When a call with several events does not return as it must, one of them may be the
 // reason: it is found by halves, so that the others arrive. Some of them may then arrive twice.
-func (t *target) deliver(ctx context.Context, events []Outgoing) []error {
+func (t *target) deliver(ctx context.Context, events []Outgoing, logs bool) []error {
 	var errs []error
 	err := guard.Call("publisher", guard.Never, func() error {
 		errs = t.publisher.Publish(ctx, events)
@@ -97,16 +97,17 @@ func (t *target) deliver(ctx context.Context, events []Outgoing) []error {
 		return errs
 	}
 	var crashed *guard.Crash
-	if errors.As(err, &crashed) {
-		t.log.Error("publisher did not return", "target", t.name, "count", len(events), "stack", crashed.Error())
-	} else {
+	switch {
+	case err == nil:
 		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
+	case logs && errors.As(err, &crashed): // once for a call, whatever its parts come to
+		t.log.Error("publisher did not return", "target", t.name, "count", len(events), "stack", crashed.Error())
 	}
 	if len(events) == 1 {
 		return []error{err}
 	}
 	half := len(events) / 2
-	errs = t.deliver(ctx, events[:half])
+	errs = t.deliver(ctx, events[:half], false)
 	failed := make(map[string]bool)
 	for i, err := range errs {
 		if events[i].Key != "" && err != nil {
@@ -121,7 +122,7 @@ func (t *target) deliver(ctx context.Context, events []Outgoing) []error {
 	}
 	var sent []error
 	if len(rest) > 0 {
-		sent = t.deliver(ctx, rest)
+		sent = t.deliver(ctx, rest, false)
 	}
 	for _, e := range events[half:] {
 		if failed[e.Key] {
@@ -156,9 +157,9 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []
 			report(k)
 		}
 	}
-	admitted := t.admit(len(begun))
+	admitted, why := t.admit(len(begun))
 	for _, k := range begun[admitted:] {
-		k.result = t.why()
+		k.result = why
 		report(k)
 	}
 	if begun = begun[:admitted]; len(begun) == 0 {

@@ -45,22 +45,22 @@ func newIDs(n int) []uuid.UUID {
 func TestRestAdmitsOneEventAfterEachPause(t *testing.T) {
 	t.Parallel()
 	to := oneTarget(t, Breaker{FirstPause: time.Hour, MaxPause: time.Hour})
-	require.Equal(t, 7, to.admit(7))
+	require.Equal(t, 7, admitted(to, 7))
 	try(to, Unavailable(errors.New("refused")), newIDs(7)...)
 	require.True(t, to.resting())
-	require.Zero(t, to.admit(7), "it rests")
+	require.Zero(t, admitted(to, 7), "it rests")
 	require.Equal(t, "refused", to.why().text)
 	to.until = time.Now() // the pause is over
-	require.Equal(t, 1, to.admit(7))
-	require.Zero(t, to.admit(7), "one is under way")
+	require.Equal(t, 1, admitted(to, 7))
+	require.Zero(t, admitted(to, 7), "one is under way")
 	try(to, Unavailable(errors.New("refused")), uuid.New())
-	require.Zero(t, to.admit(7))
+	require.Zero(t, admitted(to, 7))
 	require.Equal(t, 2, to.tries)
 	to.until = time.Now()
-	require.Equal(t, 1, to.admit(7))
+	require.Equal(t, 1, admitted(to, 7))
 	try(to, nil, uuid.New())
 	require.False(t, to.resting())
-	require.Equal(t, 7, to.admit(7))
+	require.Equal(t, 7, admitted(to, 7))
 	require.Zero(t, to.tries)
 }
 
@@ -91,7 +91,7 @@ func TestBreakerTripsAtDifferentEventsInARow(t *testing.T) {
 	require.Equal(t, classUnavailable, try(to, failure, bad[2])[0].class)
 	require.True(t, to.resting())
 	to.until = time.Now()
-	require.Equal(t, 1, to.admit(1))
+	require.Equal(t, 1, admitted(to, 1))
 	require.Equal(t, classUnavailable, try(to, failure, bad[0])[0].class, "the one that was tried is not charged either")
 	try(to, Permanent(errors.New("400")), bad[0])
 	require.False(t, to.resting(), "it has answered")
@@ -117,10 +117,10 @@ func TestBrokerRestsAsAWhole(t *testing.T) {
 	require.False(t, two.resting())
 	try(two, BrokerUnavailable(errors.New("nobody home")), uuid.New())
 	require.True(t, two.resting())
-	require.Zero(t, two.admit(1))
+	require.Zero(t, admitted(two, 1))
 	one.broker.until = time.Now()
-	require.Zero(t, one.admit(3), "it rests for a reason of its own")
-	require.Equal(t, 1, two.admit(3), "and leaves the try to the other")
+	require.Zero(t, admitted(one, 3), "it rests for a reason of its own")
+	require.Equal(t, 1, admitted(two, 3), "and leaves the try to the other")
 	try(two, nil, uuid.New())
 	require.False(t, two.resting())
 	require.True(t, one.resting())
@@ -141,6 +141,94 @@ func TestRestOfAHandlerEndsWithAnyAnswer(t *testing.T) {
 	try(to, Unavailable(RetryAfter(time.Minute, errors.New("429"))), uuid.New())
 	require.Greater(t, to.left(), 50*time.Second, "the target has said when")
 	try(to, nil, uuid.New())
+	for _, err := range []error{ErrBehind, ErrNotSent} {
+		require.Equal(t, classUnavailable, try(to, err, uuid.New())[0].class, "of a handler, it says the same")
+		require.True(t, to.resting())
+		try(to, nil, uuid.New())
+	}
 	try(to, Unimplemented("a/a"), uuid.New())
 	require.Greater(t, to.left(), 20*time.Second, "nothing changes before a deployment")
+}
+
+func admitted(to *target, n int) int {
+	n, _ = to.admit(n)
+	return n
+}
+
+// TestWhatIsNotAdmittedHasAReason, also when the target comes back in that moment: without a reason it would pass for
+// delivered.
+func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
+	t.Parallel()
+	to := oneTarget(t, Breaker{FirstPause: time.Hour, MaxPause: time.Hour})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for range 20_000 {
+			try(to, Unavailable(errors.New("refused")), uuid.Nil)
+			try(to, nil, uuid.Nil)
+		}
+	}()
+	for {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		if n, why := to.admit(2); n < 2 {
+			require.Equal(t, classUnavailable, why.class)
+		}
+	}
+}
+
+func TestTryThatFindsNothingOutIsFollowedByAPause(t *testing.T) {
+	t.Parallel()
+	to := oneTarget(t, Breaker{FirstPause: time.Hour, MaxPause: time.Hour})
+	try(to, Unavailable(errors.New("refused")), uuid.New())
+	to.until = time.Now()
+	require.Equal(t, 1, admitted(to, 1))
+	try(to, ErrNotSent, uuid.New())
+	require.Zero(t, admitted(to, 1))
+	require.Positive(t, to.left())
+}
+
+// TestBrokerThatIsBackTellsAllItsDestinations: what waits for them in the database has waited for the broker.
+func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
+	t.Parallel()
+	s := newTargets(Breaker{}.withDefaults(), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
+	for _, name := range []string{"one", "two"} {
+		require.NoError(t, s.add("a/"+name, &publication{broker: "kafka", destination: name}))
+	}
+	one, two := s.of["a/one"], s.of["a/two"]
+	for _, to := range s.all {
+		try(to, nil, uuid.New())
+		require.True(t, to.isBack(), "it has answered for the first time")
+		require.False(t, to.isBack())
+	}
+	try(one, BrokerUnavailable(errors.New("nobody home")), uuid.New())
+	try(one, nil, uuid.New())
+	require.True(t, one.isBack())
+	require.True(t, two.isBack())
+	require.False(t, two.isBack(), "once")
+}
+
+// TestCallsOfSeveralShards: each has a call of its own, and the target is behind until all have returned.
+func TestCallsOfSeveralShards(t *testing.T) {
+	t.Parallel()
+	to := oneTarget(t, Breaker{})
+	now := time.Now()
+	first, second := to.call(now), to.call(now.Add(time.Second))
+	second()
+	_, at := to.stalled(now)
+	require.Equal(t, now.Add(stallAfter), at, "the call of the other shard is still under way")
+	to.leaveBehind()
+	to.leaveBehind()
+	require.EqualValues(t, 1, to.away.Load())
+	to.land(newIDs(1), []result{{}})
+	require.Zero(t, admitted(to, 1), "what the other call has sent must not be overtaken")
+	first()
+	to.land(newIDs(1), []result{{}})
+	require.Equal(t, 1, admitted(to, 1))
+	require.Zero(t, to.away.Load())
+	_, at = to.stalled(now)
+	require.Zero(t, at)
 }

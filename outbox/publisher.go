@@ -9,16 +9,19 @@ import (
 // Publisher forwards events to a broker. The topics that publish say so in the YAML; dispatchers and listeners call it
 // in place of a handler.
 type Publisher interface {
-	// Publish sends events and returns an error for each, in their order: nil once the broker has it for good.
+	// Publish sends events and returns an error for each, in their order: nil once the broker has it permanently.
 	//
 	// The error decides what becomes of its event:
 	//   - Permanent: the event becomes a dead letter immediately.
 	//   - Unavailable, BrokerUnavailable: the event is handed back with its attempt uncounted, and its destination, or the
-	//     whole broker, is paused.
+	//     whole broker, rests: see Breaker.
 	//   - ErrBehind: the event was not sent, because an earlier event with its key failed. It is handed back, uncounted.
-	//   - ErrNotSent: the event was not sent for another reason. It is handed back, uncounted, and nothing is paused.
+	//   - ErrNotSent: the event was not sent for another reason. It is handed back, uncounted, and nothing rests.
 	//   - RetryAfter: the attempt failed and is repeated after a delay.
-	//   - Any other error: the attempt failed.
+	//   - Any other error: the attempt failed. When different events of a destination fail in a row it rests: see Breaker.
+	//
+	// A call that panics, ends its goroutine or returns the wrong number of errors is repeated with half of its events, and
+	// so on, until the event to blame is alone. The others may arrive twice.
 	//
 	// Events with the same non-empty Key are in order, and are to reach the broker in that order: when one of them
 	// fails, Publish sends none of those behind it and returns ErrBehind for them.
@@ -42,12 +45,12 @@ type Outgoing struct {
 	Key string
 }
 
-// ErrBehind: an event was not sent, because an earlier one with its key has failed.
+// ErrBehind is returned by a Publisher for an event that was not sent, because an earlier one with its key has failed.
 var ErrBehind = errors.New("not sent: an earlier event with its key failed")
 
 // ErrNotSent is returned by a Publisher, as it is or wrapped, for an event that was surely not sent and is not to blame:
 // ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is handed
-// back with its attempt uncounted, and nothing is paused.
+// back with its attempt uncounted, and nothing rests.
 var ErrNotSent = errors.New("not sent")
 
 type unavailableError struct {
@@ -58,9 +61,11 @@ type unavailableError struct {
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// Unavailable marks err, returned by a Publisher, as trouble of the event's destination and not of the event: the event
-// is handed back with its attempt uncounted, and the destination is paused with a growing delay. Other destinations of
-// the broker are not paused. Unavailable(RetryAfter(d, err)) asks for a pause of at least d. Unavailable(nil) is nil.
+// Unavailable marks err as trouble of where the event goes, and not of the event. It means the same in a handler of a
+// dispatcher, in a handler of a listener and in a Publisher: the event is handed back with its attempt uncounted, and the
+// topic of the handler, or the destination, rests for growing pauses, after each of which one event is tried: see Breaker.
+// Other topics and destinations do not rest. Unavailable(RetryAfter(d, err)) asks for a pause of at least d, of which
+// five minutes are granted at most. Permanent wins over Unavailable. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -69,7 +74,8 @@ func Unavailable(err error) error {
 }
 
 // BrokerUnavailable is Unavailable for trouble of the whole broker: there is no connection to it, or it refuses the
-// credentials, so that no destination of it can be reached. All its destinations are paused. BrokerUnavailable(nil) is nil.
+// credentials, so that no destination of it can be reached. All its destinations rest. In a handler it is
+// Unavailable. BrokerUnavailable(nil) is nil.
 func BrokerUnavailable(err error) error {
 	if err == nil {
 		return nil

@@ -3,7 +3,6 @@ package outbox_test
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +23,7 @@ func latin1(t testing.TB) *pgxpool.Pool {
 	admin := pgtest.Database(t)
 	name := admin.Config().ConnConfig.Database + "_latin1"
 	execute(t, admin, "CREATE DATABASE "+name+" ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+	execute(t, admin, "ALTER DATABASE "+name+" SET client_encoding = 'UTF8'") // else bytes are taken for characters
 	t.Cleanup(func() {
 		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)")
 		require.NoError(t, err)
@@ -53,6 +53,17 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
 	require.NoError(t, stop())
 	require.Equal(t, kept, stands(t, pool, ids[1]).LastError)
+
+	store, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: "jobs"})
+	require.NoError(t, err)
+	enqueueJobs(t, pool, topic, numbered(1)...)
+	claimed, err := store.Claim(t.Context(), outbox.ClaimConfig{MaxAttempts: 1})
+	require.NoError(t, err)
+	for _, want := range []outbox.Outcome{outbox.Acked, outbox.Already} {
+		outcomes, err := store.Nack(t.Context(), outbox.Failure{Claimed: claimed[0], Err: errors.New("日本")})
+		require.NoError(t, err)
+		require.Equal(t, []outbox.Outcome{want}, outcomes)
+	}
 
 	bothModes(t, func(t *testing.T, transactional bool) {
 		pool := latin1(t)
@@ -178,7 +189,7 @@ type deaf struct {
 
 func (d *deaf) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(q.SQL, d.part) && d.done.CompareAndSwap(false, true) {
-		_ = conn.PgConn().Conn().(net.Conn).Close()
+		_ = conn.PgConn().Conn().Close()
 	}
 	return ctx
 }

@@ -66,6 +66,7 @@ type target struct {
 	name      string    // for logs: "jobs/mail", "kafka:orders" or "kafka"
 	publisher Publisher // of a destination
 	broker    *target   // of a destination
+	reached   []*target // by a broker: its destinations
 	breaker   Breaker
 	log       *slog.Logger
 
@@ -76,14 +77,15 @@ type target struct {
 	tries      int       // how often it was found away in a row
 	cause      result
 	trying     bool                 // an event is on its way to find out whether it is back
-	asked      bool                 // a claim for such an event is on its way
+	asked      bool                 // such an event is being claimed, or waits for a worker
 	streak     []uuid.UUID          // different events that failed in a row
 	handedBack int                  // events that were not charged in this rest
 	away       *atomic.Int32        // how many targets of the dispatcher or listener rest
+	comebacks  *atomic.Int64        // how often one of them has come back
 	returned   bool                 // what waits for it in the database may be tried as soon as it answers
 	answered   bool                 // it has
-	calling    time.Time            // when the call of the publisher began that is under way
-	behind     bool                 // a turn of a listener has left that call behind
+	calling    []time.Time          // when the calls of the publisher began that are under way, the oldest first
+	behind     int                  // how many calls turns of a listener have left behind
 	landed     map[uuid.UUID]result // of such calls, until the events are met again
 }
 
@@ -106,8 +108,8 @@ func (t *target) why() (because result) {
 		case because.class != classDone:
 		case !each.since.IsZero():
 			because = each.cause
-		case each.behind:
-			because = failure(classUnavailable, "a call of the publisher to %s has not returned yet", t.name)
+		case each.behind > 0:
+			because = t.waitsForCall()
 		}
 		each.mu.Unlock()
 	}
@@ -126,31 +128,44 @@ func (t *target) left() (left time.Duration) {
 	return left
 }
 
-// admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none. What is
-// admitted must be told to heed.
-func (t *target) admit(n int) int {
-	for i, each := range t.both() {
+// soon is when an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
+// process that has just been started may know better.
+func (t *target) soon() time.Duration { return min(t.left(), t.breaker.MaxPause) }
+
+// admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
+// of the others, unavailable. What is admitted must be told to heed.
+func (t *target) admit(n int) (admitted int, others result) {
+	var first *target // that this is a try of
+	for _, each := range t.both() {
 		each.mu.Lock()
 		switch {
-		case each.behind: // what it has sent must not be overtaken
-			n = 0
+		case each.behind > 0: // what it has sent must not be overtaken
+			n, others = 0, t.waitsForCall()
 		case each.since.IsZero():
 		case each.trying || time.Now().Before(each.until):
-			n = 0
+			n, others = 0, each.cause
 		default:
-			each.trying, n = true, min(n, 1)
+			each.trying, n, others = true, min(n, 1), each.cause
+			if each != t {
+				first = each
+			}
 		}
 		each.mu.Unlock()
-		if n == 0 && i > 0 { // what the broker has admitted is not tried
-			t.broker.mu.Lock()
-			t.broker.trying = false
-			t.broker.mu.Unlock()
-		}
 		if n == 0 {
+			if first != nil { // what the broker has admitted is not tried
+				first.mu.Lock()
+				first.trying = false
+				first.mu.Unlock()
+			}
 			break
 		}
 	}
-	return n
+	return n, others
+}
+
+// waitsForCall is the result of an event that waits for a call that was left behind.
+func (t *target) waitsForCall() result {
+	return failure(classUnavailable, "a call of the publisher to %s has not returned yet", t.name)
 }
 
 // tryable tells whether t rests and it is time for a claim of one event to try.
@@ -169,7 +184,8 @@ func (t *target) tryable() bool {
 	return true
 }
 
-// ask notes that a claim of one event to try sets out. found must be called with what became of it.
+// ask notes that a claim of one event to try sets out. found must be called: when there was none, or when what became of
+// it is known. Until then there is no other, however long the workers are busy with other events.
 func (t *target) ask() {
 	for _, each := range t.both() {
 		each.mu.Lock()
@@ -205,11 +221,25 @@ func (t *target) pause() time.Duration {
 // heed learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
 // unavailable in results.
 func (t *target) heed(began time.Time, ids []uuid.UUID, results []result) {
+	if t.publisher == nil {
+		for i := range results { // a handler has nothing in front of it, and does not send
+			if results[i].class == classNotSent {
+				results[i].class = classUnavailable
+			}
+		}
+	}
 	var say []func()
 	if t.broker != nil {
 		t.broker.mu.Lock()
 		say = t.broker.learn(began, nil, results)
+		returned := t.broker.returned
+		t.broker.returned = false
 		t.broker.mu.Unlock()
+		if returned { // what waits for its destinations has waited for it
+			for _, each := range t.broker.reached {
+				each.notTold()
+			}
+		}
 	}
 	t.mu.Lock()
 	say = append(say, t.learn(began, ids, results)...)
@@ -221,6 +251,7 @@ func (t *target) heed(began time.Time, ids []uuid.UUID, results []result) {
 
 // learn does what heed says, for a broker without ids, and returns what is to be logged. t.mu is held.
 func (t *target) learn(began time.Time, ids []uuid.UUID, results []result) (say []func()) {
+	tried := t.trying
 	t.trying = false
 	isBroker, hasHandler := ids == nil, t.publisher == nil && ids != nil
 	var away *result
@@ -243,8 +274,11 @@ func (t *target) learn(began time.Time, ids []uuid.UUID, results []result) (say 
 			say = append(say, t.back(began)...)
 		}
 	}
-	if away != nil {
+	switch {
+	case away != nil:
 		say = append(say, t.rest(*away)...)
+	case tried && !t.since.IsZero() && len(results) > 0: // nothing was found out: the next try waits as long again
+		t.until = time.Now().Add(t.pause())
 	}
 	if t.since.IsZero() || isBroker {
 		return say
@@ -274,7 +308,7 @@ func (t *target) rest(cause result) (say []func()) {
 	if !t.since.IsZero() {
 		return nil
 	}
-	if t.since, t.answered = now, false; !t.behind {
+	if t.since, t.answered = now, false; t.behind == 0 {
 		t.away.Add(1)
 	}
 	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
@@ -292,7 +326,8 @@ func (t *target) back(began time.Time) (say []func()) {
 	}
 	attrs := []any{"target", t.name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
 	t.since, t.until, t.tries, t.cause, t.streak, t.handedBack = time.Time{}, time.Time{}, 0, result{}, nil, 0
-	if t.returned = true; !t.behind {
+	t.comebacks.Add(1)
+	if t.returned = true; t.behind == 0 {
 		t.away.Add(-1)
 	}
 	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
@@ -303,7 +338,7 @@ func (t *target) back(began time.Time) (say []func()) {
 func (t *target) isBack() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	is := t.returned && t.answered && t.since.IsZero() && !t.behind
+	is := t.returned && t.answered && t.since.IsZero() && t.behind == 0
 	t.returned = t.returned && !is
 	return is
 }
@@ -313,6 +348,9 @@ func (t *target) notTold() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.returned = true
+	if t.since.IsZero() {
+		t.handedBack = 0
+	}
 }
 
 // crowd is how long an event waits that is not the next to find out whether t is back: longer the more of them there
@@ -342,7 +380,7 @@ const stallAfter = 200 * time.Millisecond
 func (t *target) leaveBehind() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.behind = true; t.since.IsZero() {
+	if t.behind++; t.behind == 1 && t.since.IsZero() {
 		t.away.Add(1)
 	}
 }
@@ -351,10 +389,13 @@ func (t *target) leaveBehind() {
 func (t *target) land(ids []uuid.UUID, results []result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.behind = false; t.since.IsZero() {
+	if t.behind--; t.behind == 0 && t.since.IsZero() {
 		t.away.Add(-1)
 	}
 	t.returned, t.answered = true, true
+	if t.since.IsZero() {
+		t.handedBack = 0
+	}
 	if t.landed == nil || len(t.landed) > maxLanded {
 		t.landed = make(map[uuid.UUID]result)
 	}
@@ -379,7 +420,7 @@ func (t *target) met(id uuid.UUID) (r result, is bool) {
 func (s *targets) leftBehind() (names []string) {
 	for _, t := range s.all {
 		t.mu.Lock()
-		if t.behind {
+		if t.behind > 0 {
 			names = append(names, t.name+" ("+strings.Join(t.topics, ", ")+")")
 		}
 		t.mu.Unlock()
@@ -392,17 +433,24 @@ func (s *targets) leftBehind() (names []string) {
 func (t *target) stalled(now time.Time) (is bool, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.calling.IsZero() {
+	if len(t.calling) == 0 {
 		return false, time.Time{}
 	}
-	at = t.calling.Add(stallAfter)
+	at = t.calling[0].Add(stallAfter)
 	return !now.Before(at), at
 }
 
-func (t *target) call(began time.Time) {
+// call notes that a call of t's publisher begins. Shards of a listener may have one each.
+func (t *target) call(began time.Time) (over func()) {
 	t.mu.Lock()
-	t.calling = began
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	t.calling = append(t.calling, began)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		i := slices.Index(t.calling, began)
+		t.calling = slices.Delete(t.calling, i, i+1)
+	}
 }
 
 // targets are those of one dispatcher or listener.
@@ -414,6 +462,7 @@ type targets struct {
 	all        []*target          // each once, in the order of the topics
 	brokers    map[string]*target
 	away       atomic.Int32 // how many of all and brokers rest
+	comebacks  atomic.Int64 // how often one of them has come back
 	publishes  bool
 }
 
@@ -423,7 +472,7 @@ func newTargets(breaker Breaker, publishers map[string]Publisher, log *slog.Logg
 
 // add gives a topic its target: that of its publication, or one of its own for its handler.
 func (s *targets) add(topic string, p *publication) error {
-	t := &target{name: topic, breaker: s.breaker, log: s.log, away: &s.away, returned: true}
+	t := &target{name: topic, breaker: s.breaker, log: s.log, away: &s.away, comebacks: &s.comebacks, returned: true}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
@@ -437,13 +486,16 @@ func (s *targets) add(topic string, p *publication) error {
 			}
 		}
 		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &target{name: p.broker, breaker: s.breaker, log: s.log, away: &s.away}
+			t.broker = &target{name: p.broker, breaker: s.breaker, log: s.log, away: &s.away, comebacks: &s.comebacks}
 			s.brokers[p.broker] = t.broker
 		}
 		t.broker.topics = append(t.broker.topics, topic)
 	}
 	if t.topics = append(t.topics, topic); len(t.topics) == 1 {
 		s.all = append(s.all, t)
+		if t.broker != nil {
+			t.broker.reached = append(t.broker.reached, t)
+		}
 	}
 	s.of[topic] = t
 	return nil

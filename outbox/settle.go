@@ -90,7 +90,8 @@ type exchange struct {
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
 
-	committed bool // the outcomes that are not 0, and what was claimed, are known
+	encoding  string // of the database
+	committed bool   // the outcomes that are not 0, and what was claimed, are known
 
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
@@ -189,7 +190,8 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
 	s.queueAck(b, x, drop, true)
-	s.queueNack(b, x, encodingOf(conn.Conn()))
+	x.encoding = encodingOf(conn.Conn())
+	s.queueNack(b, x)
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), DelaysUs: make([]int64, len(ids))}
 		for i, c := range x.releases {
@@ -301,7 +303,7 @@ func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
 	}
 }
 
-func (s *Store) queueNack(b *pgx.Batch, x *exchange, encoding string) {
+func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
 	if len(x.nacks) == 0 {
 		return
@@ -317,7 +319,7 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange, encoding string) {
 		p.DelaysUs = append(p.DelaysUs, why.delay(s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
 		p.Permanents = append(p.Permanents, why.class == classRefused)
-		p.Errors = append(p.Errors, storable(why.text, encoding))
+		p.Errors = append(p.Errors, storable(why.text, x.encoding))
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
@@ -398,7 +400,7 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 			}
 		case nacking: // a release leaves an attempt less, and the sweep its own error
 			if same && int(row.Attempts) == c.Attempt &&
-				(row.Status == "pending" || row.Status == "dead" && row.LastError == x.nacks[i].why().text) {
+				(row.Status == "pending" || row.Status == "dead" && row.LastError == storable(x.nacks[i].why().text, x.encoding)) {
 				*o = Already
 			}
 		case releasing:

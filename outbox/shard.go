@@ -351,10 +351,14 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	a.encode(encodingOf(tx.Conn()))
 	s.l.db.Guard(b) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
-	if err := tx.SendBatch(ctx, b).Close(); err != nil || !moved {
+	if err = tx.SendBatch(ctx, b).Close(); err == nil && moved {
+		err = tx.Commit(ctx)
+	}
+	if err != nil || !moved {
+		a.untell()
 		return false, err
 	}
-	return true, tx.Commit(ctx)
+	return true, nil
 }
 
 // again gives up what was done in a turn that came to nothing by no handler's fault. If it was committed after all,

@@ -16,6 +16,7 @@ type task struct {
 	*Claimed
 	result    result                  // what the handler made of it
 	tried     bool                    // the handler was called, or the publisher
+	try       *target                 // claimed to find out whether that is back
 	unstarted bool                    // handed back by the loop, or because its lease was over
 	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
 	lost      bool                    // nobody keeps its lease any more
@@ -213,12 +214,12 @@ func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*ta
 	to := d.target(t.Topic)
 	began := time.Now()
 	guard.Run("handler", func() error {
-		switch {
-		case !l.begin(t, cancel):
+		if !l.begin(t, cancel) {
 			t.result = failure(classNotSent, "its lease ran out before it was handled")
 			return nil
-		case to.admit(1) == 0:
-			t.result = to.why()
+		}
+		if n, why := to.admit(1); n == 0 {
+			t.result = why
 			return nil
 		}
 		t.tried = true
@@ -253,13 +254,13 @@ func (d *Dispatcher) settlement(finished []*task) *exchange {
 		case classUnavailable:
 			x.handedBack++
 			if t.tried { // behind those that were not, so that not always the same event is tried
-				t.after = max(d.target(t.Topic).left(), time.Millisecond)
+				t.after = max(d.target(t.Topic).soon(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)
 		case classNotSent:
 			x.handedBack++
-			if t.tried && !t.result.behind {
-				t.after = d.cfg.Breaker.FirstPause // else it would come back immediately, for nothing
+			if t.tried { // else it would come back immediately, for nothing
+				t.after = d.cfg.Breaker.FirstPause
 			}
 			x.releases = append(x.releases, t.Claimed)
 		}

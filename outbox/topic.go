@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // Topic describes one kind of event with payload P. outboxgen generates one variable a topic; a Topic is
@@ -108,22 +110,45 @@ func (t Topic[P]) Queue(b *pgx.Batch, p P, opts ...EnqueueOption) (*QueuedReceip
 }
 
 // message validates p and turns it into a Message.
-func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
+//
+// Validate, Keys, options and the codec of the payload are code of others, whose panic is the error of this call.
+func (t Topic[P]) message(p P, opts []EnqueueOption) (m Message, err error) {
+	doing := ""
+	if crashed := guard.Recover("", func() error {
+		m, err = t.build(p, opts, &doing)
+		return nil
+	}); crashed != nil {
+		return m, fmt.Errorf("%s %w", doing, crashed)
+	}
+	return m, err
+}
+
+// build is message, and notes in doing what it calls.
+func (t Topic[P]) build(p P, opts []EnqueueOption, doing *string) (Message, error) {
 	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.version(), Log: t.Log, MaxAttempts: t.Retry.MaxAttempts}
+	var invalid error
 	if t.Validate != nil {
-		if err := t.Validate(p); err != nil {
-			return m, err
-		}
+		*doing = "Validate"
+		invalid = t.Validate(p)
 	}
 	if t.Keys != nil {
+		*doing = "Keys"
 		k := t.Keys(p)
-		if err := errors.Join(keyError("dedupe key", k.Dedupe), keyError("partition key", k.Partition), keyError("entity id", k.EntityID)); err != nil {
+		err := errors.Join(keyError("dedupe key", k.Dedupe), keyError("partition key", k.Partition), keyError("entity id", k.EntityID))
+		switch {
+		case invalid != nil && err != nil: // a required field that is part of a key
+			return m, fmt.Errorf("%w; %w", invalid, err)
+		case err != nil:
 			return m, err
 		}
 		m.TenantID, m.DedupeKey, m.PartitionKey = k.TenantID, k.Dedupe.String(), k.Partition.String()
 		m.Entity = Entity{Type: k.EntityType, ID: k.EntityID.String(), Version: k.EntityVersion}
 	}
+	if invalid != nil {
+		return m, invalid
+	}
 	if len(opts) > 0 {
+		*doing = "an option"
 		var o enqueueOptions
 		for i, opt := range opts {
 			if opt == nil {
@@ -136,6 +161,7 @@ func (t Topic[P]) message(p P, opts []EnqueueOption) (Message, error) {
 		}
 		m.Headers, m.NotBefore = o.headers, o.notBefore
 	}
+	*doing = "encoding the payload"
 	payload, err := json.Marshal(filled(p))
 	if err != nil {
 		return m, fmt.Errorf("encode payload: %w: %w", ErrPayloadInvalid, err)

@@ -101,7 +101,7 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 			e.used = max(e.used, t.retryCount)
 		}
 		l.number(e)
-		if h, held := holds[e.seq]; held && time.Now().Before(h.until) {
+		if h, held := holds[e.seq]; held && !h.over() {
 			e.held = &h
 		}
 	}
@@ -133,6 +133,13 @@ type advance struct {
 	promote  []string                   // keys whose first event becomes their head
 	returned []*target                  // that are back: what waits for them is due
 	suspect  int32                      // how many events of a key of promote, from its new head on, may have killed the process
+}
+
+// untell has the next end of a turn tell who is back, because that of a was not written.
+func (a *advance) untell() {
+	for _, to := range a.returned {
+		to.notTold()
+	}
 }
 
 // entries returns all events that t has had.
@@ -198,7 +205,7 @@ func (l *Listener) endLog(a *advance) {
 			attempts := e.used
 			if e.fate == failed {
 				attempts = e.Attempt
-				e.held = &hold{time.Now().Add(e.result.delay(l.spec.Retry, e.Attempt)), e.result.text}
+				e.held = &hold{until: time.Now().Add(e.result.delay(l.spec.Retry, e.Attempt)), text: e.result.text}
 			}
 			if e.held != nil {
 				e.held.delay(p)
@@ -227,7 +234,10 @@ func (l *Listener) endLog(a *advance) {
 
 // delay puts the next turn off until the earliest retry.
 func (h *hold) delay(p *dbsqlc.ListenerAdvanceParams) {
-	d := pgInterval(max(time.Until(h.until), 0))
+	d := pgInterval(0)
+	if !h.over() {
+		d = pgInterval(time.Until(h.until))
+	}
 	if !p.Delay.Valid || d.Microseconds < p.Delay.Microseconds {
 		p.Delay = d
 	}

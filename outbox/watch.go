@@ -121,6 +121,8 @@ func (w *watch) run(ctx context.Context) {
 		case <-again:
 			again = nil
 			w.look()
+		case <-w.of.landed:
+			w.look()
 		case <-rang:
 			w.watched = false // ask again: it may be who watched that rang, because it stopped
 			w.look()

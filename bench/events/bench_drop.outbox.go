@@ -15,18 +15,21 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BenchDropHandlers handles the queue topics of namespace bench_drop. A namespace of its own, so
-// that its dispatcher claims nothing else. A new topic adds a method, so that the build fails until
-// it is handled; embed UnimplementedBenchDropHandlers to opt out. Methods run concurrently.
+// that its dispatcher claims nothing else. A new topic adds a method, for which generate writes a
+// stub. With --stubs=none the build fails until it is handled. Embed UnimplementedBenchDropHandlers
+// to opt out. Where what a method needs is away, it returns outbox.Unavailable(err): its topic
+// rests, and no attempt is charged. Methods run concurrently.
 type BenchDropHandlers interface {
 	// HandleOrderDropped handles one bench_drop/order_dropped event. It may run more than once for an
 	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter at once.
+	// dead letter immediately.
 	HandleOrderDropped(ctx context.Context, d outbox.Delivery[OrderDropped]) error
 }
 
-// UnimplementedBenchDropHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedBenchDropHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedBenchDropHandlers struct{}
 
 // HandleOrderDropped returns an error: nobody handles bench_drop/order_dropped.

@@ -52,10 +52,21 @@ func attempts(n int) string {
 	return fmt.Sprintf("%d attempts", n)
 }
 
+// whenAway is said once per interface, because it is the same for all methods.
+const whenAway = " Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged."
+
+// newMethod says what becomes of the build when a topic comes: stubs tells whether generate writes one for it.
+func newMethod(topic string, stubs bool) string {
+	if !stubs {
+		return " " + topic + " adds a method, so that the build fails until it is handled."
+	}
+	return " " + topic + " adds a method, for which generate writes a stub. With --stubs=none the build fails until it is handled."
+}
+
 // addUnimplemented declares the struct to embed for those who handle some topics only.
 func (r reader) addUnimplemented(g *jen.Group) {
 	name := r.unimplemented()
-	addComment(g, name+" may be embedded to handle some topics only: its methods return an error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead letters, and never lost.")
+	addComment(g, name+" may be embedded to handle some topics only. Its methods return an error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level ERROR, and no attempt is charged. Its events wait until a process in which the method is written delivers them.")
 	g.Type().Id(name).Struct()
 	g.Line()
 	for _, t := range r.topics {

@@ -35,8 +35,8 @@ func listenerDoc(r reader, l *model.Listener) string {
 	if user := fieldDoc("The listener", l.Doc); user != "" {
 		doc += " " + user
 	}
-	doc += " A new topic of the listener adds a method, so that the build fails until it is handled; embed " + r.unimplemented() +
-		" to opt out. Methods run in order within a partition key, "
+	doc += newMethod("A new topic of the listener", l.Stubs) + " Embed " + r.unimplemented() +
+		" to opt out." + whenAway + " Methods run in order within a partition key, "
 	if l.Concurrency > 1 {
 		doc += fmt.Sprintf("up to %d at once", l.Concurrency)
 	} else {
@@ -60,7 +60,7 @@ func outcome(l *model.Listener) string {
 	if l.Retry.MaxAttempts == 1 {
 		return text + "makes it a dead letter of the listener."
 	}
-	text += fmt.Sprintf("has it tried again, %d attempts in all, then it becomes a dead letter of the listener; outbox.Permanent(err) makes it one at once.", l.Retry.MaxAttempts)
+	text += fmt.Sprintf("has it tried again, %d attempts in all, then it becomes a dead letter of the listener; outbox.Permanent(err) makes it one immediately.", l.Retry.MaxAttempts)
 	if l.ParkKeys {
 		return text + " Meanwhile the later events of its partition key wait, and all others go on."
 	}

@@ -20,7 +20,7 @@ func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	r := dispatched(ns)
 	if len(r.topics) > 0 {
 		r.addHandlers(g, namespaceDoc(r, ns), func(t *model.Topic) string {
-			return fmt.Sprintf(". It may run more than once for an event: nil acks it, an error has it retried up to %s, outbox.Permanent(err) makes it a dead letter at once.",
+			return fmt.Sprintf(". It may run more than once for an event: nil acks it, an error has it retried up to %s, outbox.Permanent(err) makes it a dead letter immediately.",
 				attempts(t.Retry.MaxAttempts))
 		})
 		r.addUnimplemented(g)
@@ -39,8 +39,7 @@ func namespaceDoc(r reader, ns *model.Namespace) string {
 	if user := fieldDoc("The namespace", ns.Doc); user != "" {
 		doc += " " + user
 	}
-	return doc + " A new topic adds a method, so that the build fails until it is handled; embed " + r.unimplemented() +
-		" to opt out. Methods run concurrently."
+	return doc + newMethod("A new topic", ns.Stubs) + " Embed " + r.unimplemented() + " to opt out." + whenAway + " Methods run concurrently."
 }
 
 func addDispatcher(g *jen.Group, r reader, ns *model.Namespace) {

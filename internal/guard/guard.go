@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 )
@@ -26,7 +27,9 @@ type Crash struct {
 }
 
 // Error says what happened to the call, and where.
-func (c *Crash) Error() string { return c.What + " " + c.How + "\n" + c.Stack }
+func (c *Crash) Error() string {
+	return strings.TrimPrefix(c.What+" "+c.How+"\n"+c.Stack, " ")
+}
 
 // Run calls call in this goroutine, and then done with its error. It survives a panic. It cannot survive
 // runtime.Goexit, which still ends the goroutine, but done is called first.

@@ -15,18 +15,21 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ContactsHandlers handles the queue topics of namespace contacts. What becomes known of the
-// contacts of a tenant. A new topic adds a method, so that the build fails until it is handled;
-// embed UnimplementedContactsHandlers to opt out. Methods run concurrently.
+// contacts of a tenant. A new topic adds a method, for which generate writes a stub. With
+// --stubs=none the build fails until it is handled. Embed UnimplementedContactsHandlers to opt out.
+// Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and no
+// attempt is charged. Methods run concurrently.
 type ContactsHandlers interface {
 	// HandleIdentityLinked handles one contacts/identity_linked event. It may run more than once for an
 	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter at once.
+	// dead letter immediately.
 	HandleIdentityLinked(ctx context.Context, d outbox.Delivery[IdentityLinked]) error
 }
 
-// UnimplementedContactsHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedContactsHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedContactsHandlers struct{}
 
 // HandleIdentityLinked returns an error: nobody handles contacts/identity_linked.

@@ -16,20 +16,23 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BroadcastHandlers handles the events that listener broadcast reads. Pushes messages to the
-// clients that are connected. A new topic of the listener adds a method, so that the build fails
-// until it is handled; embed UnimplementedBroadcastHandlers to opt out. Methods run in order within
+// clients that are connected. A new topic of the listener adds a method, for which generate writes
+// a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedBroadcastHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order within
 // a partition key, up to 8 at once unless ListenerConfig.Concurrency says otherwise.
 type BroadcastHandlers interface {
 	// HandleMessageCreated handles one threads/message_created event. It may run more than once for an
 	// event: nil is success, an error has it tried again, 30 attempts in all, then it becomes a dead
-	// letter of the listener; outbox.Permanent(err) makes it one at once. Meanwhile the later events of
-	// its partition key wait, and all others go on.
+	// letter of the listener; outbox.Permanent(err) makes it one immediately. Meanwhile the later
+	// events of its partition key wait, and all others go on.
 	HandleMessageCreated(ctx context.Context, d outbox.Delivery[MessageCreated]) error
 }
 
-// UnimplementedBroadcastHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedBroadcastHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedBroadcastHandlers struct{}
 
 // HandleMessageCreated returns an error: nobody handles threads/message_created.

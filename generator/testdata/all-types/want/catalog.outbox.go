@@ -14,78 +14,81 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// CatalogHandlers handles the queue topics of namespace catalog. A new topic adds a method, so that
-// the build fails until it is handled; embed UnimplementedCatalogHandlers to opt out. Methods run
-// concurrently.
+// CatalogHandlers handles the queue topics of namespace catalog. A new topic adds a method, for
+// which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedCatalogHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
 type CatalogHandlers interface {
 	// HandleRequired handles one catalog/required event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleRequired(ctx context.Context, d outbox.Delivery[Required]) error
 
 	// HandleOptional handles one catalog/optional event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleOptional(ctx context.Context, d outbox.Delivery[Optional]) error
 
 	// HandleListed handles one catalog/listed event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleListed(ctx context.Context, d outbox.Delivery[Listed]) error
 
 	// HandleMapped handles one catalog/mapped event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleMapped(ctx context.Context, d outbox.Delivery[Mapped]) error
 
 	// HandleOptionalListed handles one catalog/optional_listed event. It may run more than once for an
 	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter at once.
+	// dead letter immediately.
 	HandleOptionalListed(ctx context.Context, d outbox.Delivery[OptionalListed]) error
 
 	// HandleOptionalMapped handles one catalog/optional_mapped event. It may run more than once for an
 	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter at once.
+	// dead letter immediately.
 	HandleOptionalMapped(ctx context.Context, d outbox.Delivery[OptionalMapped]) error
 
 	// HandleNested handles one catalog/nested event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleNested(ctx context.Context, d outbox.Delivery[Nested]) error
 
 	// HandleNestedMap handles one catalog/nested_map event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleNestedMap(ctx context.Context, d outbox.Delivery[NestedMap]) error
 
 	// HandleMapsInMaps handles one catalog/maps_in_maps event. It may run more than once for an event:
 	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter at once.
+	// letter immediately.
 	HandleMapsInMaps(ctx context.Context, d outbox.Delivery[MapsInMaps]) error
 
 	// HandleListOfMaps handles one catalog/list_of_maps event. It may run more than once for an event:
 	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter at once.
+	// letter immediately.
 	HandleListOfMaps(ctx context.Context, d outbox.Delivery[ListOfMaps]) error
 
 	// HandleDeep handles one catalog/deep event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleDeep(ctx context.Context, d outbox.Delivery[Deep]) error
 
 	// HandleBounded handles one catalog/bounded event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleBounded(ctx context.Context, d outbox.Delivery[Bounded]) error
 
 	// HandleKeyedOnce handles one catalog/keyed_once event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleKeyedOnce(ctx context.Context, d outbox.Delivery[KeyedOnce]) error
 }
 
-// UnimplementedCatalogHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedCatalogHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedCatalogHandlers struct{}
 
 // HandleRequired returns an error: nobody handles catalog/required.

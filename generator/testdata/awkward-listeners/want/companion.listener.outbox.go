@@ -16,29 +16,33 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // CompanionReaderHandlers handles the events that listener companion reads. A new topic of the
-// listener adds a method, so that the build fails until it is handled; embed
-// UnimplementedCompanionReaderHandlers to opt out. Methods run in order within a partition key, one
-// at a time unless ListenerConfig.Concurrency says otherwise.
+// listener adds a method, for which generate writes a stub. With --stubs=none the build fails until
+// it is handled. Embed UnimplementedCompanionReaderHandlers to opt out. Where what a method needs
+// is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods
+// run in order within a partition key, one at a time unless ListenerConfig.Concurrency says
+// otherwise.
 type CompanionReaderHandlers interface {
 	// HandleLinux handles one companion/linux event. It may run more than once for an event: nil is
 	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleLinux(ctx context.Context, d outbox.Delivery[Linux]) error
 
 	// HandleTest handles one companion/test event. It may run more than once for an event: nil is
 	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleTest(ctx context.Context, d outbox.Delivery[Test]) error
 
 	// HandleURLSeenByHTTP handles one handlers/url_seen event. It may run more than once for an event:
 	// nil is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of
-	// the listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// the listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass
+	// it.
 	HandleURLSeenByHTTP(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error
 }
 
-// UnimplementedCompanionReaderHandlers may be embedded to handle some topics only: its methods
-// return an error that wraps outbox.ErrUnimplemented, so that the events of the others are retried,
-// then dead letters, and never lost.
+// UnimplementedCompanionReaderHandlers may be embedded to handle some topics only. Its methods
+// return an error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at
+// level ERROR, and no attempt is charged. Its events wait until a process in which the method is
+// written delivers them.
 type UnimplementedCompanionReaderHandlers struct{}
 
 // HandleLinux returns an error: nobody handles companion/linux.

@@ -17,19 +17,22 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // DBTestHandlers handles the events that listener db_test reads. A new topic of the listener adds a
-// method, so that the build fails until it is handled; embed UnimplementedDBTestHandlers to opt
-// out. Methods run in order within a partition key, one at a time.
+// method, for which generate writes a stub. With --stubs=none the build fails until it is handled.
+// Embed UnimplementedDBTestHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order within
+// a partition key, one at a time.
 type DBTestHandlers interface {
 	// HandleTest handles one companion/test event in tx, the transaction in which the cursor moves:
 	// what it writes there is there exactly once. It must not commit or roll back tx. An error undoes
 	// its writes and has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleTest(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Test]) error
 }
 
-// UnimplementedDBTestHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedDBTestHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedDBTestHandlers struct{}
 
 // HandleTest returns an error: nobody handles companion/test.

@@ -15,23 +15,25 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HandleInitHandlers handles the queue topics of namespace handle_init. A new topic adds a method,
-// so that the build fails until it is handled; embed UnimplementedHandleInitHandlers to opt out.
-// Methods run concurrently.
+// for which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedHandleInitHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
 type HandleInitHandlers interface {
 	// HandleHandlers handles one handle_init/handlers event. It may run more than once for an event:
 	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter at once.
+	// letter immediately.
 	HandleHandlers(ctx context.Context, d outbox.Delivery[Handlers]) error
 
 	// HandleURLSeenByHTTP handles one handle_init/url_seen event. It may run more than once for an
 	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter at once.
+	// dead letter immediately.
 	HandleURLSeenByHTTP(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error
 }
 
-// UnimplementedHandleInitHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedHandleInitHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedHandleInitHandlers struct{}
 
 // HandleHandlers returns an error: nobody handles handle_init/handlers.

@@ -14,22 +14,25 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// LinuxHandlers handles the queue topics of namespace linux. A new topic adds a method, so that the
-// build fails until it is handled; embed UnimplementedLinuxHandlers to opt out. Methods run
-// concurrently.
+// LinuxHandlers handles the queue topics of namespace linux. A new topic adds a method, for which
+// generate writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedLinuxHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
 type LinuxHandlers interface {
 	// HandleTest handles one linux/test event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
 	HandleTest(ctx context.Context, d outbox.Delivery[Test]) error
 
 	// HandleLinux handles one linux/linux event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleLinux(ctx context.Context, d outbox.Delivery[Linux]) error
 }
 
-// UnimplementedLinuxHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedLinuxHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedLinuxHandlers struct{}
 
 // HandleTest returns an error: nobody handles linux/test.

@@ -14,24 +14,26 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// MiniLinuxHandlers handles the queue topics of namespace mini_linux. A new topic adds a method, so
-// that the build fails until it is handled; embed UnimplementedMiniLinuxHandlers to opt out.
-// Methods run concurrently.
+// MiniLinuxHandlers handles the queue topics of namespace mini_linux. A new topic adds a method,
+// for which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedMiniLinuxHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
 type MiniLinuxHandlers interface {
 	// HandleAWindows handles one mini_linux/a_windows event. It may run more than once for an event:
 	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter at once.
+	// letter immediately.
 	HandleAWindows(ctx context.Context, d outbox.Delivery[AWindows]) error
 
 	// HandleBAmd64Test handles one mini_linux/b_amd64_test event. It may run more than once for an
 	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter at once.
+	// dead letter immediately.
 	HandleBAmd64Test(ctx context.Context, d outbox.Delivery[BAmd64Test]) error
 }
 
-// UnimplementedMiniLinuxHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedMiniLinuxHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedMiniLinuxHandlers struct{}
 
 // HandleAWindows returns an error: nobody handles mini_linux/a_windows.

@@ -15,47 +15,54 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // NounsHandlers handles the queue topics of namespace nouns. Events that span several lines, and
-// end with a bracket (here). A new topic adds a method, so that the build fails until it is
-// handled; embed UnimplementedNounsHandlers to opt out. Methods run concurrently.
+// end with a bracket (here). A new topic adds a method, for which generate writes a stub. With
+// --stubs=none the build fails until it is handled. Embed UnimplementedNounsHandlers to opt out.
+// Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and no
+// attempt is charged. Methods run concurrently.
 type NounsHandlers interface {
 	// HandleNoDoc handles one nouns/no_doc event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleNoDoc(ctx context.Context, d outbox.Delivery[NoDoc]) error
 
 	// HandleNoun handles one nouns/noun event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
 	HandleNoun(ctx context.Context, d outbox.Delivery[Noun]) error
 
 	// HandlePlural handles one nouns/plural event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandlePlural(ctx context.Context, d outbox.Delivery[Plural]) error
 
 	// HandleUpper handles one nouns/upper event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleUpper(ctx context.Context, d outbox.Delivery[Upper]) error
 
 	// HandleDirective handles one nouns/directive event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleDirective(ctx context.Context, d outbox.Delivery[Directive]) error
 
 	// HandleInjection handles one nouns/injection event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleInjection(ctx context.Context, d outbox.Delivery[Injection]) error
 
 	// HandleMarkup handles one nouns/markup event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleMarkup(ctx context.Context, d outbox.Delivery[Markup]) error
 
 	// HandleLong handles one nouns/long event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
 	HandleLong(ctx context.Context, d outbox.Delivery[Long]) error
 }
 
-// UnimplementedNounsHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedNounsHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedNounsHandlers struct{}
 
 // HandleNoDoc returns an error: nobody handles nouns/no_doc.

@@ -15,28 +15,31 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // VerbsHandlers handles the queue topics of namespace verbs. The namespace holds what starts with a
-// verb. A new topic adds a method, so that the build fails until it is handled; embed
-// UnimplementedVerbsHandlers to opt out. Methods run concurrently.
+// verb. A new topic adds a method, for which generate writes a stub. With --stubs=none the build
+// fails until it is handled. Embed UnimplementedVerbsHandlers to opt out. Where what a method needs
+// is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods
+// run concurrently.
 type VerbsHandlers interface {
 	// HandleIsFirst handles one verbs/is_first event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleIsFirst(ctx context.Context, d outbox.Delivery[IsFirst]) error
 
 	// HandleWasFirst handles one verbs/was_first event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleWasFirst(ctx context.Context, d outbox.Delivery[WasFirst]) error
 
 	// HandleHasName handles one verbs/has_name event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleHasName(ctx context.Context, d outbox.Delivery[HasName]) error
 }
 
-// UnimplementedVerbsHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedVerbsHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedVerbsHandlers struct{}
 
 // HandleIsFirst returns an error: nobody handles verbs/is_first.

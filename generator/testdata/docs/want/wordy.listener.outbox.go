@@ -19,19 +19,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // WordyHandlers handles the events that listener wordy reads. Tells, in many words and with more
 // than one clause, that something has come to an end which had to end at some time: the turn is
 // over, its usage is counted, and whoever waits for it may go on! A new topic of the listener adds
-// a method, so that the build fails until it is handled; embed UnimplementedWordyHandlers to opt
-// out. Methods run in order within a partition key, one at a time.
+// a method, for which generate writes a stub. With --stubs=none the build fails until it is
+// handled. Embed UnimplementedWordyHandlers to opt out. Where what a method needs is away, it
+// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order
+// within a partition key, one at a time.
 type WordyHandlers interface {
 	// HandleRead handles one logs/read event in tx, the transaction in which the cursor moves: what it
 	// writes there is there exactly once. It must not commit or roll back tx. An error undoes its
 	// writes and has it tried again, 25 attempts in all, then it becomes a dead letter of the listener;
-	// outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleRead(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Read]) error
 }
 
-// UnimplementedWordyHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedWordyHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedWordyHandlers struct{}
 
 // HandleRead returns an error: nobody handles logs/read.

@@ -17,20 +17,23 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LedgerHandlers handles the events that listener ledger reads. A new topic of the listener adds a
-// method, so that the build fails until it is handled; embed UnimplementedLedgerHandlers to opt
-// out. Methods run in order within a partition key, one at a time for each of the 2 shards.
+// method, for which generate writes a stub. With --stubs=none the build fails until it is handled.
+// Embed UnimplementedLedgerHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order within
+// a partition key, one at a time for each of the 2 shards.
 type LedgerHandlers interface {
 	// HandleOrderShipped handles one orders/shipped event in tx, the transaction in which the cursor
 	// moves: what it writes there is there exactly once. It must not commit or roll back tx. An error
 	// undoes its writes and has it tried again, 25 attempts in all, then it becomes a dead letter of
-	// the listener; outbox.Permanent(err) makes it one at once. Meanwhile the later events of its
+	// the listener; outbox.Permanent(err) makes it one immediately. Meanwhile the later events of its
 	// partition key wait, and all others go on.
 	HandleOrderShipped(ctx context.Context, tx pgx.Tx, d outbox.Delivery[OrderShipped]) error
 }
 
-// UnimplementedLedgerHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedLedgerHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedLedgerHandlers struct{}
 
 // HandleOrderShipped returns an error: nobody handles orders/shipped.

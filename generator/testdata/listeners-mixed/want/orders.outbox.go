@@ -14,19 +14,21 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// OrdersHandlers handles the queue topics of namespace orders. A new topic adds a method, so that
-// the build fails until it is handled; embed UnimplementedOrdersHandlers to opt out. Methods run
-// concurrently.
+// OrdersHandlers handles the queue topics of namespace orders. A new topic adds a method, for which
+// generate writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedOrdersHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
 type OrdersHandlers interface {
 	// HandleOrderCreated handles one orders/created event. It may run more than once for an event: nil
 	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// at once.
+	// immediately.
 	HandleOrderCreated(ctx context.Context, d outbox.Delivery[OrderCreated]) error
 }
 
-// UnimplementedOrdersHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedOrdersHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedOrdersHandlers struct{}
 
 // HandleOrderCreated returns an error: nobody handles orders/created.

@@ -16,24 +16,27 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // SearchIndexHandlers handles the events that listener search reads. The search index, which is
-// rebuilt from the start of the log. A new topic of the listener adds a method, so that the build
-// fails until it is handled; embed UnimplementedSearchIndexHandlers to opt out. Methods run in
-// order within a partition key, up to 2 at once unless ListenerConfig.Concurrency says otherwise.
+// rebuilt from the start of the log. A new topic of the listener adds a method, for which generate
+// writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedSearchIndexHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order within
+// a partition key, up to 2 at once unless ListenerConfig.Concurrency says otherwise.
 type SearchIndexHandlers interface {
 	// HandleStockMoved handles one stock/moved event. It may run more than once for an event: nil is
 	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleStockMoved(ctx context.Context, d outbox.Delivery[StockMoved]) error
 
 	// HandleOrderShipped handles one orders/shipped event. It may run more than once for an event: nil
 	// is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleOrderShipped(ctx context.Context, d outbox.Delivery[OrderShipped]) error
 }
 
-// UnimplementedSearchIndexHandlers may be embedded to handle some topics only: its methods return
-// an error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then
-// dead letters, and never lost.
+// UnimplementedSearchIndexHandlers may be embedded to handle some topics only. Its methods return
+// an error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedSearchIndexHandlers struct{}
 
 // HandleStockMoved returns an error: nobody handles stock/moved.

@@ -15,17 +15,21 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // TurnsHandlers handles the queue topics of namespace turns that are not published. A new topic
-// adds a method, so that the build fails until it is handled; embed UnimplementedTurnsHandlers to
-// opt out. Methods run concurrently.
+// adds a method, for which generate writes a stub. With --stubs=none the build fails until it is
+// handled. Embed UnimplementedTurnsHandlers to opt out. Where what a method needs is away, it
+// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run
+// concurrently.
 type TurnsHandlers interface {
 	// HandleRanked handles one turns/ranked event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleRanked(ctx context.Context, d outbox.Delivery[Ranked]) error
 }
 
-// UnimplementedTurnsHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedTurnsHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedTurnsHandlers struct{}
 
 // HandleRanked returns an error: nobody handles turns/ranked.

@@ -14,27 +14,29 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// PeopleHandlers handles the queue topics of namespace people. A new topic adds a method, so that
-// the build fails until it is handled; embed UnimplementedPeopleHandlers to opt out. Methods run
-// concurrently.
+// PeopleHandlers handles the queue topics of namespace people. A new topic adds a method, for which
+// generate writes a stub. With --stubs=none the build fails until it is handled. Embed
+// UnimplementedPeopleHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
 type PeopleHandlers interface {
 	// HandleJoined handles one people/joined event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at
-	// once.
+	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleJoined(ctx context.Context, d outbox.Delivery[Joined]) error
 
 	// HandlePaid handles one people/paid event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
 	HandlePaid(ctx context.Context, d outbox.Delivery[Paid]) error
 
 	// HandleLeft handles one people/left event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
 	HandleLeft(ctx context.Context, d outbox.Delivery[Left]) error
 }
 
-// UnimplementedPeopleHandlers may be embedded to handle some topics only: its methods return an
-// error that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedPeopleHandlers may be embedded to handle some topics only. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
+// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
+// delivers them.
 type UnimplementedPeopleHandlers struct{}
 
 // HandleJoined returns an error: nobody handles people/joined.

@@ -16,19 +16,21 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // EyesHandlers handles the events that listener eyes reads. A new topic of the listener adds a
-// method, so that the build fails until it is handled; embed UnimplementedEyesHandlers to opt out.
-// Methods run in order within a partition key, one at a time unless ListenerConfig.Concurrency says
-// otherwise.
+// method, for which generate writes a stub. With --stubs=none the build fails until it is handled.
+// Embed UnimplementedEyesHandlers to opt out. Where what a method needs is away, it returns
+// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order within
+// a partition key, one at a time unless ListenerConfig.Concurrency says otherwise.
 type EyesHandlers interface {
 	// HandleDone handles one jobs/done event. It may run more than once for an event: nil is success,
 	// an error has it tried again, 25 attempts in all, then it becomes a dead letter of the listener;
-	// outbox.Permanent(err) makes it one at once. Until then the cursor does not pass it.
+	// outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
 	HandleDone(ctx context.Context, d outbox.Delivery[Done]) error
 }
 
-// UnimplementedEyesHandlers may be embedded to handle some topics only: its methods return an error
-// that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedEyesHandlers may be embedded to handle some topics only. Its methods return an error
+// that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level ERROR, and
+// no attempt is charged. Its events wait until a process in which the method is written delivers
+// them.
 type UnimplementedEyesHandlers struct{}
 
 // HandleDone returns an error: nobody handles jobs/done.

@@ -15,17 +15,20 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // JobsHandlers handles the queue topics of namespace jobs. A new topic adds a method, so that the
-// build fails until it is handled; embed UnimplementedJobsHandlers to opt out. Methods run
-// concurrently.
+// build fails until it is handled. Embed UnimplementedJobsHandlers to opt out. Where what a method
+// needs is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged.
+// Methods run concurrently.
 type JobsHandlers interface {
 	// HandleQueued handles one jobs/queued event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter at once.
+	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
+	// immediately.
 	HandleQueued(ctx context.Context, d outbox.Delivery[Queued]) error
 }
 
-// UnimplementedJobsHandlers may be embedded to handle some topics only: its methods return an error
-// that wraps outbox.ErrUnimplemented, so that the events of the others are retried, then dead
-// letters, and never lost.
+// UnimplementedJobsHandlers may be embedded to handle some topics only. Its methods return an error
+// that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level ERROR, and
+// no attempt is charged. Its events wait until a process in which the method is written delivers
+// them.
 type UnimplementedJobsHandlers struct{}
 
 // HandleQueued returns an error: nobody handles jobs/queued.

@@ -1,0 +1,167 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// TestOneTryAtATime: while the workers are busy with another topic, one event at most is held of a topic that rests, and
+// the dispatcher still ends in time.
+func TestOneTryAtATime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	busy, away := jobTopic("busy"), jobTopic("away")
+	enqueueJobs(t, pool, away, numbered(50)...)
+	rested, started := make(chan struct{}, 100), make(chan struct{}, 100)
+	cfg := quick()
+	cfg.Concurrency, cfg.BatchSize, cfg.ShutdownTimeout = 1, 5, time.Millisecond
+	cfg.Breaker = outbox.Breaker{FirstPause: time.Millisecond, MaxPause: time.Millisecond}
+	stop := start(t, dispatcher(t, pool, cfg,
+		onJob(away, func(context.Context, outbox.Delivery[job]) error {
+			rested <- struct{}{}
+			return outbox.Unavailable(errors.New("connection refused"))
+		}),
+		onJob(busy, func(ctx context.Context, _ outbox.Delivery[job]) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+	receive(t, rested, "a try")
+	enqueueJobs(t, pool, busy, numbered(1)...)
+	for ready := false; !ready; {
+		select {
+		case <-rested:
+		case <-started:
+			ready = true
+		}
+	}
+	before := value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM outbox.events WHERE topic = 'away'")
+	for range 3 { // looks of the dispatcher
+		id := enqueueJobs(t, pool, busy, numbered(1)...)[0]
+		settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'processing'", id)
+	}
+	require.LessOrEqual(t, value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM outbox.events WHERE topic = 'away'"), before+1)
+	require.NoError(t, stop())
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'away' AND (attempts > 0 OR status <> 'pending')"))
+}
+
+// TestReturnFeedsADispatcherThatPolls: the rest does not wait for the next poll.
+func TestReturnFeedsADispatcherThatPolls(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("away")
+	enqueueJobs(t, pool, topic, numbered(50)...)
+	cfg := quick()
+	cfg.LeaseDuration, cfg.PollInterval, cfg.MaxPollInterval, cfg.Wake = longLease, longLease/3, longLease/3, outbox.WakePoll
+	cfg.Breaker = outbox.Breaker{FirstPause: time.Millisecond, MaxPause: 10 * time.Millisecond}
+	var calls atomic.Int64
+	start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+		if calls.Add(1) < 30 {
+			return outbox.Unavailable(errors.New("connection refused"))
+		}
+		return nil
+	})))
+	settles(t, pool, 50, delivered)
+}
+
+// TestWhatACrashLeftIsTried: the last events of a topic that rests are those of a process that was killed.
+func TestWhatACrashLeftIsTried(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := jobTopic("away")
+	enqueueJobs(t, pool, topic, numbered(2)...)
+	var away atomic.Bool
+	away.Store(true)
+	tried := make(chan struct{}, 1000)
+	cfg := quick()
+	cfg.Breaker = outbox.Breaker{FirstPause: time.Millisecond, MaxPause: 20 * time.Millisecond}
+	start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error {
+		tried <- struct{}{}
+		if away.Load() {
+			return outbox.Unavailable(errors.New("connection refused"))
+		}
+		return nil
+	})))
+	receive(t, tried, "the first")
+	receive(t, tried, "the second, or a try")
+	eventually(t, func() bool { // another process has claimed them, and was killed
+		tag, err := pool.Exec(t.Context(), `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
+			locked_until = statement_timestamp() - interval '1 s' WHERE (SELECT count(*) FROM outbox.events WHERE status = 'pending') = 2`)
+		require.NoError(t, err)
+		return tag.RowsAffected() == 2
+	})
+	away.Store(false)
+	settles(t, pool, 2, delivered)
+}
+
+// TestReturnReachesAllKeys: however long the target was away, all that waited for it follows the first event. How long
+// events are held grows with how often they had to be looked at.
+func TestReturnReachesAllKeys(t *testing.T) {
+	t.Parallel()
+	for name, concurrency := range map[string]int{"leased": 4, "publishing": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			o, spy := newOutage(t, outbox.Unavailable(outbox.RetryAfter(500*time.Millisecond, errors.New("connection refused")))), newSpy()
+			inTx(t, pool, func(tx pgx.Tx) {
+				for i := range outageEvents {
+					_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+					require.NoError(t, err)
+				}
+			})
+			b := outbox.Breaker{FirstPause: 500 * time.Millisecond, MaxPause: 20 * time.Second} // twice as long for all but one
+			h := outbox.Listen(saidTopic, o, (*outage).handle)
+			if name == "publishing" {
+				h = outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders})
+			}
+			r := outageListener(t, pool, outbox.ListenerSpec{Concurrency: concurrency}, o, spy, b, h)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			over := make(chan error, 1)
+			go func() { over <- r.Run(ctx) }()
+			spy.await(t, "resting")
+			o.end()
+			began := time.Now()
+			receive(t, o.all, "all events")
+			require.Less(t, time.Since(began), 20*time.Second)
+			cancel()
+			require.NoError(t, <-over)
+		})
+	}
+}
+
+// TestSlowDestinationIsNotLate: a destination whose calls take a little longer than a stall is not away: its events
+// are delivered at its own speed.
+func TestSlowDestinationIsNotLate(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	enqueueDestinations(t, pool, true, 400, true)
+	var good, bad atomic.Int64
+	r := newTwoDestinations(t, pool, true, &twoDestinations{
+		bad: func(_ context.Context, events []outbox.Outgoing) []error {
+			<-time.After(300 * time.Millisecond)
+			bad.Add(int64(len(events)))
+			return make([]error, len(events))
+		}, good: func(events []outbox.Outgoing) { good.Add(int64(len(events))) }})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- r.Run(ctx) }()
+	began := time.Now()
+	eventually(t, func() bool { return good.Load() == 400 })
+	eventually(t, func() bool { return bad.Load() >= 400 })
+	settles(t, pool, 0, "SELECT count(*) FROM outbox.parked")
+	require.Less(t, time.Since(began), 20*time.Second, "30 s when each call waits for the next retry")
+	cancel()
+	require.NoError(t, <-over)
+}
