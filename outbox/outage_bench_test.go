@@ -67,7 +67,7 @@ func BenchmarkDestinationBesideOneThatIsAway(b *testing.B) {
 		for _, how := range slices.Sorted(maps.Keys(badDestinations)) {
 			b.Run(fmt.Sprintf("%s/%s", map[bool]string{false: "queue", true: "log"}[log], how), func(b *testing.B) {
 				var ratios []float64
-				var alone []time.Duration
+				var alone, lost []time.Duration
 				for range b.N {
 					for i := range pairs {
 						var took [2]time.Duration
@@ -75,13 +75,16 @@ func BenchmarkDestinationBesideOneThatIsAway(b *testing.B) {
 							with := (i + j) % 2
 							took[with] = goodTime(b, log, events, with*waiting, badDestinations[how])
 						}
-						ratios, alone = append(ratios, took[0].Seconds()/took[1].Seconds()), append(alone, took[0])
+						ratios = append(ratios, took[0].Seconds()/took[1].Seconds())
+						alone, lost = append(alone, took[0]), append(lost, took[1]-took[0])
 					}
 				}
 				slices.Sort(ratios)
 				slices.Sort(alone)
+				slices.Sort(lost)
 				b.ReportMetric(ratios[len(ratios)/2], "of-alone")
 				b.ReportMetric(ratios[0], "worst")
+				b.ReportMetric(float64(lost[len(lost)/2].Milliseconds()), "ms-lost")
 				b.ReportMetric(events/alone[len(alone)/2].Seconds(), "events/s-alone")
 				b.ReportMetric(0, "ns/op")
 			})
