@@ -134,12 +134,12 @@ func (s *sending) run(ctx context.Context, done func()) {
 			e := entries[i]
 			return s.b.l.handlers[e.Namespace+"/"+e.Topic].publication, e.Event, e.payload
 		})
-		entries, events := s.encoded(entries, made, results)
+		sent, events := s.encoded(entries, made, results)
 		if len(events) == 0 {
 			s.to.heed(time.Now(), nil, nil) // nothing was tried
 			continue
 		}
-		if s.sent(entries, s.to.send(ctx, events)) {
+		if s.sent(sent, s.to.send(ctx, events)) {
 			if s.b.of != nil && s.b.of.landed != nil {
 				s.b.of.landing(s.to)
 			}

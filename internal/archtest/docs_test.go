@@ -25,8 +25,12 @@ func TestConformanceNamesTests(t *testing.T) {
 	require.NoError(t, err)
 	named := testName.FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 100, "the table has lost its tests")
+	tests := make(map[string]map[string]bool) // by package, each read once
 	for _, m := range named {
-		require.Contains(t, testsOf(t, m[1]), m[2], "docs/conformance.md names a test that %s does not have", m[1])
+		if tests[m[1]] == nil {
+			tests[m[1]] = testsOf(t, m[1])
+		}
+		require.Contains(t, tests[m[1]], m[2], "docs/conformance.md names a test that %s does not have", m[1])
 	}
 	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
 		require.DirExists(t, filepath.Join("../../generator/testdata", m[1]))
