@@ -18,12 +18,12 @@ test: postgres ## all tests of all modules, PostgreSQL included; with the race d
 	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) RACE=$$race
 
 # Most tests wait, for PostgreSQL or a lease: run more of them at once than there are processors. Two modules run
-# at once, which are the first, the largest, and one of the others.
+# at once, which are the first, the largest, and one of the others; in it the package that takes longest comes first.
 TESTS := $(MODULES:%=test-in-%)
 .PHONY: $(TESTS)
 $(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
 $(TESTS): test-in-%:
-	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m ./...
+	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m $(if $(filter .,$*),./outbox) ./...
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something
