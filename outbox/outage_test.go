@@ -21,19 +21,22 @@ import (
 // outage is a target that is away for as long as err is set.
 type outage struct {
 	err   atomic.Pointer[error]
-	calls atomic.Int64 // while it was away
+	calls atomic.Int64  // while it was away
+	first chan struct{} // closed when the first has arrived
+	all   chan struct{} // closed when as many have arrived as there are
+	t     *testing.T
 
-	mu   sync.Mutex
-	last map[string]int // the latest number of each key
-	got  int
-	all  chan struct{} // closed when as many have arrived as there are
-	t    *testing.T
+	mu     sync.Mutex
+	last   map[string]int // the latest number of each key
+	got    int
+	called time.Time     // the latest call while it was away
+	pause  time.Duration // between that and the one before
 }
 
 const outageEvents, outageKeys = 60, 6
 
 func newOutage(t *testing.T, err error) *outage {
-	o := &outage{last: make(map[string]int), all: make(chan struct{}), t: t}
+	o := &outage{last: make(map[string]int), first: make(chan struct{}), all: make(chan struct{}), t: t}
 	o.err.Store(&err)
 	return o
 }
@@ -42,17 +45,24 @@ func (o *outage) end() { o.err.Store(new(error)) }
 
 // take is what the target does with an event. ordered says that those of a key must come in their order.
 func (o *outage) take(s said, ordered bool) error {
-	if err := *o.err.Load(); err != nil {
-		o.calls.Add(1)
-		return err
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if err := *o.err.Load(); err != nil {
+		o.calls.Add(1)
+		if !o.called.IsZero() {
+			o.pause = time.Since(o.called)
+		}
+		o.called = time.Now()
+		return err
+	}
 	if ordered && s.N != o.last[s.Key]+1 {
 		return outbox.Permanent(fmt.Errorf("%s%d came after %d", s.Key, s.N, o.last[s.Key]))
 	}
 	o.last[s.Key] = s.N
-	if o.got++; o.got == outageEvents {
+	if o.got++; o.got == 1 {
+		close(o.first)
+	}
+	if o.got == outageEvents {
 		close(o.all)
 	}
 	return nil
@@ -147,16 +157,7 @@ func TestAnOutageIsNoFailure(t *testing.T) {
 				pool := pgtest.Database(t)
 				o, spy := newOutage(t, err), newSpy()
 				r := newRunner(t, pool, o, spy, breaker)
-				topic := queuedTopic
-				if strings.HasSuffix(name, "listener") {
-					topic = saidTopic
-				}
-				inTx(t, pool, func(tx pgx.Tx) {
-					for i := range outageEvents {
-						_, err := topic.Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
-						require.NoError(t, err)
-					}
-				})
+				topic := enqueueOutage(t, pool, name)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				over := make(chan error, 1)
@@ -185,13 +186,65 @@ func TestAnOutageIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestReturnIsNoticedWithinTwoSeconds: with the defaults, however long the outage was.
+// TestReturnIsNoticedWithinTwoSeconds: with the defaults, when the target comes back right after a try, and after so many
+// that the pause does not grow any more. Half a second of the two is left for the claim.
 func TestReturnIsNoticedWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
-	for _, max := range []time.Duration{0} { // the defaults
-		b := outbox.BreakerWithDefaults(outbox.Breaker{MaxPause: max})
-		require.LessOrEqual(t, b.MaxPause, 1500*time.Millisecond, "half a second is left for the claim")
+	longest := outbox.BreakerWithDefaults(outbox.Breaker{}).MaxPause
+	require.LessOrEqual(t, longest, 1500*time.Millisecond)
+	for name, newRunner := range outageRunners {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var took []time.Duration
+			for range 3 { // the best of three: a busy machine may be late once
+				took = append(took, timeToReturn(t, name, newRunner, longest))
+				if took[len(took)-1] < 2*time.Second {
+					return
+				}
+			}
+			t.Fatalf("the first delivery came after %v", took)
+		})
 	}
+}
+
+func timeToReturn(t *testing.T, name string, newRunner func(*testing.T, *pgxpool.Pool, *outage, *spy, outbox.Breaker) wildRunner, longest time.Duration) time.Duration {
+	t.Helper()
+	pool := pgtest.Database(t)
+	o, spy := newOutage(t, outbox.Unavailable(errors.New("connection refused"))), newSpy()
+	r := newRunner(t, pool, o, spy, outbox.Breaker{})
+	enqueueOutage(t, pool, name)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- r.Run(ctx) }()
+	eventually(t, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.pause > longest*3/4 && time.Since(o.called) < longest/4
+	})
+	began := time.Now()
+	o.end()
+	receive(t, o.first, "the first event")
+	took := time.Since(began)
+	cancel()
+	require.NoError(t, <-over)
+	return took
+}
+
+// enqueueOutage enqueues the events of an outage for the runner of this name.
+func enqueueOutage(t *testing.T, pool *pgxpool.Pool, runner string) outbox.Topic[said] {
+	t.Helper()
+	topic := queuedTopic
+	if strings.HasSuffix(runner, "listener") {
+		topic = saidTopic
+	}
+	inTx(t, pool, func(tx pgx.Tx) {
+		for i := range outageEvents {
+			_, err := topic.Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+			require.NoError(t, err)
+		}
+	})
+	return topic
 }
 
 // TestDrainComesBackFromAnOutage: it reports what rests, and what goes elsewhere is drained.

@@ -184,9 +184,12 @@ namespaces:
         payload: {id: uuid}
 `
 
-// copyProgram copies this test binary, which is outboxgen when it is called so.
+// copyProgram copies this test binary, which is outboxgen when it is called so. No other test starts a process
+// meanwhile: that one would hold the copy open for writing, and nobody could run it ("text file busy").
 func copyProgram(t *testing.T, to string) {
 	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	from, err := os.Open(self)

@@ -14,8 +14,12 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 )
 
-// childVariable holds the orders of a child process.
-const childVariable = "USERS_TEST_CARDS_CHILD"
+const (
+	// childVariable holds the orders of a child process.
+	childVariable = "USERS_TEST_CARDS_CHILD"
+	// childName is the application_name of its sessions.
+	childName = "cards_test child"
+)
 
 type orders struct {
 	URL     string
@@ -30,7 +34,10 @@ func TestChild(t *testing.T) {
 	}
 	var o orders
 	require.NoError(t, json.Unmarshal([]byte(text), &o))
-	pool, err := pgxpool.New(t.Context(), o.URL)
+	cfg, err := pgxpool.ParseConfig(o.URL)
+	require.NoError(t, err)
+	cfg.ConnConfig.RuntimeParams["application_name"] = childName
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	p, err := cards.New(pool, cards.Config{Brokers: o.Brokers, Options: []kgo.Opt{instance}})
 	require.NoError(t, err)
@@ -80,6 +87,10 @@ func TestKilled(t *testing.T) {
 		c.kill()
 	}
 
+	// PostgreSQL may still be at work on what the last one asked for.
+	require.Eventually(t, func() bool {
+		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", childName) == 0
+	}, patience, look)
 	before := handled()
 	blocker, err := f.pool.Begin(t.Context()) // in a transaction
 	require.NoError(t, err)
