@@ -280,7 +280,9 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     coalesce(p.entity_id, '') AS entity_id,
     coalesce(p.entity_version, 0) AS entity_version,
     p.headers, p.payload, p.created_at,
-    ((SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = @listener)) AND (
+    (p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener, a.key LIMIT 1)
+    AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener DESC, a.key DESC LIMIT 1)
+    AND (
         SELECT k.no
         FROM outbox_schema.parked AS k
         WHERE k.listener = @listener
@@ -288,7 +290,7 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
           AND k.key <= p.key
         ORDER BY k.listener, k.key, k.no
         LIMIT 1
-    ) IS NOT NULL)::boolean AS parked
+    ) IS NOT NULL) IS TRUE AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq;
@@ -301,7 +303,8 @@ ORDER BY p.seq;
 -- end of this turn, which knows the keys that it parks itself.
 --
 -- Nothing is materialized or sorted, unlike in LogRead: one walk of log_pkey has its events in order, and the cursor comes
--- by subqueries, not a join, so that the planner knows it.
+-- by subqueries, not a join, so that the planner knows it. Whether a key is parked is looked up only between the first
+-- and the last key that are: those of a destination that is away stand together, and the others pay two comparisons.
 WITH cur AS MATERIALIZED (
     SELECT l.hi, l.hi_seq, l.shard, l.shards
     FROM outbox_schema.listeners AS l
@@ -324,27 +327,34 @@ SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
     CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
     CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at,
-    (p.topic IS NOT NULL AND (SELECT EXISTS (SELECT FROM outbox_schema.parked AS a WHERE a.listener = @listener)) AND (
+    (p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener, a.key LIMIT 1)
+    AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener DESC, a.key DESC LIMIT 1)
+    AND (
         SELECT k.no
         FROM outbox_schema.parked AS k
         WHERE k.listener = @listener
-          AND k.key >= (@lanes::text[])[p.topic] || coalesce(p.partition_key, p.id::text)
-          AND k.key <= (@lanes::text[])[p.topic] || coalesce(p.partition_key, p.id::text)
+          AND k.key >= p.key
+          AND k.key <= p.key
         ORDER BY k.listener, k.key, k.no
         LIMIT 1
-    ) IS NOT NULL)::boolean AS parked
+    ) IS NOT NULL) IS TRUE AS parked
 FROM (
-    SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
-        o.entity_version, o.headers, o.payload, o.created_at,
-        CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
-            THEN array_position(@topics::text[], o.namespace || '/' || o.topic)
-        END AS topic
-    FROM outbox_schema.log AS o
-    WHERE o.seq > @after_seq::bigint
-      AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
-      AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
-    ORDER BY o.seq
-    LIMIT @scan_size::integer
+    SELECT g.seq, g.id, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type, g.entity_id,
+        g.entity_version, g.headers, g.payload, g.created_at, g.topic,
+        (@lanes::text[])[g.topic] || coalesce(g.partition_key, g.id::text) AS key
+    FROM (
+        SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
+            o.entity_version, o.headers, o.payload, o.created_at,
+            CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
+                THEN array_position(@topics::text[], o.namespace || '/' || o.topic)
+            END AS topic
+        FROM outbox_schema.log AS o
+        WHERE o.seq > @after_seq::bigint
+          AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
+          AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
+        ORDER BY o.seq
+        LIMIT @scan_size::integer
+    ) AS g
 ) AS p
 ORDER BY p.seq;
 
