@@ -122,9 +122,9 @@ func TestWriteRemovesWhatAKilledRunLeft(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, minichat(t))
-	before := list(t, dir)
+	before, now := list(t, dir), time.Now()
 	name := func(age time.Duration, rest string) string {
-		return fmt.Sprintf(".outboxgen-%d-%s", time.Now().Add(-age).Unix(), rest)
+		return fmt.Sprintf(".outboxgen-%d-%s", now.Add(-age).Unix(), rest)
 	}
 	const id = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	put(t, dir, name(time.Hour, id+"-0.tmp"), "half")

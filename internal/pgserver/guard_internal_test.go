@@ -5,6 +5,7 @@ package pgserver
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ func TestSweep(t *testing.T) {
 	unlocked := folder(dirPrefix+"3", time.Hour)
 	foreign := folder("somebody", time.Hour, lockName)
 	held := folder(dirPrefix+"4", time.Hour, lockName)
+	syscall.ForkLock.RLock() // a process that starts meanwhile would hold the lock too, until it runs its program
+	t.Cleanup(syscall.ForkLock.RUnlock)
 	lock, err := lockDir(held)
 	require.NoError(t, err)
 	at := time.Now().Add(-time.Hour)
