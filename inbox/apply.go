@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // maxEntityBytes is what producers allow of an entity's type and id, each, and what a source may have.
@@ -53,9 +54,9 @@ func (e Event) LogValue() slog.Value {
 // tenant is what the key of the entity has for the tenant: the zero UUID for none.
 func (e *Event) tenant() pgtype.UUID {
 	if !e.TenantID.Valid {
-		return pgUUID(uuid.Nil)
+		return pgvalue.UUID(uuid.Nil)
 	}
-	return pgUUID(e.TenantID.UUID)
+	return pgvalue.UUID(e.TenantID.UUID)
 }
 
 // check finds what is wrong with e before anything is sent that would abort the caller's transaction.
@@ -116,7 +117,7 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 	}
 	q := i.db.On(tx)
 	row, err := q.VersionAdvance(ctx, dbsqlc.VersionAdvanceParams{
-		ConsumerGroup: i.cfg.Group, EventID: pgUUID(e.ID), Source: e.Source, TenantID: e.tenant(),
+		ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),
 		EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version,
 	})
 	switch {
@@ -147,7 +148,7 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Verdict
 			e.ID, e.Version, e.EntityType, e.EntityID, ErrStale, last.Version, uuid.UUID(last.EventID.Bytes))
 	case Park:
 		err := q.InboxPark(ctx, dbsqlc.InboxParkParams{
-			ConsumerGroup: i.cfg.Group, EventID: pgUUID(e.ID), Source: e.Source, TenantID: e.tenant(),
+			ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),
 			EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version, Payload: e.Payload,
 		})
 		if err != nil {

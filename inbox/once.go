@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 var (
@@ -45,7 +46,7 @@ func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, eve
 	case absent.Is(tx):
 		return false, fmt.Errorf("record event %s: %w", event, errNoTx)
 	}
-	n, err := db.On(tx).ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: group, EventID: pgUUID(event)})
+	n, err := db.On(tx).ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: group, EventID: pgvalue.UUID(event)})
 	if err != nil {
 		return false, wrap(fmt.Sprintf("record event %s", event), err)
 	}
@@ -85,7 +86,7 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 	}
 	ids := make([]pgtype.UUID, 0, len(first))
 	for event := range first {
-		ids = append(ids, pgUUID(event))
+		ids = append(ids, pgvalue.UUID(event))
 	}
 	slices.SortFunc(ids, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
@@ -105,5 +106,3 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 	}
 	return len(recorded), nil
 }
-
-func pgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }

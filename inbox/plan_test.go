@@ -18,6 +18,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 const (
@@ -159,7 +160,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		require.NoError(t, pool.QueryRow(t.Context(), `SELECT array_agg(event_id) FROM
 			(SELECT event_id FROM outbox.processed_events WHERE consumer_group = 'busy0' ORDER BY md5(event_id::text) LIMIT 500) AS s`).Scan(&ids))
 		for range 500 {
-			ids = append(ids, pgUUID(uuid.New()))
+			ids = append(ids, pgvalue.UUID(uuid.New()))
 		}
 		var middle pgtype.Timestamptz // of what is past the retention
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT statement_timestamp() - interval '3 h 30 min'").Scan(&middle))
@@ -171,7 +172,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		later.After = middle
 		last := prune
 		last.Retention.Microseconds *= 2
-		advance := dbsqlc.VersionAdvanceParams{ConsumerGroup: "busy0", EventID: pgUUID(uuid.New()), Source: "/users", TenantID: pgUUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 6}
+		advance := dbsqlc.VersionAdvanceParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 6}
 		ctx := t.Context()
 		statements := []explained{
 			{name: "once", call: func(q *dbsqlc.Queries) {
@@ -182,10 +183,10 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 			}, reads: 1000, callers: true},
 			{name: "advance", call: func(q *dbsqlc.Queries) { _, _ = q.VersionAdvance(ctx, advance) }, reads: 1, callers: true},
 			{name: "last", call: func(q *dbsqlc.Queries) {
-				_, _ = q.VersionLast(ctx, dbsqlc.VersionLastParams{ConsumerGroup: "busy0", Source: "/users", TenantID: pgUUID(uuid.Nil), EntityType: "user", EntityID: "77"})
+				_, _ = q.VersionLast(ctx, dbsqlc.VersionLastParams{ConsumerGroup: "busy0", Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77"})
 			}, reads: 1, callers: true},
 			{name: "park", call: func(q *dbsqlc.Queries) {
-				_ = q.InboxPark(ctx, dbsqlc.InboxParkParams{ConsumerGroup: "busy0", EventID: pgUUID(uuid.New()), Source: "/users", TenantID: pgUUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
+				_ = q.InboxPark(ctx, dbsqlc.InboxParkParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
 			}, reads: 1, callers: true},
 			{name: "prune", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, prune) }, reads: pruneChunk},
 			{name: "prune on", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, later) }, reads: pruneChunk},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // PruneReport tells what Prune deleted, and what it left because of whom.
@@ -109,7 +110,7 @@ func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, kee
 	namespace, topic, _ := strings.Cut(name, "/")
 	if a.preview {
 		n, err := a.db.EachPlanned(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
-			Namespace: namespace, Topic: topic, Status: status, Retention: pgInterval(keep),
+			Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep),
 		})
 		return n, wrap("prune", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // Rewind has the listener handle the events again that were enqueued at or after to and are still in the log, or with
@@ -63,7 +64,7 @@ var errTaken = errors.New("its shards are taken time and again")
 
 // rewind moves the seized cursors, in a transaction that has no xid yet.
 func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
-	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgUUID(worker), Since: pgTime(clampTime(to))})
+	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
 	if err != nil {
 		return 0, err
 	}
@@ -91,7 +92,7 @@ const carefulAfterAdmin = max(turnBatches*defaultBatchSize, parkedKeyBatch)
 // seize takes the shards of a listener by force, all or the one of bucket.
 func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
 	shards, err := q.ListenerSeize(ctx, dbsqlc.ListenerSeizeParams{
-		WorkerID: pgUUID(worker), Lease: pgInterval(seizeLease), BatchSize: carefulAfterAdmin, Listener: name, Bucket: bucket,
+		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(seizeLease), BatchSize: carefulAfterAdmin, Listener: name, Bucket: bucket,
 	})
 	return len(shards), err
 }
@@ -100,5 +101,5 @@ func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name strin
 func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
 	defer cancel()
-	return a.db.each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgUUID(worker)})
+	return a.db.each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // skipped is the error of a dead letter that Skip made, with the one that the event failed with behind it.
@@ -95,7 +96,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
 				return err
 			}
-			return q.ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgUUID(worker)})
+			return q.ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 		})
 		return n > 0, err
 	}
@@ -219,7 +220,7 @@ func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget
 
 // parkedTarget returns an event that was set aside.
 func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.UUID) (skipTarget, error) {
-	r, err := q.ParkedFind(ctx, dbsqlc.ParkedFindParams{Listener: name, ID: pgUUID(id)})
+	r, err := q.ParkedFind(ctx, dbsqlc.ParkedFindParams{Listener: name, ID: pgvalue.UUID(id)})
 	if err != nil {
 		return skipTarget{}, err
 	}

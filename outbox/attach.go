@@ -6,6 +6,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // locked runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
@@ -21,7 +22,7 @@ func (d *database) locked(ctx context.Context, pool dbschema.Beginner, what stri
 // attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
 // number that it has.
 func (l *Listener) attach(ctx context.Context) (shards int, err error) {
-	maxLag := pgInterval(l.spec.MaxLag)
+	maxLag := pgvalue.Interval(l.spec.MaxLag)
 	maxLag.Valid = l.spec.MaxLag > 0
 	reg, err := l.registration(ctx)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // The two statements of a claim agree: whatever the table holds, EventClaimFresh takes what EventClaim takes when it may
@@ -86,7 +87,7 @@ func TestClaimFreshIsAClaimWithoutSuspects(t *testing.T) {
 		return claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
 	}
 	all := fresh()
-	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", pgUUID(all[0].ID))
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", pgvalue.UUID(all[0].ID))
 	require.NoError(t, err)
 	require.Equal(t, all[1:], fresh(), "what is locked is passed over")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // cursor takes and ends the turns of one shard. One goroutine owns it.
@@ -206,7 +207,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	var row dbsqlc.ListenerTurnRow
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
-			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(l.cfg.LeaseDuration), Turn: pgUUID(t.id), Previous: pgUUID(c.previous),
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), Turn: pgvalue.UUID(t.id), Previous: pgvalue.UUID(c.previous),
 			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard), Heir: c.heir(), AfterNo: c.after,
 			ParkedLimit: l.parkedCount(),
 		})
@@ -224,7 +225,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	})
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
-			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(l.cfg.WorkerID),
+			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
 			ScanSize: int32(t.scan), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(t.batch),
 		})
 	}).Query(func(rows pgx.Rows) error {
@@ -270,7 +271,7 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 	defer cancel()
 	rows, err := c.l.db.each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
-		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
 	})
 	if err != nil {
 		return wrap("listener "+c.l.spec.Name+": take events set aside", err)
@@ -307,7 +308,7 @@ func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
 	defer cancel()
 	n, err := c.l.db.each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
 		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
-		WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
 	})
 	if err != nil {
 		return false, wrap("listener "+c.l.spec.Name+": count an attempt", err)
@@ -372,7 +373,7 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 	try, cancel := context.WithDeadline(ctx, sent.Add(max(lease/5, time.Second)))
 	defer cancel()
 	n, err := c.l.db.each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
-		Lease: pgInterval(lease), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		Lease: pgvalue.Interval(lease), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -396,7 +397,7 @@ func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, e
 	c.l.db.BeginReadOnly(b)
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{
-			WorkerID: pgUUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
+			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
 		})
 	}).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready, &w.WaitUs)

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/outboxgen/outboxgen/internal/plainjson"
 )
 
 // decoder returns what makes of an event what a handler of t gets.
 func decoder[P any](t Topic[P]) func(Event, json.RawMessage) (Delivery[P], error) {
-	plain := plainOf(reflect.TypeFor[P]())
+	plain := plainjson.Of(reflect.TypeFor[P]())
 	nullable := takesNull(reflect.TypeFor[P]())
 	known := t.version()
 	return func(e Event, payload json.RawMessage) (Delivery[P], error) {
@@ -18,7 +20,7 @@ func decoder[P any](t Topic[P]) func(Event, json.RawMessage) (Delivery[P], error
 			return Delivery[P]{}, fmt.Errorf("payload has version %d, this process knows %d", e.Version, known)
 		}
 		p := new(P) // not the whole Delivery, which is larger
-		if !plain.decode(payload, reflect.ValueOf(p).Elem()) {
+		if !plain.Decode(payload, reflect.ValueOf(p).Elem()) {
 			if !nullable && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) { // json.Unmarshal leaves *p as it is
 				return Delivery[P]{}, Permanent(fmt.Errorf("decode payload: it is null, which is not a valid %s", reflect.TypeFor[P]()))
 			}
@@ -36,7 +38,7 @@ func takesNull(t reflect.Type) bool {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
 		return true
 	}
-	return reflect.PointerTo(t).Implements(jsonUnmarshaler)
+	return reflect.PointerTo(t).Implements(plainjson.Unmarshaler)
 }
 
 // decodeError keeps the place of a decoding error and drops the value, which may be sensitive.

@@ -14,7 +14,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/jsonb"
 	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits. If
@@ -82,10 +84,10 @@ func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bo
 	bell := d.bell(m.Namespace)
 	return dbsqlc.EventInsertParams{
 		Ring: ring, Bell: bell.key, Channel: bell.channel,
-		ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-		TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgTime(m.NotBefore),
+		Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgvalue.Time(m.NotBefore),
 	}
 }
 
@@ -295,9 +297,9 @@ func (m *Message) check() error {
 	if len(m.Payload) > MaxPayloadBytes {
 		return fmt.Errorf("payload has %d bytes of at most %d: %w", len(m.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
 	}
-	checkPayload := checkJSON
+	checkPayload := jsonb.Check
 	if m.marshaled {
-		checkPayload = checkJSONB
+		checkPayload = jsonb.CheckValid
 	}
 	if err := checkPayload(m.Payload); err != nil {
 		return fmt.Errorf("payload %w", err)

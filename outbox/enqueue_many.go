@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // manyRows is how many events one statement of EnqueueMany carries.
@@ -136,8 +137,8 @@ func (d *database) eventInsertMany(ms []Message, headers [][]byte, receipts []Re
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
 		Ring: ring, Bell: bell.key, Channel: bell.channel,
-		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgUUID(receipts[i].ID), true }),
-		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgNullUUID(id), id.Valid }),
+		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(receipts[i].ID), true }),
+		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),
 		PartitionKeys:  text(func(m *Message) string { return m.PartitionKey }),
 		EntityTypes:    text(func(m *Message) string { return m.Entity.Type }),
@@ -146,7 +147,7 @@ func (d *database) eventInsertMany(ms []Message, headers [][]byte, receipts []Re
 		Headers:        column(part, func(i int) (json.RawMessage, bool) { return headers[i], headers[i] != nil }),
 		Payloads:       column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
 		MaxAttempts:    column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
-		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgTime(ms[i].NotBefore); return t, t.Valid }),
+		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgvalue.Time(ms[i].NotBefore); return t, t.Valid }),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/jsonb"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -23,7 +24,7 @@ var (
 	// anything is sent.
 	ErrPayloadInvalid = payload.ErrInvalid
 	// ErrPayloadTooLarge: an encoded payload exceeds MaxPayloadBytes. Found before anything is sent.
-	ErrPayloadTooLarge = errors.New("payload too large")
+	ErrPayloadTooLarge = jsonb.ErrTooLarge
 	// ErrLeaseLost: the event is no longer held by who claimed it. It is the cause of a handler's
 	// cancelled context, and never a reason to nack.
 	ErrLeaseLost = errors.New("lease lost")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
@@ -233,7 +234,7 @@ func (l *Listener) warnSmallPool(shards int) {
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
-	_, err := l.db.each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID)})
+	_, err := l.db.each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // logBell is the doorbell of all log topics of a schema: a listener may read topics of any namespace, whose names
@@ -33,8 +34,8 @@ func (d *database) logInsert(m *Message, id uuid.UUID, headers []byte, ring bool
 	bell := d.logBell()
 	return dbsqlc.LogInsertParams{
 		Ring: ring, Bell: bell.key, Channel: bell.channel,
-		ID: pgUUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-		TenantID: pgNullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
+		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
+		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
 		Headers: headers, Payload: m.Payload, Bucket: bucketOf(m, id),
 	}

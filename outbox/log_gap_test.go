@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -82,13 +83,13 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	look := func(name string) {
 		p.small(l, name+": turn", func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
-				WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
+				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
 				CarefulSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 			})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = $1", uuid.New())
 		p.small(l, name+": wait", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: pgUUID(l.cfg.WorkerID), Listener: l.spec.Name})
+			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: pgvalue.UUID(l.cfg.WorkerID), Listener: l.spec.Name})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = NULL")
 		p.small(l, name+": standing", func(q *dbsqlc.Queries) {
@@ -96,7 +97,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 		})
 		p.exec("UPDATE outbox.listeners SET lease_by = $1, lease_until = statement_timestamp() + interval '1 hour'", l.cfg.WorkerID)
 		p.small(l, name+": rewind", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerRewind(t.Context(), dbsqlc.ListenerRewindParams{Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID), Since: pgTime(time.Time{})})
+			_, _ = q.ListenerRewind(t.Context(), dbsqlc.ListenerRewindParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), Since: pgvalue.Time(time.Time{})})
 		})
 		p.exec("UPDATE outbox.listeners SET lease_by = NULL, lease_until = NULL")
 	}
@@ -110,7 +111,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	require.Len(t, taken.events, 2)
 	p.small(l, "two among them: read", func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
-			Listener: l.spec.Name, WorkerID: pgUUID(l.cfg.WorkerID), ScanSize: logBatch, Topics: l.topics, BatchSize: logBatch,
+			Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: logBatch, Topics: l.topics, BatchSize: logBatch,
 		})
 	})
 }

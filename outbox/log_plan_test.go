@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 const (
@@ -109,7 +110,7 @@ func (p *logPlans) turn(l *Listener, name string) {
 	p.t.Helper()
 	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
-			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
 			CarefulSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
@@ -121,7 +122,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	n := float64(size)
 	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
-			Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(size),
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(size),
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
@@ -132,7 +133,7 @@ func (p *logPlans) readOn(l *Listener, t *turn, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadOn(p.t.Context(), dbsqlc.LogReadOnParams{
-			Topics: l.topics, Lanes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
+			Topics: l.topics, Lanes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
@@ -160,16 +161,16 @@ func (p *logPlans) advance(l *Listener, t *turn, name string) {
 func (p *logPlans) once(l *Listener) {
 	p.t.Helper()
 	ctx := p.t.Context()
-	worker := pgUUID(l.cfg.WorkerID)
+	worker := pgvalue.UUID(l.cfg.WorkerID)
 	for name, call := range map[string]func(q *dbsqlc.Queries){
 		"wait": func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: l.spec.Name})
 		},
 		"wait of another": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: pgUUID(uuid.New()), Listener: l.spec.Name})
+			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: pgvalue.UUID(uuid.New()), Listener: l.spec.Name})
 		},
 		"renew": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerRenew(ctx, dbsqlc.ListenerRenewParams{Lease: pgInterval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
+			_, _ = q.ListenerRenew(ctx, dbsqlc.ListenerRenewParams{Lease: pgvalue.Interval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
 		},
 		"want": func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
@@ -216,7 +217,7 @@ func (p *logPlans) parked(l *Listener) {
 	name := l.spec.Name
 	p.explain(l.db, explained{name: name + ": turn", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
-			WorkerID: pgUUID(l.cfg.WorkerID), Lease: pgInterval(time.Hour), Turn: pgUUID(uuid.New()), Previous: pgUUID(uuid.Nil),
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
 			CarefulSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
@@ -226,7 +227,7 @@ func (p *logPlans) parked(l *Listener) {
 	for _, careful := range []bool{false, true} {
 		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, Careful: careful,
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, Careful: careful,
 			})
 		}})
 	}
@@ -367,11 +368,11 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		SELECT 'session', 'away k' || n % 1000, -n, gen_random_uuid(), 'test', 'said', 1, '{}', n % 32768, statement_timestamp(),
 			CASE WHEN n <= 1000 THEN statement_timestamp() + interval '1 hour' END
 		FROM generate_series(1, 20000) AS n`
-	worker, name := pgUUID(l.cfg.WorkerID), l.spec.Name
+	worker, name := pgvalue.UUID(l.cfg.WorkerID), l.spec.Name
 	for _, e := range []explained{
 		{name: "turn", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
-				WorkerID: worker, Lease: pgInterval(time.Hour), Turn: pgUUID(taken.id), CarefulSize: logBatch, Listener: name,
+				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(taken.id), CarefulSize: logBatch, Listener: name,
 				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
 			})
 		}},

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // pruneScan is how many positions of the log one transaction of a prune looks at.
@@ -112,7 +113,7 @@ func (l *Listener) alarm(ctx context.Context) {
 // and what it replaces cannot be removed for as long as somebody may still read it, so that every turn has more to
 // walk than the one before.
 func (l *Listener) oldSnapshot(ctx context.Context) {
-	rows, err := l.db.each(l.pool).SnapshotHolder(ctx, pgInterval(l.cfg.PruneInterval))
+	rows, err := l.db.each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
 	if err != nil && ctx.Err() == nil {
 		l.log.Error("look for old transactions", "error", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/jsonb"
 )
 
 // IsAtLeastVersion0_1_0 is referred to by generated code, so that code from a newer generator does not
@@ -22,8 +24,8 @@ const IsAtLeastVersion0_1_0 = true
 
 // Limits of an event, checked before anything is sent.
 const (
-	MaxKeyBytes     = 512     // of a dedupe key, partition key or entity id
-	MaxPayloadBytes = 1 << 20 // of an encoded payload, and of the encoded headers
+	MaxKeyBytes     = 512            // of a dedupe key, partition key or entity id
+	MaxPayloadBytes = jsonb.MaxBytes // of an encoded payload, and of the encoded headers
 )
 
 // Message is an event to enqueue, before it has an id. Generated code fills it from a payload.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 const (
@@ -179,7 +180,7 @@ func planStatements(t *testing.T, s *Store) []explained {
 	n := len(ids)
 	var keys []string
 	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT array_agg(dedupe_key) FROM (SELECT dedupe_key FROM outbox.events WHERE topic = 't1' AND dedupe_key IS NOT NULL LIMIT 1000) AS k").Scan(&keys))
-	worker := pgUUID(s.worker)
+	worker := pgvalue.UUID(s.worker)
 	var front place
 	var frontID pgtype.UUID
 	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT next_attempt_at, id FROM outbox.events
@@ -223,20 +224,20 @@ func planStatements(t *testing.T, s *Store) []explained {
 			_, _ = q.EventRelease(t.Context(), dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, reads: 1000, sorts: 1000},
 		{name: "extend", call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventExtend(t.Context(), dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgInterval(time.Minute)})
+			_, _ = q.EventExtend(t.Context(), dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgvalue.Interval(time.Minute)})
 		}, reads: 1000, sorts: 1000},
 		{name: "states", call: func(q *dbsqlc.Queries) { _, _ = q.EventStates(t.Context(), ids) }, reads: 1000, sorts: 1000},
 		// The sweep may read what is due, once a lease, but never what is scheduled or final, nor sort it.
 		{name: "sweep", call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
-				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, Held: ids, Grace: pgInterval(time.Minute), BatchSize: sweepChunk,
+				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, Held: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
 		}, reads: planBacklog + planInFlight + 1, sorts: sweepChunk},
 		{name: "prune delivered", call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "delivered", Retention: pgInterval(time.Hour), BatchSize: pruneChunk})
+			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "delivered", Retention: pgvalue.Interval(time.Hour), BatchSize: pruneChunk})
 		}, reads: pruneChunk, sorts: pruneChunk},
 		{name: "prune dead", call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "dead", Retention: pgInterval(time.Hour), BatchSize: pruneChunk})
+			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "dead", Retention: pgvalue.Interval(time.Hour), BatchSize: pruneChunk})
 		}, reads: planDelivered / 4, sorts: pruneChunk}, // passes over what was delivered that long ago in this topic
 		{name: "final topics", call: func(q *dbsqlc.Queries) { _, _ = q.EventFinalTopics(t.Context(), "test") }, reads: 10, sorts: 10},
 		{name: "ids by key", call: func(q *dbsqlc.Queries) {

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // A turn of a leased listener goes on with the next batch of its window when all of one was done, or parked because its
@@ -129,7 +130,7 @@ func (c *cursor) readOn(ctx context.Context, leaseNo int64, p *prefetch) error {
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadOn(ctx, dbsqlc.LogReadOnParams{
 			Topics: c.l.topics, Lanes: c.l.lanes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
-			WorkerID: pgUUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
+			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
 		})
 	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })
 	c.l.db.Commit(b)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // Ack marks events delivered. The outcomes are in the order of the events. When one of them is Lost, Ack also returns an
@@ -193,14 +194,14 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	x.encoding = encodingOf(conn.Conn())
 	s.queueNack(b, x)
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
-		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), DelaysUs: make([]int64, len(ids))}
+		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids))}
 		for i, c := range x.releases {
 			p.DelaysUs[i] = c.after.Microseconds()
 		}
 		_, _ = q.EventRelease(ctx, p)
 	})
 	x.extended = s.queueChange(b, x.extends, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventExtend(ctx, dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker), Lease: pgInterval(x.lease)})
+		_, _ = q.EventExtend(ctx, dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(x.lease)})
 	})
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
@@ -246,9 +247,9 @@ func (s *Store) queueAck(b *pgx.Batch, x *exchange, indexes []int, drop bool) {
 	}
 	s.queueChange(b, picked, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		if drop {
-			_, _ = q.EventAckDelete(context.Background(), dbsqlc.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker)})
+			_, _ = q.EventAckDelete(context.Background(), dbsqlc.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
 		} else {
-			_, _ = q.EventAck(context.Background(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgUUID(s.worker)})
+			_, _ = q.EventAck(context.Background(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
 		}
 	}, func(outcomes []Outcome) {
 		for n, i := range indexes {
@@ -308,16 +309,16 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 	if len(x.nacks) == 0 {
 		return
 	}
-	p := dbsqlc.EventNackParams{WorkerID: pgUUID(s.worker)}
+	p := dbsqlc.EventNackParams{WorkerID: pgvalue.UUID(s.worker)}
 	index := make(map[fence]int, len(x.nacks))
 	for i := range x.nacks {
 		f := &x.nacks[i]
 		index[fence{f.ID, f.ClaimNo}] = i
-		p.Ids = append(p.Ids, pgUUID(f.ID))
+		p.Ids = append(p.Ids, pgvalue.UUID(f.ID))
 		p.ClaimNos = append(p.ClaimNos, f.ClaimNo)
 		why := f.why()
 		p.DelaysUs = append(p.DelaysUs, why.delay(s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
-		p.RetryAts = append(p.RetryAts, pgTime(clampTime(f.RetryAt)))
+		p.RetryAts = append(p.RetryAts, pgvalue.Time(pgvalue.Clamp(f.RetryAt)))
 		p.Permanents = append(p.Permanents, why.class == classRefused)
 		p.Errors = append(p.Errors, storable(why.text, x.encoding))
 	}
@@ -344,7 +345,7 @@ type fence struct {
 func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
 	ids, nos = make([]pgtype.UUID, len(events)), make([]int64, len(events))
 	for i := range events {
-		ids[i], nos[i] = pgUUID(events[i].ID), events[i].ClaimNo
+		ids[i], nos[i] = pgvalue.UUID(events[i].ID), events[i].ClaimNo
 	}
 	return ids, nos
 }
@@ -368,7 +369,7 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 	}
 	each(func(_ finalisation, _ int, c *Claimed, o *Outcome) {
 		if *o == 0 {
-			open = append(open, pgUUID(c.ID))
+			open = append(open, pgvalue.UUID(c.ID))
 		}
 	})
 	if len(open) == 0 {
@@ -390,7 +391,7 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 			return
 		}
 		row, there := states[c.ID]
-		same := there && row.ClaimNo == c.ClaimNo && row.LockedBy == pgUUID(s.worker)
+		same := there && row.ClaimNo == c.ClaimNo && row.LockedBy == pgvalue.UUID(s.worker)
 		*o = Lost
 		switch kind {
 		case acking:

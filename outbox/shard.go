@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // shardLoop takes turns of one shard until its context ends. What it knows beyond a turn is in the database, so that
@@ -208,7 +209,7 @@ func (s *shardLoop) ask(ctx context.Context) {
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
 	_, err := s.l.db.each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
-		WorkerID: pgUUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if err != nil && ctx.Err() == nil {
 		s.l.log.Warn("ask for a shard", "shard", s.shard, "error", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // StoreConfig says whose events a Store works on.
@@ -250,12 +251,12 @@ func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
-	after := pgTime(c.after.due)
+	after := pgvalue.Time(c.after.due)
 	if !after.Valid {
 		after = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	}
 	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
-		Namespace: p.Namespace, AfterDue: after, AfterID: pgUUID(c.after.id), MaxAttempts: p.MaxAttempts, Topics: p.Topics,
+		Namespace: p.Namespace, AfterDue: after, AfterID: pgvalue.UUID(c.after.id), MaxAttempts: p.MaxAttempts, Topics: p.Topics,
 		TenantIds: p.TenantIds, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
 }
@@ -266,8 +267,8 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 		topics = []string{}
 	}
 	return dbsqlc.EventClaimParams{
-		Namespace: s.namespace, MaxAttempts: pgLimit(c.maxAttempts), Topics: topics, TenantIds: pgUUIDs(c.tenants),
-		BatchSize: int32(c.size), Suspects: int32(c.suspects), Held: pgUUIDs(c.held), WorkerID: pgUUID(s.worker), Lease: pgInterval(c.lease),
+		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics, TenantIds: pgvalue.UUIDs(c.tenants),
+		BatchSize: int32(c.size), Suspects: int32(c.suspects), Held: pgvalue.UUIDs(c.held), WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
 
@@ -349,8 +350,8 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 		var row dbsqlc.EventSweepDeadRow
 		err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
 			row, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
-				Namespace: s.namespace, MaxAttempts: pgLimit(c.maxAttempts), Topics: topics,
-				TenantIds: pgUUIDs(c.tenants), Held: pgUUIDs(c.held), Grace: pgInterval(grace), BatchSize: sweepChunk,
+				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics,
+				TenantIds: pgvalue.UUIDs(c.tenants), Held: pgvalue.UUIDs(c.held), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		})
@@ -401,7 +402,7 @@ func (s *Store) pruneTopic(ctx context.Context, topic, status string, keep time.
 		var n int64
 		err := s.guarded(ctx, "prune", func(q *dbsqlc.Queries) (err error) {
 			n, err = q.EventPrune(ctx, dbsqlc.EventPruneParams{
-				Namespace: s.namespace, Topic: topic, Status: status, Retention: pgInterval(keep), BatchSize: pruneChunk,
+				Namespace: s.namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep), BatchSize: pruneChunk,
 			})
 			return err
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // turn is what one lease of a shard brought: the next events of the log, and those set aside earlier that are due.
@@ -157,7 +158,7 @@ func (t *turn) reach() int64 {
 func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	a := &advance{turn: t}
 	p := &a.params
-	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgUUID(l.cfg.WorkerID), t.leaseNo
+	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgvalue.UUID(l.cfg.WorkerID), t.leaseNo
 	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
 	p.Release = release
 	l.endParked(a, shard)
@@ -234,9 +235,9 @@ func (l *Listener) endLog(a *advance) {
 
 // delay puts the next turn off until the earliest retry.
 func (h *hold) delay(p *dbsqlc.ListenerAdvanceParams) {
-	d := pgInterval(0)
+	d := pgvalue.Interval(0)
 	if !h.over() {
-		d = pgInterval(time.Until(h.until))
+		d = pgvalue.Interval(time.Until(h.until))
 	}
 	if !p.Delay.Valid || d.Microseconds < p.Delay.Microseconds {
 		p.Delay = d
@@ -304,7 +305,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 		return
 	}
 	s := &dbsqlc.ParkedSettleParams{
-		Listener: l.spec.Name, Shard: int32(shard), WorkerID: pgUUID(l.cfg.WorkerID), LeaseNo: a.turn.leaseNo,
+		Listener: l.spec.Name, Shard: int32(shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: a.turn.leaseNo,
 		Done: []int64{}, Dead: []int64{},
 	}
 	a.settle = s

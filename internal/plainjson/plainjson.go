@@ -1,4 +1,10 @@
-package outbox
+// Package plainjson decodes a JSON object into a struct in one pass. json.Unmarshal reads the text twice and more, and was
+// most of what a listener spent on an event.
+//
+// It decodes what is plainly right, and as json.Unmarshal does. A field whose type or text is anything else goes to
+// json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error: json.Unmarshal
+// alone decides what is valid.
+package plainjson
 
 import (
 	"bytes"
@@ -12,37 +18,32 @@ import (
 	"unicode/utf8"
 )
 
-// plain decodes a JSON object into a struct in one pass. json.Unmarshal goes over the text twice and more, and was
-// most of what a listener spent on an event.
-//
-// It decodes what is plainly right, and as json.Unmarshal does. A field whose type or text is anything else goes to
-// json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error: what is valid
-// is for one to decide.
-type plain struct{ fields []plainField } // in the order of jsonb: shorter names first
+// Decoder decodes one type of struct. It may be used by any number of goroutines.
+type Decoder struct{ fields []field } // in the order of jsonb: shorter names first
 
-type plainField struct {
+type field struct {
 	name  string
 	index int
-	read  plainRead
+	read  reader
 }
 
-// plainRead sets v to the value at the beginning of text and returns its length, or 0 when it is not plain.
-type plainRead func(text []byte, v reflect.Value) int
+// reader sets v to the value at the beginning of text and returns its length, or 0 when it is not plain.
+type reader func(text []byte, v reflect.Value) int
 
-// plainMost is how many fields of a struct are counted.
-const plainMost = 64
+// mostFields is how many fields of a struct are counted.
+const mostFields = 64
 
 var (
-	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	Unmarshaler     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// plainOf returns what decodes t, and nil for what only json.Unmarshal does.
-func plainOf(t reflect.Type) *plain {
-	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
+// Of returns what decodes t, and nil for what only json.Unmarshal does.
+func Of(t reflect.Type) *Decoder {
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(Unmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
 		return nil
 	}
-	p := &plain{}
+	p := &Decoder{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -56,44 +57,44 @@ func plainOf(t reflect.Type) *plain {
 		}):
 			return nil // some tags are no names
 		}
-		p.fields = append(p.fields, plainField{name: cmp.Or(name, f.Name), index: i, read: plainReadOf(f.Type)})
+		p.fields = append(p.fields, field{name: cmp.Or(name, f.Name), index: i, read: readOf(f.Type)})
 	}
-	slices.SortFunc(p.fields, func(a, b plainField) int {
+	slices.SortFunc(p.fields, func(a, b field) int {
 		return cmp.Or(len(a.name)-len(b.name), strings.Compare(a.name, b.name))
 	})
-	twice := slices.CompactFunc(slices.Clone(p.fields), func(a, b plainField) bool { return a.name == b.name })
-	if len(twice) < len(p.fields) || len(p.fields) > plainMost {
+	twice := slices.CompactFunc(slices.Clone(p.fields), func(a, b field) bool { return a.name == b.name })
+	if len(twice) < len(p.fields) || len(p.fields) > mostFields {
 		return nil
 	}
 	return p
 }
 
-// decode sets v to the object text. When it returns false v is zero.
-func (p *plain) decode(text []byte, v reflect.Value) bool {
+// Decode sets v to the object text. When it returns false v is zero.
+func (p *Decoder) Decode(text []byte, v reflect.Value) bool {
 	if p == nil {
 		return false
 	}
-	if n := p.read(text, v); n > 0 && plainSpace(text[n:]) == len(text)-n {
+	if n := p.read(text, v); n > 0 && space(text[n:]) == len(text)-n {
 		return true
 	}
 	v.SetZero()
 	return false
 }
 
-// read is a plainRead.
-func (p *plain) read(text []byte, v reflect.Value) int {
-	i := plainSpace(text)
-	if !plainAt(text, i, '{') {
+// read is a reader.
+func (p *Decoder) read(text []byte, v reflect.Value) int {
+	i := space(text)
+	if !at(text, i, '{') {
 		return 0
 	}
 	i++
-	i += plainSpace(text[i:])
-	if plainAt(text, i, '}') {
+	i += space(text[i:])
+	if at(text, i, '}') {
 		return i + 1
 	}
 	var seen uint64
 	for next := 0; ; {
-		key, n := plainString(text[i:])
+		key, n := quoted(text[i:])
 		f := p.find(key, next)
 		if n == 0 || f < 0 || seen&(1<<f) != 0 {
 			return 0
@@ -101,12 +102,12 @@ func (p *plain) read(text []byte, v reflect.Value) int {
 		seen |= 1 << f
 		next = f + 1
 		i += n
-		i += plainSpace(text[i:])
-		if !plainAt(text, i, ':') {
+		i += space(text[i:])
+		if !at(text, i, ':') {
 			return 0
 		}
 		i++
-		i += plainSpace(text[i:])
+		i += space(text[i:])
 		field := &p.fields[f]
 		to := v.Field(field.index)
 		n = 0
@@ -114,20 +115,20 @@ func (p *plain) read(text []byte, v reflect.Value) int {
 			n = field.read(text[i:], to)
 		}
 		if n == 0 {
-			if n = plainExtent(text[i:]); !unmarshalField(text[i:i+n], to) {
+			if n = extent(text[i:]); !unmarshalField(text[i:i+n], to) {
 				return 0
 			}
 		}
 		i += n
-		i += plainSpace(text[i:])
+		i += space(text[i:])
 		switch {
-		case plainAt(text, i, '}'):
+		case at(text, i, '}'):
 			return i + 1
-		case !plainAt(text, i, ','):
+		case !at(text, i, ','):
 			return 0
 		}
 		i++
-		i += plainSpace(text[i:])
+		i += space(text[i:])
 	}
 }
 
@@ -138,7 +139,7 @@ func unmarshalField(text []byte, v reflect.Value) bool {
 }
 
 // find returns the place of the field that key names, most likely next, and -1 if none does.
-func (p *plain) find(key []byte, next int) int {
+func (p *Decoder) find(key []byte, next int) int {
 	if next < len(p.fields) && string(key) == p.fields[next].name {
 		return next
 	}
@@ -150,44 +151,44 @@ func (p *plain) find(key []byte, next int) int {
 	return -1
 }
 
-// plainReadOf returns what reads values of t, and nil if that is for json.Unmarshal.
-func plainReadOf(t reflect.Type) plainRead {
+// readOf returns what reads values of t, and nil if that is for json.Unmarshal.
+func readOf(t reflect.Type) reader {
 	switch {
 	case t == reflect.TypeFor[json.Number]():
 		return nil
-	case reflect.PointerTo(t).Implements(jsonUnmarshaler):
-		return plainJSON
+	case reflect.PointerTo(t).Implements(Unmarshaler):
+		return readJSON
 	case t.Kind() == reflect.Pointer:
 		if e := t.Elem(); e.Kind() != reflect.Pointer && e.Kind() != reflect.Struct { // which may hold itself
-			return plainPointer(e, plainReadOf(e))
+			return pointer(e, readOf(e))
 		}
 		return nil
 	case reflect.PointerTo(t).Implements(textUnmarshaler):
-		return plainText
+		return readText
 	}
 	switch t.Kind() {
 	case reflect.String:
 		return func(text []byte, v reflect.Value) int {
-			s, n := plainString(text)
+			s, n := quoted(text)
 			if n > 0 {
 				v.SetString(string(s))
 			}
 			return n
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return plainInt
+		return readInt
 	case reflect.Bool:
-		return plainBool
+		return readBool
 	case reflect.Struct:
-		if p := plainOf(t); p != nil {
+		if p := Of(t); p != nil {
 			return p.read
 		}
 	}
 	return nil
 }
 
-// plainPointer reads into a new value what read reads.
-func plainPointer(t reflect.Type, read plainRead) plainRead {
+// pointer reads into a new value what read reads.
+func pointer(t reflect.Type, read reader) reader {
 	if read == nil {
 		return nil
 	}
@@ -201,24 +202,24 @@ func plainPointer(t reflect.Type, read plainRead) plainRead {
 	}
 }
 
-func plainText(text []byte, v reflect.Value) int {
-	s, n := plainString(text)
+func readText(text []byte, v reflect.Value) int {
+	s, n := quoted(text)
 	if n == 0 || v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText(s) != nil {
 		return 0
 	}
 	return n
 }
 
-func plainJSON(text []byte, v reflect.Value) int {
-	_, n := plainString(text)
+func readJSON(text []byte, v reflect.Value) int {
+	_, n := quoted(text)
 	if n == 0 || v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(text[:n]) != nil {
 		return 0
 	}
 	return n
 }
 
-func plainInt(text []byte, v reflect.Value) int {
-	n := plainExtent(text)
+func readInt(text []byte, v reflect.Value) int {
+	n := extent(text)
 	if n == 0 || n > 20 {
 		return 0
 	}
@@ -234,8 +235,8 @@ func plainInt(text []byte, v reflect.Value) int {
 	return n
 }
 
-func plainBool(text []byte, v reflect.Value) int {
-	n := plainExtent(text)
+func readBool(text []byte, v reflect.Value) int {
+	n := extent(text)
 	switch string(text[:n]) {
 	case "true":
 		v.SetBool(true)
@@ -247,10 +248,10 @@ func plainBool(text []byte, v reflect.Value) int {
 	return n
 }
 
-// plainString returns what is between the quotes at the beginning of text and the length with them; 0 when there is no
+// quoted returns what is between the quotes at the beginning of text and the length with them; 0 when there is no
 // string, or one that says something else than it is written.
-func plainString(text []byte) (s []byte, n int) {
-	if !plainAt(text, 0, '"') {
+func quoted(text []byte) (s []byte, n int) {
+	if !at(text, 0, '"') {
 		return nil, 0
 	}
 	ascii := true
@@ -270,8 +271,8 @@ func plainString(text []byte) (s []byte, n int) {
 	return nil, 0
 }
 
-// plainExtent returns the length of the value at the beginning of text if it is one.
-func plainExtent(text []byte) int {
+// extent returns the length of the value at the beginning of text if it is one.
+func extent(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -295,8 +296,8 @@ func plainExtent(text []byte) int {
 	return len(text)
 }
 
-// plainSpace returns how much white space text begins with.
-func plainSpace(text []byte) int {
+// space returns how much white space text begins with.
+func space(text []byte) int {
 	for i, c := range text {
 		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
 			return i
@@ -305,4 +306,4 @@ func plainSpace(text []byte) int {
 	return len(text)
 }
 
-func plainAt(text []byte, i int, c byte) bool { return i < len(text) && text[i] == c }
+func at(text []byte, i int, c byte) bool { return i < len(text) && text[i] == c }

@@ -1,34 +1,46 @@
-package outbox
+// Package jsonb tells what PostgreSQL's type jsonb would refuse, before anything is sent: an error of PostgreSQL would
+// abort the caller's transaction.
+package jsonb
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/outboxgen/outboxgen/payload"
 )
+
+// MaxBytes bounds an encoded payload, and by how much its numbers may grow when jsonb writes them out.
+const MaxBytes = 1 << 20
+
+// ErrTooLarge: text exceeds MaxBytes, or would.
+var ErrTooLarge = errors.New("payload too large")
 
 // Bounds of what jsonb takes, measured on PostgreSQL 15: numbers are numeric, which ends at 131072
 // digits before the point and 16383 after it, and values nest as deep as max_stack_depth allows, of
 // whose default of 2 MB a thousand levels are a small part.
 const (
-	maxJSONDepth   = 1000
+	maxDepth       = 1000
 	maxIntDigits   = 131072
 	maxFracDigits  = 16383
 	maxExponentLen = 6 // digits of an exponent that is worth computing
 )
 
-// checkJSON reports why jsonb would refuse text, or nil. It never quotes the text.
-func checkJSON(text []byte) error {
+// Check reports why jsonb would refuse text, or nil. The error wraps payload.ErrInvalid or ErrTooLarge, and never quotes
+// the text.
+func Check(text []byte) error {
 	if !json.Valid(text) {
-		return fmt.Errorf("is not one valid JSON value: %w", ErrPayloadInvalid)
+		return fmt.Errorf("is not one valid JSON value: %w", payload.ErrInvalid)
 	}
-	return checkJSONB(text)
+	return CheckValid(text)
 }
 
-// checkJSONB is checkJSON for what is known to be valid JSON; to find that out takes longer than all the rest.
-func checkJSONB(text []byte) error {
+// CheckValid is Check for text that is known to be valid JSON: finding that out takes longer than everything else.
+func CheckValid(text []byte) error {
 	if !utf8.Valid(text) {
-		return fmt.Errorf("is not UTF-8: %w", ErrPayloadInvalid)
+		return fmt.Errorf("is not UTF-8: %w", payload.ErrInvalid)
 	}
 	depth, grown := 0, 0
 	for i := 0; i < len(text); {
@@ -40,8 +52,8 @@ func checkJSONB(text []byte) error {
 			}
 			i = end
 		case c == '[' || c == '{':
-			if depth++; depth > maxJSONDepth {
-				return fmt.Errorf("nests deeper than %d levels: %w", maxJSONDepth, ErrPayloadInvalid)
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("nests deeper than %d levels: %w", maxDepth, payload.ErrInvalid)
 			}
 			i++
 		case c == ']' || c == '}':
@@ -50,10 +62,10 @@ func checkJSONB(text []byte) error {
 		case c == '-' || c >= '0' && c <= '9':
 			end, digits, ok := checkNumber(text, i)
 			if !ok {
-				return fmt.Errorf("holds a number at byte %d that is out of jsonb's range: %w", i, ErrPayloadInvalid)
+				return fmt.Errorf("holds a number at byte %d that is out of jsonb's range: %w", i, payload.ErrInvalid)
 			}
-			if grown += max(digits-(end-i), 0); grown > MaxPayloadBytes {
-				return fmt.Errorf("grows by more than %d bytes when its numbers are written out: %w", MaxPayloadBytes, ErrPayloadTooLarge)
+			if grown += max(digits-(end-i), 0); grown > MaxBytes {
+				return fmt.Errorf("grows by more than %d bytes when its numbers are written out: %w", MaxBytes, ErrTooLarge)
 			}
 			i = end
 		default:
@@ -77,12 +89,12 @@ func checkString(text []byte, i int) (int, error) {
 		r := escaped(text[i+2:])
 		switch {
 		case r == 0:
-			return 0, fmt.Errorf("holds \\u0000 at byte %d, which jsonb cannot: %w", i, ErrPayloadInvalid)
+			return 0, fmt.Errorf("holds \\u0000 at byte %d, which jsonb cannot: %w", i, payload.ErrInvalid)
 		case utf16.IsSurrogate(r):
 			paired := i+12 <= len(text) && text[i+6] == '\\' && text[i+7] == 'u' &&
 				utf16.DecodeRune(r, escaped(text[i+8:])) != utf8.RuneError
 			if !paired {
-				return 0, fmt.Errorf("holds half a surrogate pair at byte %d: %w", i, ErrPayloadInvalid)
+				return 0, fmt.Errorf("holds half a surrogate pair at byte %d: %w", i, payload.ErrInvalid)
 			}
 			i += 12
 		default:

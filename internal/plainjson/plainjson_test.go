@@ -1,4 +1,4 @@
-package outbox
+package plainjson
 
 import (
 	"encoding/json"
@@ -8,21 +8,23 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/payload"
 )
 
-type plainKind string
+type kind string
 
-type plainPart struct {
+type part struct {
 	Input  int64 `json:"input"`
 	Output int32 `json:"output"`
 }
 
-// plainAll has a field of each type that payloads have.
-type plainAll struct {
+// allFields has a field of each type that payloads have.
+type allFields struct {
 	ID       uuid.UUID        `json:"id"`
 	Seq      int64            `json:"seq"`
 	Small    int8             `json:"small"`
-	Kind     plainKind        `json:"kind"`
+	Kind     kind             `json:"kind"`
 	Note     string           `json:"note"`
 	Maybe    *string          `json:"maybe,omitempty"`
 	MaybeID  *uuid.UUID       `json:"maybe_id,omitempty"`
@@ -31,23 +33,23 @@ type plainAll struct {
 	Rate     float64          `json:"rate"`
 	At       time.Time        `json:"at"`
 	MaybeAt  *time.Time       `json:"maybe_at,omitempty"`
-	Day      Date             `json:"day"`
+	Day      payload.Date     `json:"day"`
 	Took     time.Duration    `json:"took"`
 	Bytes    []byte           `json:"bytes"`
 	Tags     []string         `json:"tags"`
 	Counts   map[string]int64 `json:"counts"`
 	Raw      json.RawMessage  `json:"raw"`
 	Any      any              `json:"any"`
-	Part     plainPart        `json:"part"`
-	MaybeOf  *plainPart       `json:"maybe_of,omitempty"`
-	Parts    []plainPart      `json:"parts"`
+	Part     part             `json:"part"`
+	MaybeOf  *part            `json:"maybe_of,omitempty"`
+	Parts    []part           `json:"parts"`
 	Number   json.Number      `json:"number"`
 	Untagged int
 	_        int
 	Left     int `json:"-"`
 }
 
-const plainFull = `{"id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "seq": -9223372036854775808, "small": 127, "kind": "a", "note": "né \"q\"",
+const full = `{"id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "seq": -9223372036854775808, "small": 127, "kind": "a", "note": "né \"q\"",
 	"maybe": "", "maybe_id": "6ba7b811-9dad-11d1-80b4-00c04fd430c8", "maybe_int": 0, "on": true, "rate": -1.5e3, "at": "2026-01-02T03:04:05.6Z",
 	"maybe_at": "2026-01-02T03:04:05Z", "day": "2026-01-02", "took": 5, "bytes": "AAEC", "tags": ["x", "y]", "\""], "counts": {"a": 1, "}": 2},
 	"raw": {"x": [1, {"y": "]"}]}, "any": [null, 1], "part": {"input": 1, "output": 2}, "maybe_of": {"input": 3}, "parts": [{}, {"output": 4}],
@@ -58,7 +60,7 @@ func samePlain[P any](t testing.TB, text string) (plainly bool) {
 	t.Helper()
 	var want, got P
 	err := json.Unmarshal([]byte(text), &want)
-	if plainly = plainOf(reflect.TypeFor[P]()).decode([]byte(text), reflect.ValueOf(&got).Elem()); plainly {
+	if plainly = Of(reflect.TypeFor[P]()).Decode([]byte(text), reflect.ValueOf(&got).Elem()); plainly {
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	} else {
@@ -67,15 +69,15 @@ func samePlain[P any](t testing.TB, text string) (plainly bool) {
 	return plainly
 }
 
-// TestPlainIsWhatUnmarshalDoes: whatever is done to a byte of a payload.
-func TestPlainIsWhatUnmarshalDoes(t *testing.T) {
+// TestDecodesAsUnmarshalDoes: whatever is done to a byte of a payload.
+func TestDecodesAsUnmarshalDoes(t *testing.T) {
 	t.Parallel()
-	require.True(t, samePlain[plainAll](t, plainFull))
+	require.True(t, samePlain[allFields](t, full))
 	all := 0
-	for i := range len(plainFull) {
+	for i := range len(full) {
 		for _, c := range []string{"", "0", "9", "-", "+", ".", "e", `"`, `\`, "{", "}", "[", "]", ",", ":", " ", "\n", "\x00", "\xff", "a", "I", "null", `""`} {
-			for _, end := range []int{i, i + 1, len(plainFull)} {
-				if samePlain[plainAll](t, plainFull[:i]+c+plainFull[end:]) {
+			for _, end := range []int{i, i + 1, len(full)} {
+				if samePlain[allFields](t, full[:i]+c+full[end:]) {
 					all++
 				}
 			}
@@ -84,7 +86,7 @@ func TestPlainIsWhatUnmarshalDoes(t *testing.T) {
 	require.Greater(t, all, 1000, "most is plain still")
 }
 
-func TestPlainLeavesTheRest(t *testing.T) {
+func TestLeavesTheRestToUnmarshal(t *testing.T) {
 	t.Parallel()
 	for text, plainly := range map[string]bool{
 		`{}`:                             true,
@@ -106,13 +108,13 @@ func TestPlainLeavesTheRest(t *testing.T) {
 		``:                               false,
 		`{"input": 9223372036854775808}`: false,
 	} {
-		require.Equal(t, plainly, samePlain[plainPart](t, text), text)
+		require.Equal(t, plainly, samePlain[part](t, text), text)
 	}
 }
 
-func TestPlainTypes(t *testing.T) {
+func TestTypes(t *testing.T) {
 	t.Parallel()
-	type embeds struct{ plainPart }
+	type embeds struct{ part }
 	type quoted struct {
 		N int `json:"n,string"`
 	}
@@ -125,34 +127,34 @@ func TestPlainTypes(t *testing.T) {
 		{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"b"`}, {Name: "B", Type: reflect.TypeFor[int](), Tag: `json:"b"`},
 	})
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[int](), reflect.TypeFor[any](), reflect.TypeFor[*plainPart](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[time.Time](),
-		reflect.TypeFor[Date](), reflect.TypeFor[embeds](), reflect.TypeFor[quoted](), odd, twice,
+		reflect.TypeFor[int](), reflect.TypeFor[any](), reflect.TypeFor[*part](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[time.Time](),
+		reflect.TypeFor[payload.Date](), reflect.TypeFor[embeds](), reflect.TypeFor[quoted](), odd, twice,
 	} {
-		require.Nil(t, plainOf(of), of)
+		require.Nil(t, Of(of), of)
 	}
 	require.True(t, samePlain[itself](t, `{"n": 1, "next": {"n": 2, "next": {"n": 3}}}`))
 	require.True(t, samePlain[struct{}](t, `{}`))
 }
 
-func FuzzPlain(f *testing.F) {
-	f.Add(plainFull)
+func FuzzDecode(f *testing.F) {
+	f.Add(full)
 	f.Add(`{"part": {"input": 1, "output": 2147483648}}`)
-	f.Fuzz(func(t *testing.T, text string) { samePlain[plainAll](t, text) })
+	f.Fuzz(func(t *testing.T, text string) { samePlain[allFields](t, text) })
 }
 
-func BenchmarkPlain(b *testing.B) {
+func BenchmarkDecode(b *testing.B) {
 	type moved struct {
 		OrderID uuid.UUID `json:"order_id"`
 		Seq     int64     `json:"seq"`
 		Note    string    `json:"note"`
 	}
 	text := []byte(`{"seq": 123456, "note": "paid in full by card, to be shipped with the next van that leaves the yard, with a receipt on paper", "order_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}`)
-	p := plainOf(reflect.TypeFor[moved]())
+	p := Of(reflect.TypeFor[moved]())
 	b.Run("plain", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var m moved
-			if !p.decode(text, reflect.ValueOf(&m).Elem()) {
+			if !p.Decode(text, reflect.ValueOf(&m).Elem()) {
 				b.Fatal("left")
 			}
 		}
