@@ -299,7 +299,10 @@ func (d *Dispatcher) only(wanted func(*target) bool) []string {
 	return topics
 }
 
-var errBusy = errors.New("the dispatcher is running already")
+var (
+	errBusy     = errors.New("the dispatcher is running already")
+	errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")
+)
 
 // Run delivers until ctx ends and blocks until then. Trouble with the database is logged and waited out;
 // only at the start does it return an error for it, ErrNotMigrated among them.
@@ -349,10 +352,3 @@ func (d *Dispatcher) probe(ctx context.Context) error {
 func defaultMaxPoll(poll, lease time.Duration) time.Duration {
 	return max(min(10*time.Second, lease/3), poll)
 }
-
-// sooner spreads d over 0.8 to 1 of itself, so that replicas do not act at the same time: for what must not take longer
-// than d.
-func sooner(d time.Duration) time.Duration { return d - randomUpTo(d/5) }
-
-// jitter spreads d over 0.8 to 1.2 of itself, so that replicas do not act at once.
-func jitter(d time.Duration) time.Duration { return d - d/5 + randomUpTo(2*(d/5)) }

@@ -35,11 +35,6 @@ func BellOf(namespace string) (key int64, channel string) {
 	return b.key, b.channel
 }
 
-// Backoff is the delay before the attempt after attempt.
-func Backoff(base, limit time.Duration, attempt int) time.Duration {
-	return backoff(base, limit, attempt)
-}
-
 // RetryWithDefaults returns r as it is used.
 func RetryWithDefaults(r Retry) Retry { return r.withDefaults() }
 

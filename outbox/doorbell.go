@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -137,7 +138,7 @@ func (b *doorbell) ring() {
 // the connection is there, when it is gone, and again when its next wish is answered.
 func (b *doorbell) run(ctx, talk context.Context) {
 	b.talk = talk
-	var trouble retrier
+	var trouble backoff.Retrier
 	deaf := false
 	for ctx.Err() == nil {
 		conn, err := b.listen(ctx)
@@ -146,7 +147,7 @@ func (b *doorbell) run(ctx, talk context.Context) {
 				b.log.Info("doorbell: notifications arrive again")
 			}
 			deaf = false
-			trouble.reset()
+			trouble.Reset()
 			b.ring()
 			err = b.serve(ctx, conn)
 			end, cancel := context.WithTimeout(talk, bellTimeout)
@@ -157,13 +158,13 @@ func (b *doorbell) run(ctx, talk context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		pause := trouble.next()
+		pause := trouble.Next()
 		if errors.Is(err, errDeaf) {
 			if !deaf {
 				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
 					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.channel)
 			}
-			deaf, pause = true, jitter(deafPause)
+			deaf, pause = true, backoff.Around(deafPause)
 		} else {
 			b.log.Warn("doorbell: polling until it is back", "error", err)
 		}

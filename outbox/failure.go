@@ -3,7 +3,6 @@ package outbox
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
@@ -148,22 +148,12 @@ func (r result) delay(retry Retry, attempt int) time.Duration {
 	if r.after != nil {
 		return *r.after
 	}
-	return backoff(retry.BaseDelay, retry.MaxDelay, attempt)
+	return backoff.Delay(retry.BaseDelay, retry.MaxDelay, attempt)
 }
 
 // failure returns a result of our own making.
 func failure(c class, format string, args ...any) result {
 	return result{class: c, text: cleanText(fmt.Sprintf(format, args...))}
-}
-
-// backoff is exponential with equal jitter: min(base*2^(attempt-1), limit), then uniform in its upper half
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
-func backoff(base, limit time.Duration, attempt int) time.Duration {
-	delay := limit
-	if shift := max(attempt, 1) - 1; shift < 63 && base <= limit>>shift {
-		delay = base << shift
-	}
-	return delay/2 + rand.N(delay-delay/2+1)
 }
 
 // cleanText returns text as last_error keeps it: UTF-8 without NUL, cut at maxErrorBytes.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
@@ -254,7 +255,7 @@ type Listener struct {
 	publishes     bool
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
-	pauseLimit    time.Duration // longestPause, but in a test
+	pauseLimit    time.Duration // backoff.LongestPause, but in a test
 	turnLimit     time.Duration // turnTime, but in a test
 	handicap      time.Duration // heirPause, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
@@ -307,7 +308,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: longestPause, turnLimit: turnTime, handicap: heirPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, turnLimit: turnTime, handicap: heirPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -128,7 +129,7 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(longestPause):
+			case <-time.After(backoff.LongestPause):
 			}
 		}
 		if ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -72,7 +73,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jitter(l.cfg.PruneInterval)):
+		case <-time.After(backoff.Around(l.cfg.PruneInterval)):
 		}
 		l.alarm(ctx)
 		l.oldSnapshot(ctx)

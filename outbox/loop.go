@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
 // loop is one Run: a single goroutine that owns what is held, claims when there is room, and settles what
@@ -43,7 +45,7 @@ type loop struct {
 	claiming int  // events that they may bring
 	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
-	trouble  retrier
+	trouble  backoff.Retrier
 	pace     pace      // of claims that find nothing
 	because  error     // why finished could not be settled
 	reunited time.Time // after trouble: when the other processes have settled what they hold
@@ -174,7 +176,7 @@ func (l *loop) start(t *task) {
 // deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
 	l.patience = l.d.cfg.PollInterval
-	l.poll = time.NewTimer(sooner(l.patience))
+	l.poll = time.NewTimer(backoff.Within(l.patience))
 	defer l.poll.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
@@ -296,7 +298,7 @@ func (l *loop) wait() {
 		if l.bell == nil {
 			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
 		}
-		l.poll.Reset(max(sooner(l.patience), l.pace.pause()))
+		l.poll.Reset(max(backoff.Within(l.patience), l.pace.pause()))
 	}
 }
 
@@ -316,7 +318,7 @@ func (l *loop) heed(a bellAnswer) {
 	// because it may stay open for hours.
 	l.refused++
 	l.d.signals.refused.emit()
-	l.pause(max(backoff(2*time.Millisecond, 25*time.Millisecond, l.refused), l.pace.pause()))
+	l.pause(max(backoff.Delay(2*time.Millisecond, 25*time.Millisecond, l.refused), l.pace.pause()))
 }
 
 // pause waits d, taking in reports and passes, less if there is need to hurry.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
 // TestOutdatedAnswerOfTheDoorbell: the dispatcher asked, found work, stopped watching, and only then reads the
@@ -64,7 +66,7 @@ func TestTwoFailedPassesAreOneTrouble(t *testing.T) {
 	l.passes <- second
 	l.land(first)
 	require.Zero(t, l.under, "taken in during the pause")
-	require.Equal(t, 1, l.trouble.tries)
+	require.Equal(t, 1, l.trouble.Tries())
 }
 
 // TestEmptyClaimLetsNobodyGo: one that was under way when a poll made the loop hungry keeps what was asked of the
@@ -88,7 +90,7 @@ func TestPollsComeNoLaterThanAskedFor(t *testing.T) {
 	for _, d := range []time.Duration{0, 1, 4, time.Millisecond, 10 * time.Second, 1 << 62} {
 		least := d
 		for range 1000 {
-			got := sooner(d)
+			got := backoff.Within(d)
 			require.LessOrEqual(t, got, d)
 			require.GreaterOrEqual(t, got, d-d/5)
 			least = min(least, got)

@@ -5,19 +5,21 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
 // grace is how long the holder of an event that a sweep has found may still settle it: another lease, or until it has
 // reached the database again. It is counted from that find, not from the end of the lease, because a database that was
 // away was so for its holder too.
-func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*longestPause }
+func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
 // maintain sweeps once a lease, without what is held, and prunes once a PruneInterval until ctx ends, each with jitter.
 func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
-	sweep := time.NewTimer(jitter(d.cfg.LeaseDuration))
+	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()
 	var pruneC <-chan time.Time
-	prune := time.NewTimer(jitter(max(d.cfg.PruneInterval, 0)))
+	prune := time.NewTimer(backoff.Around(max(d.cfg.PruneInterval, 0)))
 	defer prune.Stop()
 	if d.cfg.PruneInterval > 0 {
 		pruneC = prune.C
@@ -37,9 +39,9 @@ func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
 				d.log.Error("events are dead: their workers died on the last attempt", "count", n)
 			}
 			if noted > 0 {
-				sweep.Reset(d.grace() + randomUpTo(d.cfg.LeaseDuration/10))
+				sweep.Reset(d.grace() + backoff.UpTo(d.cfg.LeaseDuration/10))
 			} else {
-				sweep.Reset(jitter(d.cfg.LeaseDuration))
+				sweep.Reset(backoff.Around(d.cfg.LeaseDuration))
 			}
 		case <-pruneC:
 			n, err := d.store.Prune(ctx)
@@ -49,7 +51,7 @@ func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
 			if n > 0 {
 				d.log.Info("pruned", "count", n)
 			}
-			prune.Reset(jitter(d.cfg.PruneInterval))
+			prune.Reset(backoff.Around(d.cfg.PruneInterval))
 		}
 		d.signals.maintained.emit()
 	}

@@ -1,6 +1,10 @@
 package outbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+)
 
 // maxPasses is how many passes may be under way: one that PostgreSQL works at, and one that waits for its commit.
 const maxPasses = 2
@@ -72,7 +76,7 @@ func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
 // send has a pass set out with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.tries}
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.Tries()}
 	l.finished = nil
 	if p.try = l.tryable(); p.try != nil {
 		p.suspects = l.bearsSuspects(time.Now())
@@ -148,10 +152,10 @@ func (l *loop) land(p *pass) {
 		l.took(p)
 	}
 	if p.err == nil {
-		if l.trouble.tries > 0 {
+		if l.trouble.Tries() > 0 {
 			l.reunited = time.Now().Add(reunion)
 		}
-		l.trouble.reset()
+		l.trouble.Reset()
 		return
 	}
 	if len(open) > 0 {
@@ -162,13 +166,13 @@ func (l *loop) land(p *pass) {
 		l.backlog, l.front = false, place{}
 		l.feed() // a claim beside it may have found nothing because this one had the rows locked
 	}
-	if p.tries == l.trouble.tries { // else this trouble has been waited out
-		l.pause(l.trouble.next())
+	if p.tries == l.trouble.Tries() { // else this trouble has been waited out
+		l.pause(l.trouble.Next())
 	}
 }
 
 // reunion is how long after trouble with the database every process that lives has had a pass of its own.
-const reunion = longestPause + longestPause/2
+const reunion = backoff.LongestPause + backoff.LongestPause/2
 
 // advance notes how far p has claimed. A look from the head that gets all it asked for has found all there is up to its
 // last, be it behind the front of before: there may be more that came late. A pass that set out from that front says nothing
@@ -223,7 +227,7 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 		if l.patience > l.d.cfg.PollInterval {
 			l.patience = l.d.cfg.PollInterval
-			l.poll.Reset(sooner(l.patience))
+			l.poll.Reset(backoff.Within(l.patience))
 		}
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false

@@ -3,7 +3,6 @@ package outbox
 import (
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
@@ -225,62 +223,6 @@ func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
 		require.Greater(t, hours, want/2-0.01)
 		require.LessOrEqual(t, hours, want)
 	}
-}
-
-func TestBackoffStaysWithinItsBounds(t *testing.T) {
-	t.Parallel()
-	for attempt, want := range map[int]time.Duration{-1: 1, 0: 1, 1: 1, 2: 2, 3: 4, 9: 256, 10: 300, 34: 300, 63: 300, 64: 300, 65: 300, math.MaxInt32: 300} {
-		for range 1000 {
-			d := backoff(time.Second, 300*time.Second, attempt)
-			require.GreaterOrEqual(t, d, want*time.Second/2, attempt)
-			require.LessOrEqual(t, d, want*time.Second, attempt)
-		}
-	}
-	// Trouble with the database is never waited out for longer than the pause that keeps a first delivery within two
-	// seconds of its end.
-	var pauses retrier
-	for range 100 {
-		require.LessOrEqual(t, pauses.next(), longestPause)
-	}
-	require.LessOrEqual(t, 2*longestPause, 2*time.Second)
-	// Jitter uses the whole upper half.
-	least, most := time.Duration(math.MaxInt64), time.Duration(0)
-	for range 10_000 {
-		d := backoff(time.Second, time.Minute, 1)
-		least, most = min(least, d), max(most, d)
-	}
-	require.Less(t, least, 510*time.Millisecond)
-	require.Greater(t, most, 990*time.Millisecond)
-	rapid.Check(t, func(t *rapid.T) {
-		base := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "base"))
-		limit := time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "limit"))
-		for range 1000 {
-			attempt := rapid.IntRange(1, math.MaxInt32).Draw(t, "attempt")
-			if rapid.Bool().Draw(t, "small") {
-				attempt = attempt%70 + 1
-			}
-			want := boundsOf(base, limit, attempt)
-			d := backoff(base, limit, attempt)
-			if d < want.low || d > want.high {
-				t.Fatalf("backoff(%d, %d, %d) = %d, not in [%d, %d]", base, limit, attempt, d, want.low, want.high)
-			}
-		}
-	})
-}
-
-// bounds are worked out by doubling step by step, without shifts.
-type bounds struct{ low, high time.Duration }
-
-func boundsOf(base, limit time.Duration, attempt int) bounds {
-	high := min(base, limit)
-	for range min(attempt-1, 64) {
-		if high > limit-high {
-			high = limit
-			break
-		}
-		high *= 2
-	}
-	return bounds{high / 2, high}
 }
 
 func TestMarkedErrors(t *testing.T) {

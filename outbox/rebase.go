@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -53,7 +54,7 @@ func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 	if err != nil || !needed {
 		return r, wrap(what, err)
 	}
-	var trouble retrier
+	var trouble backoff.Retrier
 	for tries := 1; ; tries++ {
 		r = RebaseReport{Needed: true}
 		err := pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
@@ -69,7 +70,7 @@ func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 		select {
 		case <-ctx.Done():
 			return RebaseReport{Needed: true}, wrap(what, ctx.Err())
-		case <-time.After(trouble.next()):
+		case <-time.After(trouble.Next()):
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
 // Breaker says when failures are an outage, and how a dispatcher or listener waits for its end. The zero value is a
@@ -207,7 +209,7 @@ func (t *target) found(any bool) {
 
 // pause returns the next pause; t.mu is held.
 func (t *target) pause() time.Duration {
-	pause := backoff(t.breaker.FirstPause, t.breaker.MaxPause, t.tries)
+	pause := backoff.Delay(t.breaker.FirstPause, t.breaker.MaxPause, t.tries)
 	if t.cause.unwanted {
 		pause = max(pause, unwantedPause)
 	}

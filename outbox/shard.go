@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -23,7 +24,7 @@ type shardLoop struct {
 	worked  bool // since it was idle
 	slow    bool // the latest batch was handled too slowly for another in its turn
 	pace    pace // of the looks
-	trouble retrier
+	trouble backoff.Retrier
 }
 
 // Conditions that end all loops of a generation.
@@ -70,7 +71,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			s.pause(ctx, a != nil)
 			continue
 		}
-		s.trouble.reset()
+		s.trouble.Reset()
 		if a != nil {
 			s.run.account(a, moved)
 			a = nil
@@ -125,7 +126,7 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
 		ctx = s.run.talk
 	}
-	timer := time.NewTimer(min(s.trouble.next(), s.l.pauseLimit))
+	timer := time.NewTimer(min(s.trouble.Next(), s.l.pauseLimit))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -191,7 +192,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	case !w.due.IsZero() && (wait < limit || state == shardIdle):
 		due = time.After(wait)
 	case state == shardDeaf:
-		due = time.After(max(sooner(limit), pause))
+		due = time.After(max(backoff.Within(limit), pause))
 	}
 	s.worked = false
 	s.run.report(s.shard, state, pause)

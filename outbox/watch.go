@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
 // shardState is what a shard's loop says of itself.
@@ -100,7 +102,7 @@ func (w *watch) run(ctx context.Context) {
 	w.patience = w.of.l.cfg.PollInterval
 	w.poll = time.NewTimer(0)
 	defer w.poll.Stop()
-	w.reset(sooner(w.patience))
+	w.reset(backoff.Within(w.patience))
 	var again <-chan time.Time
 	for {
 		select {
@@ -110,7 +112,7 @@ func (w *watch) run(ctx context.Context) {
 			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
 			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
 				w.patience = w.of.l.cfg.PollInterval
-				w.reset(sooner(w.patience))
+				w.reset(backoff.Within(w.patience))
 			}
 			if time.Until(w.due) < r.pause {
 				w.reset(r.pause)
@@ -132,7 +134,7 @@ func (w *watch) run(ctx context.Context) {
 			if w.bell == nil {
 				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
 			}
-			w.reset(max(sooner(w.patience), w.pause())) // and more, when the looks are over
+			w.reset(max(backoff.Within(w.patience), w.pause())) // and more, when the looks are over
 		}
 	}
 }
@@ -200,5 +202,5 @@ func (w *watch) heed(a bellAnswer) (again <-chan time.Time) {
 	}
 	w.refused++
 	w.of.l.signals.refused.emit()
-	return time.After(max(backoff(2*time.Millisecond, 25*time.Millisecond, w.refused), w.pause()))
+	return time.After(max(backoff.Delay(2*time.Millisecond, 25*time.Millisecond, w.refused), w.pause()))
 }

@@ -42,8 +42,9 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson"},
+		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff"},
 		"internal/guard":     {},
+		"internal/backoff":   {},
 		"internal/jsonb":     {"payload"},
 		"internal/pgvalue":   {},
 		"internal/plainjson": {},
@@ -92,7 +93,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline",
-			"internal/jsonb", "internal/pgvalue", "internal/plainjson":
+			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff":
 		default:
 			continue
 		}

@@ -1,0 +1,48 @@
+// Package backoff spaces things out in time: attempts, pauses, and what replicas do periodically.
+package backoff
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Delay is exponential with equal jitter: min(base*2^(attempt-1), limit), then uniform in its upper half
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). Attempts count from 1.
+func Delay(base, limit time.Duration, attempt int) time.Duration {
+	delay := limit
+	if shift := max(attempt, 1) - 1; shift < 63 && base <= limit>>shift {
+		delay = base << shift
+	}
+	return delay/2 + rand.N(delay-delay/2+1)
+}
+
+const (
+	firstPause = 50 * time.Millisecond
+	// LongestPause keeps the first delivery within two seconds of the database's return.
+	LongestPause = time.Second
+)
+
+// Retrier spaces out the attempts to reach a database that is in trouble. The zero value is ready. It is not for concurrent
+// use.
+type Retrier struct{ tries int }
+
+// Next returns the next pause, of at most LongestPause.
+func (r *Retrier) Next() time.Duration {
+	r.tries++
+	return Delay(firstPause, LongestPause, r.tries)
+}
+
+// Tries returns how often Next was called since the last Reset.
+func (r *Retrier) Tries() int { return r.tries }
+
+// Reset ends the trouble.
+func (r *Retrier) Reset() { r.tries = 0 }
+
+// UpTo returns a random duration from 0 to d.
+func UpTo(d time.Duration) time.Duration { return rand.N(d + 1) }
+
+// Around returns a random duration from 0.8 to 1.2 of d, so that replicas do not act at the same time.
+func Around(d time.Duration) time.Duration { return d - d/5 + UpTo(2*(d/5)) }
+
+// Within returns a random duration from 0.8 of d to d: Around, for what must not take longer than d.
+func Within(d time.Duration) time.Duration { return d - UpTo(d/5) }
