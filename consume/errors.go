@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -96,17 +97,9 @@ func show(name string) string {
 	return name
 }
 
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
-
 // Permanent marks err, returned by a method of a consumer, as one that no retry will mend. Permanent(nil) is nil.
 func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &permanentError{err: err}
+	return mark.Permanent(err)
 }
 
 // IsPermanent reports whether err is one that the same message will meet again however often it is tried, by this
@@ -114,7 +107,7 @@ func Permanent(err error) error {
 // aside and go on. A newer consumer may know what to do with ErrUnknownTopic, ErrUnknownVersion and ErrUnimplemented.
 // All other errors, of the database for example, may pass: try again, with a pause.
 func IsPermanent(err error) bool {
-	if _, marked := errors.AsType[*permanentError](err); marked {
+	if mark.IsPermanent(err) {
 		return true
 	}
 	for _, cause := range [...]error{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // batch runs the handlers of one turn: those of one key one after the other, different keys at once. With one
@@ -156,13 +157,13 @@ func (b *batch) admitted(e *entry) bool {
 	}
 	n, why := to.admit(1)
 	if n == 0 {
-		b.wait(e, why.text, false)
+		b.wait(e, why.Text, false)
 	}
 	return n > 0
 }
 
 // finish takes the result of a handler.
-func (b *batch) finish(e *entry, r result) {
+func (b *batch) finish(e *entry, r mark.Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.left {
@@ -175,7 +176,7 @@ func (b *batch) finish(e *entry, r result) {
 			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
 		}
 	}
-	if b.halted && (b.lost && r.class != classDone || b.cause != nil) {
+	if b.halted && (b.lost && r.Class != mark.ClassDone || b.cause != nil) {
 		return // it counts as not started
 	}
 	b.settle(e, r, true)
@@ -184,19 +185,19 @@ func (b *batch) finish(e *entry, r result) {
 
 // settle decides about e, which has come to r. first is set for the first event of a call that finds its target away:
 // it is the one to find out when the target is back. b.mu is held.
-func (b *batch) settle(e *entry, r result, first bool) {
+func (b *batch) settle(e *entry, r mark.Result, first bool) {
 	e.running = false
-	switch r.class {
-	case classUnavailable:
-		b.wait(e, r.text, first)
+	switch r.Class {
+	case mark.ClassUnavailable:
+		b.wait(e, r.Text, first)
 		return
-	case classNotSent:
+	case mark.ClassNotSent:
 		e.started = false
 		k := b.lane(e.key)
 		if k.stopped = true; k.parked && e.no == 0 {
 			e.fate = aside
-		} else if !r.behind && b.ctx.Err() == nil { // else it would come back immediately, for nothing
-			e.held = &hold{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.text}
+		} else if !r.Behind && b.ctx.Err() == nil { // else it would come back immediately, for nothing
+			e.held = &hold{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.Text}
 		}
 		return
 	}
@@ -273,7 +274,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 		}
 		return b.inSavepoint(work, func(tx pgx.Tx) error { return h.run(work, tx, e.Event, e.payload) })
 	}, func(err error) {
-		results := []result{resultOf(err)}
+		results := []mark.Result{mark.Of(err)}
 		if there {
 			b.l.target(e).heed(began, []uuid.UUID{e.ID}, results)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // publish sends the events of the batch in place of the workers: those of one destination in their order, many at a
@@ -29,7 +30,7 @@ func (b *batch) publish(work context.Context) {
 			byTarget[to].queue = append(byTarget[to].queue, e)
 		case e.fate == waiting: // parked when the listener still read its topic
 			e.started = true
-			b.l.judge(e, resultOf(Permanent(ErrUnimplemented)))
+			b.l.judge(e, mark.Of(Permanent(ErrUnimplemented)))
 		}
 	}
 	b.entries = nil
@@ -112,7 +113,7 @@ func (s *sending) leave() bool {
 	}
 	s.left = true
 	s.to.leaveBehind()
-	why := s.to.why().text
+	why := s.to.why().Text
 	for _, e := range slices.Concat(s.calls, s.queue) {
 		if e.fate == waiting && (e.running || s.b.free(e)) {
 			s.b.wait(e, why, false)
@@ -180,7 +181,7 @@ func (s *sending) sendable() (entries []*entry) {
 		}
 		for _, e := range entries {
 			if b.free(e) {
-				b.wait(e, why.text, false)
+				b.wait(e, why.Text, false)
 			}
 		}
 	}
@@ -201,7 +202,7 @@ func (b *batch) free(e *entry) bool {
 }
 
 // encoded settles those of entries that cannot be published, and returns the others with what the publisher gets.
-func (s *sending) encoded(entries []*entry, made []Outgoing, results []result) (sent []*entry, events []Outgoing) {
+func (s *sending) encoded(entries []*entry, made []Outgoing, results []mark.Result) (sent []*entry, events []Outgoing) {
 	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +210,7 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []result) (
 		switch {
 		case !b.free(e):
 			e.started, e.running = false, false
-		case results[i].class != classDone:
+		case results[i].Class != mark.ClassDone:
 			b.settle(e, results[i], true)
 		default:
 			e.running = true
@@ -221,7 +222,7 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []result) (
 }
 
 // sent takes the results of a call, and tells whether the turn has ended without it.
-func (s *sending) sent(entries []*entry, results []result) (left bool) {
+func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,11 +242,11 @@ func (s *sending) sent(entries []*entry, results []result) (left bool) {
 	for i, e := range entries {
 		r := results[i]
 		e.running = false
-		if b.lost && r.class != classDone {
+		if b.lost && r.Class != mark.ClassDone {
 			continue
 		}
 		b.settle(e, r, first)
-		first = first && r.class != classUnavailable
+		first = first && r.Class != mark.ClassUnavailable
 	}
 	return false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -127,7 +128,7 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	}
 	b := &pgx.Batch{}
 	if a != nil {
-		a.encode(encodingOf(conn.Conn()))
+		a.encode(mark.EncodingOf(conn.Conn()))
 		c.previous, c.after = a.turn.id, a.turn.leaseNo
 		c.l.db.Begin(b)
 		if take {

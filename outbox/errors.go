@@ -2,9 +2,11 @@ package outbox
 
 import (
 	"errors"
+	"time"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/jsonb"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -43,5 +45,16 @@ var (
 	// event was named and it is not clear which one is meant.
 	ErrNotSkippable = errors.New("event cannot be skipped")
 	// ErrUnimplemented: no handler has been written for a topic. The topic rests, and no attempt is charged.
-	ErrUnimplemented = errors.New("handler is not implemented")
+	ErrUnimplemented = mark.ErrUnimplemented
 )
+
+// Permanent marks err, returned by a handler, as one that no retry will fix: the event becomes a dead letter
+// immediately. Permanent(nil) is nil.
+func Permanent(err error) error { return mark.Permanent(err) }
+
+// IsPermanent reports whether err was marked by Permanent.
+func IsPermanent(err error) bool { return mark.IsPermanent(err) }
+
+// RetryAfter marks err, returned by a handler, with the delay of the next attempt, in place of the topic's
+// back-off; a negative delay counts as zero. It still uses up an attempt. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error { return mark.RetryAfter(d, err) }

@@ -195,8 +195,8 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		if e.TenantID.Valid {
 			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
 		}
-		if e.result.text != "" {
-			attrs = append(attrs, "error", e.result.text)
+		if e.result.Text != "" {
+			attrs = append(attrs, "error", e.result.Text)
 		}
 		switch {
 		case !moved:

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -144,7 +145,7 @@ func (p *logPlans) advance(l *Listener, t *turn, name string) {
 	p.t.Helper()
 	for i, e := range t.events {
 		e.fate = done
-		switch e.result = resultOf(os.ErrDeadlineExceeded); i % 10 {
+		switch e.result = mark.Of(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
 			e.fate = dead
 		case 6:
@@ -236,7 +237,7 @@ func (p *logPlans) parked(l *Listener) {
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
 	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
 	for i, e := range t.parked {
-		e.fate, e.result = [...]fate{done, failed, dead}[i%3], resultOf(os.ErrDeadlineExceeded)
+		e.fate, e.result = [...]fate{done, failed, dead}[i%3], mark.Of(os.ErrDeadlineExceeded)
 	}
 	a := l.end(t, 0, false)
 	n := float64(len(t.parked))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
@@ -237,40 +238,13 @@ func TestMarkedErrors(t *testing.T) {
 	require.True(t, IsPermanent(fmt.Errorf("x: %w", Permanent(cause))))
 	require.False(t, IsPermanent(cause))
 	require.False(t, IsPermanent(nil))
-	require.Equal(t, time.Minute, resultOf(errors.Join(cause, RetryAfter(time.Minute, cause))).delay(retry, 1))
-	require.Zero(t, resultOf(RetryAfter(-time.Minute, cause)).delay(retry, 1))
-	for err, want := range map[error]class{
-		cause: classFailed, Permanent(Unavailable(cause)): classRefused, Unavailable(cause): classUnavailable,
-		BrokerUnavailable(cause): classUnavailable, Unimplemented("a/b"): classUnavailable, ErrBehind: classNotSent,
-		fmt.Errorf("x: %w", ErrNotSent): classNotSent,
+	require.Equal(t, time.Minute, mark.Of(errors.Join(cause, RetryAfter(time.Minute, cause))).Delay(retry.BaseDelay, retry.MaxDelay, 1))
+	require.Zero(t, mark.Of(RetryAfter(-time.Minute, cause)).Delay(retry.BaseDelay, retry.MaxDelay, 1))
+	for err, want := range map[error]mark.Class{
+		cause: mark.ClassFailed, Permanent(Unavailable(cause)): mark.ClassRefused, Unavailable(cause): mark.ClassUnavailable,
+		BrokerUnavailable(cause): mark.ClassUnavailable, Unimplemented("a/b"): mark.ClassUnavailable, ErrBehind: mark.ClassNotSent,
+		fmt.Errorf("x: %w", ErrNotSent): mark.ClassNotSent,
 	} {
-		require.Equal(t, want, resultOf(err).class, "%v", err)
+		require.Equal(t, want, mark.Of(err).Class, "%v", err)
 	}
-}
-
-func FuzzErrorText(f *testing.F) {
-	for _, seed := range []string{"", "x", "\x00", "\xff", "a\xc3", "€"} {
-		f.Add(seed, 1)
-		f.Add(seed, 700)
-	}
-	pool := pgtest.Database(f)
-	f.Fuzz(func(t *testing.T, text string, times int) {
-		if times < 0 || times > 4096 || len(text)*times > 1<<20 {
-			return
-		}
-		var long []byte
-		for range times {
-			long = append(long, text...)
-		}
-		kept := cleanText(string(long))
-		require.LessOrEqual(t, len(kept), maxErrorBytes)
-		require.True(t, isText(kept))
-		if isText(string(long)) {
-			require.Equal(t, string(long[:len(kept)]), kept)
-			require.Less(t, min(len(long), maxErrorBytes)-len(kept), 4)
-		}
-		var back string
-		require.NoError(t, pool.QueryRow(t.Context(), "SELECT $1::text", kept).Scan(&back))
-		require.Equal(t, kept, back)
-	})
 }

@@ -93,7 +93,7 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 		return false
 	}
 	for _, e := range t.events {
-		if e.fate != done && e.fate != aside || e.result.class.charged() {
+		if e.fate != done && e.fate != aside || e.result.Class.Charged() {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // Publication says where a topic is published and as what. Generated code fills it from the YAML.
@@ -72,10 +73,10 @@ const publishBatch = 500
 
 // send publishes events and returns a result for each. It survives a publisher that panics, ends its goroutine or
 // answers too little, and returns when the publisher does.
-func (t *target) send(ctx context.Context, events []Outgoing) []result {
+func (t *target) send(ctx context.Context, events []Outgoing) []mark.Result {
 	began := time.Now()
 	over := t.call(began)
-	results := resultsOf(t.deliver(ctx, events, true))
+	results := mark.All(t.deliver(ctx, events, true))
 	over()
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
@@ -136,14 +137,14 @@ func (t *target) deliver(ctx context.Context, events []Outgoing, logs bool) []er
 
 // outgoing makes what a publisher gets of n events, and returns a result for each that cannot be published: the codec
 // of a payload, keys and headers are code of others.
-func outgoing(n int, of func(i int) (*publication, Event, json.RawMessage)) ([]Outgoing, []result) {
+func outgoing(n int, of func(i int) (*publication, Event, json.RawMessage)) ([]Outgoing, []mark.Result) {
 	made := make([]Outgoing, n)
 	errs := guard.Each("code for the key or headers", n, guard.Limit, func(i int) (func(), error) {
 		p, event, payload := of(i)
 		o, err := p.outgoing(event, payload)
 		return func() { made[i] = o }, err
 	})
-	return made, resultsOf(errs)
+	return made, mark.All(errs)
 }
 
 // publish sends the events of tasks, all of one target, and reports the results.
@@ -153,7 +154,7 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []
 		if l.begin(k, func(error) {}) {
 			begun = append(begun, k)
 		} else {
-			k.result = failure(classNotSent, "its lease ran out before it was published")
+			k.result = mark.New(mark.ClassNotSent, "its lease ran out before it was published")
 			report(k)
 		}
 	}
@@ -171,7 +172,7 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []
 	events := make([]Outgoing, 0, len(begun))
 	sent := make([]*task, 0, len(begun))
 	for i, k := range begun {
-		if results[i].class != classDone {
+		if results[i].Class != mark.ClassDone {
 			k.result = results[i]
 			report(k)
 			continue

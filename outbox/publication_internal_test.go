@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,12 +25,12 @@ type unused struct{}
 func (unused) Publish(context.Context, []Outgoing) []error { panic("called") }
 
 // try has n events of to come to results of err, and returns those.
-func try(to *target, err error, ids ...uuid.UUID) []result {
+func try(to *target, err error, ids ...uuid.UUID) []mark.Result {
 	errs := make([]error, len(ids))
 	for i := range errs {
 		errs[i] = err
 	}
-	results := resultsOf(errs)
+	results := mark.All(errs)
 	to.heed(time.Now(), ids, results)
 	return results
 }
@@ -49,7 +50,7 @@ func TestRestAdmitsOneEventAfterEachPause(t *testing.T) {
 	try(to, Unavailable(errors.New("refused")), newIDs(7)...)
 	require.True(t, to.resting())
 	require.Zero(t, admitted(to, 7), "it rests")
-	require.Equal(t, "refused", to.why().text)
+	require.Equal(t, "refused", to.why().Text)
 	to.until = time.Now() // the pause is over
 	require.Equal(t, 1, admitted(to, 7))
 	require.Zero(t, admitted(to, 7), "one is under way")
@@ -72,7 +73,7 @@ func TestRestIsNotProlongedByWhatWasUnderWay(t *testing.T) {
 		try(to, Unavailable(errors.New("refused")), uuid.New())
 	}
 	require.Equal(t, 1, to.tries)
-	to.heed(before, newIDs(1), []result{{}})
+	to.heed(before, newIDs(1), []mark.Result{{}})
 	require.True(t, to.resting(), "what began before the rest does not show that it is over")
 }
 
@@ -82,25 +83,25 @@ func TestBreakerTripsAtDifferentEventsInARow(t *testing.T) {
 	to := oneTarget(t, Breaker{Failures: 3})
 	bad := newIDs(3)
 	for range 5 {
-		require.Equal(t, classFailed, try(to, failure, bad[0])[0].class, "one bad event is no outage")
+		require.Equal(t, mark.ClassFailed, try(to, failure, bad[0])[0].Class, "one bad event is no outage")
 	}
 	try(to, failure, bad[1])
 	try(to, nil, uuid.New())
-	require.Equal(t, classFailed, try(to, failure, bad[0], bad[1])[0].class, "counted again since one was delivered")
+	require.Equal(t, mark.ClassFailed, try(to, failure, bad[0], bad[1])[0].Class, "counted again since one was delivered")
 	require.False(t, to.resting())
-	require.Equal(t, classUnavailable, try(to, failure, bad[2])[0].class)
+	require.Equal(t, mark.ClassUnavailable, try(to, failure, bad[2])[0].Class)
 	require.True(t, to.resting())
 	to.until = time.Now()
 	require.Equal(t, 1, admitted(to, 1))
-	require.Equal(t, classUnavailable, try(to, failure, bad[0])[0].class, "the one that was tried is not charged either")
+	require.Equal(t, mark.ClassUnavailable, try(to, failure, bad[0])[0].Class, "the one that was tried is not charged either")
 	try(to, Permanent(errors.New("400")), bad[0])
 	require.False(t, to.resting(), "it has answered")
 
 	all := try(oneTarget(t, Breaker{Failures: 3}), failure, newIDs(5)...)
 	for _, r := range all {
-		require.Equal(t, classUnavailable, r.class, "of one call, those before the third are not charged either")
+		require.Equal(t, mark.ClassUnavailable, r.Class, "of one call, those before the third are not charged either")
 	}
-	require.Equal(t, classFailed, try(oneTarget(t, Breaker{Failures: -1}), failure, newIDs(50)...)[49].class, "it is off")
+	require.Equal(t, mark.ClassFailed, try(oneTarget(t, Breaker{Failures: -1}), failure, newIDs(50)...)[49].Class, "it is off")
 }
 
 func TestBrokerRestsAsAWhole(t *testing.T) {
@@ -132,17 +133,17 @@ func TestRestOfAHandlerEndsWithAnyAnswer(t *testing.T) {
 	require.NoError(t, s.add("a/a", nil))
 	to := s.all[0]
 	for range 20 {
-		require.Equal(t, classFailed, try(to, errors.New("failed"), uuid.New())[0].class, "failures of a handler are those of its events")
+		require.Equal(t, mark.ClassFailed, try(to, errors.New("failed"), uuid.New())[0].Class, "failures of a handler are those of its events")
 	}
-	require.Equal(t, classUnavailable, try(to, BrokerUnavailable(errors.New("away")), uuid.New())[0].class)
+	require.Equal(t, mark.ClassUnavailable, try(to, BrokerUnavailable(errors.New("away")), uuid.New())[0].Class)
 	require.True(t, to.resting())
-	require.Equal(t, classFailed, try(to, errors.New("failed"), uuid.New())[0].class)
+	require.Equal(t, mark.ClassFailed, try(to, errors.New("failed"), uuid.New())[0].Class)
 	require.False(t, to.resting())
 	try(to, Unavailable(RetryAfter(time.Minute, errors.New("429"))), uuid.New())
 	require.Greater(t, to.left(), 50*time.Second, "the target has said when")
 	try(to, nil, uuid.New())
 	for _, err := range []error{ErrBehind, ErrNotSent} {
-		require.Equal(t, classUnavailable, try(to, err, uuid.New())[0].class, "of a handler, it says the same")
+		require.Equal(t, mark.ClassUnavailable, try(to, err, uuid.New())[0].Class, "of a handler, it says the same")
 		require.True(t, to.resting())
 		try(to, nil, uuid.New())
 	}
@@ -175,7 +176,7 @@ func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
 		default:
 		}
 		if n, why := to.admit(2); n < 2 {
-			require.Equal(t, classUnavailable, why.class)
+			require.Equal(t, mark.ClassUnavailable, why.Class)
 		}
 	}
 }
@@ -223,10 +224,10 @@ func TestCallsOfSeveralShards(t *testing.T) {
 	to.leaveBehind()
 	to.leaveBehind()
 	require.EqualValues(t, 1, to.away.Load())
-	to.land(newIDs(1), []result{{}})
+	to.land(newIDs(1), []mark.Result{{}})
 	require.Zero(t, admitted(to, 1), "what the other call has sent must not be overtaken")
 	first()
-	to.land(newIDs(1), []result{{}})
+	to.land(newIDs(1), []mark.Result{{}})
 	require.Equal(t, 1, admitted(to, 1))
 	require.Zero(t, to.away.Load())
 	_, at = to.stalled(now)

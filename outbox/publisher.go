@@ -3,7 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // Publisher forwards events to a broker. The topics that publish say so in the YAML; dispatchers and listeners call it
@@ -46,20 +46,12 @@ type Outgoing struct {
 }
 
 // ErrBehind is returned by a Publisher for an event that was not sent, because an earlier one with its key has failed.
-var ErrBehind = errors.New("not sent: an earlier event with its key failed")
+var ErrBehind = mark.ErrBehind
 
 // ErrNotSent is returned by a Publisher, as it is or wrapped, for an event that was surely not sent and is not to blame:
 // ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is handed
 // back with its attempt uncounted, and nothing rests.
-var ErrNotSent = errors.New("not sent")
-
-type unavailableError struct {
-	err    error
-	broker bool // the trouble is the whole broker's
-}
-
-func (e *unavailableError) Error() string { return e.err.Error() }
-func (e *unavailableError) Unwrap() error { return e.err }
+var ErrNotSent = mark.ErrNotSent
 
 // Unavailable marks err as trouble of where the event goes, and not of the event. It means the same in a handler of a
 // dispatcher, in a handler of a listener and in a Publisher: the event is handed back with its attempt uncounted, and the
@@ -67,30 +59,24 @@ func (e *unavailableError) Unwrap() error { return e.err }
 // Other topics and destinations do not rest. Unavailable(RetryAfter(d, err)) asks for a pause of at least d, of which
 // five minutes are granted at most. Permanent wins over Unavailable. Unavailable(nil) is nil.
 func Unavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &unavailableError{err: err}
+	return mark.Unavailable(err, false)
 }
 
 // BrokerUnavailable is Unavailable for trouble of the whole broker: there is no connection to it, or it refuses the
 // credentials, so that no destination of it can be reached. All its destinations rest. In a handler it is
 // Unavailable. BrokerUnavailable(nil) is nil.
 func BrokerUnavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &unavailableError{err: err, broker: true}
+	return mark.Unavailable(err, true)
 }
 
 // IsUnavailable reports whether err was marked by Unavailable or BrokerUnavailable.
 func IsUnavailable(err error) bool {
-	var u *unavailableError
-	return errors.As(err, &u)
+	is, _ := mark.IsUnavailable(err)
+	return is
 }
 
 // IsBrokerUnavailable reports whether err was marked by BrokerUnavailable. Of several marks the outermost counts.
 func IsBrokerUnavailable(err error) bool {
-	var u *unavailableError
-	return errors.As(err, &u) && u.broker
+	_, broker := mark.IsUnavailable(err)
+	return broker
 }

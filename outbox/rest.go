@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // Breaker says when failures are an outage, and how a dispatcher or listener waits for its end. The zero value is a
@@ -76,18 +77,18 @@ type target struct {
 	since      time.Time // it rests since then; zero when it does not
 	until      time.Time // no event is tried before
 	tries      int       // how often it was found away in a row
-	cause      result
-	trying     bool                 // an event is on its way to find out whether it is back
-	asked      bool                 // such an event is being claimed, or waits for a worker
-	streak     []uuid.UUID          // different events that failed in a row
-	handedBack int                  // events that were not charged in this rest
-	away       *atomic.Int32        // how many targets of the dispatcher or listener rest
-	comebacks  *atomic.Int64        // how often one of them has come back
-	returned   bool                 // what waits for it in the database may be tried as soon as it answers
-	answered   bool                 // it has
-	calling    []time.Time          // when the calls of the publisher began that are under way, the oldest first
-	behind     int                  // how many calls turns of a listener have left behind
-	landed     map[uuid.UUID]result // of such calls, until the events are met again
+	cause      mark.Result
+	trying     bool                      // an event is on its way to find out whether it is back
+	asked      bool                      // such an event is being claimed, or waits for a worker
+	streak     []uuid.UUID               // different events that failed in a row
+	handedBack int                       // events that were not charged in this rest
+	away       *atomic.Int32             // how many targets of the dispatcher or listener rest
+	comebacks  *atomic.Int64             // how often one of them has come back
+	returned   bool                      // what waits for it in the database may be tried as soon as it answers
+	answered   bool                      // it has
+	calling    []time.Time               // when the calls of the publisher began that are under way, the oldest first
+	behind     int                       // how many calls turns of a listener have left behind
+	landed     map[uuid.UUID]mark.Result // of such calls, until the events are met again
 }
 
 // both returns t and its broker, the broker first.
@@ -99,14 +100,14 @@ func (t *target) both() []*target {
 }
 
 // resting tells whether t is away, or its broker.
-func (t *target) resting() bool { return t.why().class == classUnavailable }
+func (t *target) resting() bool { return t.why().Class == mark.ClassUnavailable }
 
 // why returns the result of an event that is handed back because t rests; nothing when t does not rest.
-func (t *target) why() (because result) {
+func (t *target) why() (because mark.Result) {
 	for _, each := range t.both() {
 		each.mu.Lock()
 		switch {
-		case because.class != classDone:
+		case because.Class != mark.ClassDone:
 		case !each.since.IsZero():
 			because = each.cause
 		case each.behind > 0:
@@ -135,7 +136,7 @@ func (t *target) soon() time.Duration { return min(t.left(), t.breaker.MaxPause)
 
 // admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
 // of the others, unavailable. What is admitted must be told to heed.
-func (t *target) admit(n int) (admitted int, others result) {
+func (t *target) admit(n int) (admitted int, others mark.Result) {
 	var first *target // that this is a try of
 	for _, each := range t.both() {
 		each.mu.Lock()
@@ -165,8 +166,8 @@ func (t *target) admit(n int) (admitted int, others result) {
 }
 
 // waitsForCall is the result of an event that waits for a call that was left behind.
-func (t *target) waitsForCall() result {
-	return failure(classUnavailable, "a call of the publisher to %s has not returned yet", t.name)
+func (t *target) waitsForCall() mark.Result {
+	return mark.New(mark.ClassUnavailable, "a call of the publisher to %s has not returned yet", t.name)
 }
 
 // tryable tells whether t rests and it is time for a claim of one event to try.
@@ -210,22 +211,22 @@ func (t *target) found(any bool) {
 // pause returns the next pause; t.mu is held.
 func (t *target) pause() time.Duration {
 	pause := backoff.Delay(t.breaker.FirstPause, t.breaker.MaxPause, t.tries)
-	if t.cause.unwanted {
+	if t.cause.Unwanted {
 		pause = max(pause, unwantedPause)
 	}
-	if t.cause.after != nil {
-		pause = max(pause, min(*t.cause.after, longestHint))
+	if t.cause.After != nil {
+		pause = max(pause, min(*t.cause.After, longestHint))
 	}
 	return pause
 }
 
 // heed learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
 // unavailable in results.
-func (t *target) heed(began time.Time, ids []uuid.UUID, results []result) {
+func (t *target) heed(began time.Time, ids []uuid.UUID, results []mark.Result) {
 	if t.publisher == nil {
 		for i := range results { // a handler has nothing in front of it, and does not send
-			if results[i].class == classNotSent {
-				results[i].class = classUnavailable
+			if results[i].Class == mark.ClassNotSent {
+				results[i].Class = mark.ClassUnavailable
 			}
 		}
 	}
@@ -251,19 +252,19 @@ func (t *target) heed(began time.Time, ids []uuid.UUID, results []result) {
 }
 
 // learn does what heed says, for a broker without ids, and returns what is to be logged. t.mu is held.
-func (t *target) learn(began time.Time, ids []uuid.UUID, results []result) (say []func()) {
+func (t *target) learn(began time.Time, ids []uuid.UUID, results []mark.Result) (say []func()) {
 	tried := t.trying
 	t.trying = false
 	isBroker, hasHandler := ids == nil, t.publisher == nil && ids != nil
-	var away *result
+	var away *mark.Result
 	for i := range results {
 		r := &results[i]
 		switch {
-		case r.class == classNotSent:
-		case r.class == classUnavailable && (hasHandler || r.broker == isBroker):
+		case r.Class == mark.ClassNotSent:
+		case r.Class == mark.ClassUnavailable && (hasHandler || r.Broker == isBroker):
 			away = r
-		case r.class == classUnavailable && !isBroker: // the broker's trouble says nothing of a destination
-		case r.class == classFailed && !isBroker && !hasHandler && t.breaker.Failures > 0:
+		case r.Class == mark.ClassUnavailable && !isBroker: // the broker's trouble says nothing of a destination
+		case r.Class == mark.ClassFailed && !isBroker && !hasHandler && t.breaker.Failures > 0:
 			if !slices.Contains(t.streak, ids[i]) {
 				t.streak = append(t.streak, ids[i])
 			}
@@ -286,10 +287,10 @@ func (t *target) learn(began time.Time, ids []uuid.UUID, results []result) (say 
 	}
 	for i := range results {
 		r := &results[i]
-		if r.class == classFailed && !hasHandler && t.breaker.Failures > 0 {
-			r.class = classUnavailable
+		if r.Class == mark.ClassFailed && !hasHandler && t.breaker.Failures > 0 {
+			r.Class = mark.ClassUnavailable
 		}
-		if r.class == classUnavailable {
+		if r.Class == mark.ClassUnavailable {
 			t.handedBack++
 		}
 	}
@@ -297,12 +298,12 @@ func (t *target) learn(began time.Time, ids []uuid.UUID, results []result) (say 
 }
 
 // rest begins or prolongs a rest; t.mu is held.
-func (t *target) rest(cause result) (say []func()) {
+func (t *target) rest(cause mark.Result) (say []func()) {
 	now := time.Now()
 	if !t.since.IsZero() && now.Before(t.until) {
 		return nil // one of several that were under way when it began
 	}
-	cause.class = classUnavailable
+	cause.Class = mark.ClassUnavailable
 	t.cause = cause
 	t.tries++
 	t.until = now.Add(t.pause())
@@ -313,10 +314,10 @@ func (t *target) rest(cause result) (say []func()) {
 		t.away.Add(1)
 	}
 	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
-	if cause.unwanted {
+	if cause.Unwanted {
 		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
 	}
-	attrs := []any{"target", t.name, "topics", strings.Join(t.topics, ","), "error", cause.text}
+	attrs := []any{"target", t.name, "topics", strings.Join(t.topics, ","), "error", cause.Text}
 	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
 }
 
@@ -326,7 +327,7 @@ func (t *target) back(began time.Time) (say []func()) {
 		return nil
 	}
 	attrs := []any{"target", t.name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
-	t.since, t.until, t.tries, t.cause, t.streak, t.handedBack = time.Time{}, time.Time{}, 0, result{}, nil, 0
+	t.since, t.until, t.tries, t.cause, t.streak, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
 	t.comebacks.Add(1)
 	if t.returned = true; t.behind == 0 {
 		t.away.Add(-1)
@@ -387,7 +388,7 @@ func (t *target) leaveBehind() {
 }
 
 // land keeps the results of a call that was left behind, until their events are met again.
-func (t *target) land(ids []uuid.UUID, results []result) {
+func (t *target) land(ids []uuid.UUID, results []mark.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.behind--; t.behind == 0 && t.since.IsZero() {
@@ -398,7 +399,7 @@ func (t *target) land(ids []uuid.UUID, results []result) {
 		t.handedBack = 0
 	}
 	if t.landed == nil || len(t.landed) > maxLanded {
-		t.landed = make(map[uuid.UUID]result)
+		t.landed = make(map[uuid.UUID]mark.Result)
 	}
 	for i, id := range ids {
 		t.landed[id] = results[i]
@@ -409,7 +410,7 @@ func (t *target) land(ids []uuid.UUID, results []result) {
 const maxLanded = 10_000
 
 // met returns the result of an event whose call was left behind, if it has come back since.
-func (t *target) met(id uuid.UUID) (r result, is bool) {
+func (t *target) met(id uuid.UUID) (r mark.Result, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, is = t.landed[id]

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -191,7 +192,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
 	s.queueAck(b, x, drop, true)
-	x.encoding = encodingOf(conn.Conn())
+	x.encoding = mark.EncodingOf(conn.Conn())
 	s.queueNack(b, x)
 	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
 		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids))}
@@ -317,10 +318,11 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		p.Ids = append(p.Ids, pgvalue.UUID(f.ID))
 		p.ClaimNos = append(p.ClaimNos, f.ClaimNo)
 		why := f.why()
-		p.DelaysUs = append(p.DelaysUs, why.delay(s.policyOf(f.Topic).retry, f.Attempt).Microseconds())
+		retry := s.policyOf(f.Topic).retry
+		p.DelaysUs = append(p.DelaysUs, why.Delay(retry.BaseDelay, retry.MaxDelay, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgvalue.Time(pgvalue.Clamp(f.RetryAt)))
-		p.Permanents = append(p.Permanents, why.class == classRefused)
-		p.Errors = append(p.Errors, storable(why.text, x.encoding))
+		p.Permanents = append(p.Permanents, why.Class == mark.ClassRefused)
+		p.Errors = append(p.Errors, mark.Storable(why.Text, x.encoding))
 	}
 	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
@@ -401,7 +403,7 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 			}
 		case nacking: // a release leaves an attempt less, and the sweep its own error
 			if same && int(row.Attempts) == c.Attempt &&
-				(row.Status == "pending" || row.Status == "dead" && row.LastError == storable(x.nacks[i].why().text, x.encoding)) {
+				(row.Status == "pending" || row.Status == "dead" && row.LastError == mark.Storable(x.nacks[i].why().Text, x.encoding)) {
 				*o = Already
 			}
 		case releasing:

@@ -12,6 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -350,7 +351,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
-	a.encode(encodingOf(tx.Conn()))
+	a.encode(mark.EncodingOf(tx.Conn()))
 	s.l.db.Guard(b) // for these statements, not those of handlers
 	s.queueEnd(b, a, &moved)
 	if err = tx.SendBatch(ctx, b).Close(); err == nil && moved {
@@ -401,7 +402,7 @@ func (s *shardLoop) broke(ctx context.Context, b *batch, cause error, running bo
 		s.doubt.broke(started, running)
 		return s.undone(ctx, t, cause), nil
 	}
-	s.l.judge(started[0], resultOf(fmt.Errorf("transaction of the handler: %w", cause)))
+	s.l.judge(started[0], mark.Of(fmt.Errorf("transaction of the handler: %w", cause)))
 	s.doubt.found(started[0])
 	a := s.l.end(t, s.shard, false)
 	s.note(a)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -71,17 +72,17 @@ type Failure struct {
 	// in a dispatcher, the default of Retry in a Store, which knows no topics.
 	RetryAt time.Time
 
-	result *result // of Err, if it is known
+	result *mark.Result // of Err, if it is known
 }
 
 // why returns what Err says, which is asked once.
-func (f *Failure) why() result {
+func (f *Failure) why() mark.Result {
 	switch {
 	case f.result != nil:
 	case f.Err == nil:
-		f.result = &result{class: classFailed, text: "no error given"}
+		f.result = &mark.Result{Class: mark.ClassFailed, Text: "no error given"}
 	default:
-		r := resultOf(f.Err)
+		r := mark.Of(f.Err)
 		f.result = &r
 	}
 	return *f.result

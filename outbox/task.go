@@ -8,13 +8,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
 // the loop again once it is reported; held and its lease belong to leases.
 type task struct {
 	*Claimed
-	result    result                  // what the handler made of it
+	result    mark.Result             // what the handler made of it
 	tried     bool                    // the handler was called, or the publisher
 	try       *target                 // claimed to find out whether that is back
 	unstarted bool                    // handed back by the loop, or because its lease was over
@@ -24,7 +25,7 @@ type task struct {
 }
 
 // notStarted is the result of what is handed back.
-var notStarted = failure(classNotSent, "it was handed back before it was handled")
+var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was handled")
 
 // leases knows every event that this process holds until it is settled, renews their leases, and cancels the handlers of
 // those it could not keep.
@@ -49,7 +50,7 @@ func (l *leases) add(t *task) {
 // when the lease was lost, because then the event is somebody else's; of a success, and of what is handed back with its
 // attempt uncounted, the fence decides.
 func (l *leases) finish(t *task) bool {
-	settle := t.unstarted || !t.result.class.charged()
+	settle := t.unstarted || !t.result.Class.Charged()
 	l.mu.Lock()
 	t.finished = true
 	if settle = settle || !t.lost; !settle {
@@ -57,7 +58,7 @@ func (l *leases) finish(t *task) bool {
 	}
 	l.mu.Unlock()
 	if !settle {
-		l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", t.result.text)
+		l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", t.result.Text)
 	}
 	return settle
 }
@@ -215,7 +216,7 @@ func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*ta
 	began := time.Now()
 	guard.Run("handler", func() error {
 		if !l.begin(t, cancel) {
-			t.result = failure(classNotSent, "its lease ran out before it was handled")
+			t.result = mark.New(mark.ClassNotSent, "its lease ran out before it was handled")
 			return nil
 		}
 		if n, why := to.admit(1); n == 0 {
@@ -226,7 +227,7 @@ func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*ta
 		return d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
 	}, func(err error) {
 		if t.tried {
-			results := []result{resultOf(err)}
+			results := []mark.Result{mark.Of(err)}
 			to.heed(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
 			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
@@ -246,18 +247,18 @@ func (d *Dispatcher) settlement(finished []*task) *exchange {
 			x.releases = append(x.releases, t.Claimed)
 			continue
 		}
-		switch t.result.class {
-		case classDone:
+		switch t.result.Class {
+		case mark.ClassDone:
 			x.acks = append(x.acks, t.Claimed)
-		case classFailed, classRefused:
+		case mark.ClassFailed, mark.ClassRefused:
 			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
-		case classUnavailable:
+		case mark.ClassUnavailable:
 			x.handedBack++
 			if t.tried { // behind those that were not, so that not always the same event is tried
 				t.after = max(d.target(t.Topic).soon(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)
-		case classNotSent:
+		case mark.ClassNotSent:
 			x.handedBack++
 			if t.tried { // else it would come back immediately, for nothing
 				t.after = d.cfg.Breaker.FirstPause
@@ -305,7 +306,7 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", f.why().text}
+		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", f.why().Text}
 		switch {
 		case o == 0: // not known yet
 		case o == refused:

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -51,7 +52,7 @@ type entry struct {
 	running  bool   // and has not returned
 	fate     fate
 	behind   bool // its key was parked before its batch began
-	result   result
+	result   mark.Result
 	held     *hold // not to be tried yet
 	away     bool  // held because its target is away: its attempt is not counted
 }
@@ -68,13 +69,13 @@ const (
 )
 
 // judge decides about an entry whose handler has returned with r, which is not about its target.
-func (l *Listener) judge(e *entry, r result) {
+func (l *Listener) judge(e *entry, r mark.Result) {
 	e.result = r
 	switch {
-	case r.class == classDone:
+	case r.Class == mark.ClassDone:
 		e.fate = done
 		e.payload, e.Headers = nil, nil // a turn may have many more events; the rest is for the log, should the lease be lost
-	case r.class == classRefused || e.Attempt >= e.MaxAttempts:
+	case r.Class == mark.ClassRefused || e.Attempt >= e.MaxAttempts:
 		e.fate = dead
 	default:
 		e.fate = failed
@@ -111,7 +112,7 @@ func (l *Listener) begin(t *turn, aheadSeqs []int64, aheadAttempts []int32, hold
 func (l *Listener) number(e *entry) {
 	e.Attempt, e.MaxAttempts = e.used+1, l.cfg.MaxAttempts
 	if e.used >= e.MaxAttempts && e.fate == waiting {
-		e.fate, e.result = dead, result{class: classRefused, text: spentText}
+		e.fate, e.result = dead, mark.Result{Class: mark.ClassRefused, Text: spentText}
 	}
 }
 
@@ -119,7 +120,7 @@ func (l *Listener) number(e *entry) {
 func (t *turn) forget() (started []*entry) {
 	for _, e := range slices.Concat(t.parked, t.events) {
 		if e.started {
-			e.fate, e.result = waiting, result{}
+			e.fate, e.result = waiting, mark.Result{}
 			started = append(started, e)
 		}
 	}
@@ -192,7 +193,7 @@ func (l *Listener) endLog(a *advance) {
 		case dead:
 			p.DeadSeqs = append(p.DeadSeqs, e.seq)
 			p.DeadAttempts = append(p.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
-			p.DeadErrors = append(p.DeadErrors, e.result.text)
+			p.DeadErrors = append(p.DeadErrors, e.result.Text)
 		case aside:
 			l.setAside(a, e)
 		}
@@ -206,7 +207,7 @@ func (l *Listener) endLog(a *advance) {
 			attempts := e.used
 			if e.fate == failed {
 				attempts = e.Attempt
-				e.held = &hold{until: time.Now().Add(e.result.delay(l.spec.Retry, e.Attempt)), text: e.result.text}
+				e.held = &hold{until: time.Now().Add(l.retryDelay(e)), text: e.result.Text}
 			}
 			if e.held != nil {
 				e.held.delay(p)
@@ -272,11 +273,11 @@ func (a *advance) encode(encoding string) {
 	}
 	for _, texts := range lists {
 		for i, text := range texts {
-			texts[i] = storable(text, encoding)
+			texts[i] = mark.Storable(text, encoding)
 		}
 	}
 	if text := a.params.LastError; text != nil {
-		kept := storable(*text, encoding)
+		kept := mark.Storable(*text, encoding)
 		a.params.LastError = &kept
 	}
 }
@@ -288,8 +289,8 @@ func (l *Listener) setAside(a *advance, e *entry) {
 	switch {
 	case e.away:
 		delay, attempts, text = e.held.left().Microseconds(), e.used, e.held.text
-	case e.result.class.charged():
-		delay, attempts, text = e.result.delay(l.spec.Retry, e.Attempt).Microseconds(), e.Attempt, e.result.text
+	case e.result.Class.Charged():
+		delay, attempts, text = l.retryDelay(e).Microseconds(), e.Attempt, e.result.Text
 	}
 	p.ParkedKeys = append(p.ParkedKeys, e.key)
 	p.ParkedSeqs = append(p.ParkedSeqs, e.seq)
@@ -320,12 +321,12 @@ func (l *Listener) endParked(a *advance, shard int) {
 		case dead:
 			s.Dead = append(s.Dead, e.no)
 			s.DeadAttempts = append(s.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
-			s.DeadErrors = append(s.DeadErrors, e.result.text)
+			s.DeadErrors = append(s.DeadErrors, e.result.Text)
 		case failed:
 			s.Failed = append(s.Failed, e.no)
 			s.FailedAttempts = append(s.FailedAttempts, int32(e.Attempt))
-			s.FailedDelaysUs = append(s.FailedDelaysUs, e.result.delay(l.spec.Retry, e.Attempt).Microseconds())
-			s.FailedErrors = append(s.FailedErrors, e.result.text)
+			s.FailedDelaysUs = append(s.FailedDelaysUs, l.retryDelay(e).Microseconds())
+			s.FailedErrors = append(s.FailedErrors, e.result.Text)
 		case waiting:
 			if e.head { // its attempt was counted when it was taken
 				s.Failed = append(s.Failed, e.no)
@@ -335,4 +336,9 @@ func (l *Listener) endParked(a *advance, shard int) {
 			}
 		}
 	}
+}
+
+// retryDelay returns how long after the failed attempt at e the next is due.
+func (l *Listener) retryDelay(e *entry) time.Duration {
+	return e.result.Delay(l.spec.Retry.BaseDelay, l.spec.Retry.MaxDelay, e.Attempt)
 }

@@ -42,15 +42,16 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff"},
+		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark"},
 		"internal/guard":     {},
 		"internal/backoff":   {},
+		"internal/mark":      {"internal/backoff", "internal/guard"},
 		"internal/jsonb":     {"payload"},
 		"internal/pgvalue":   {},
 		"internal/plainjson": {},
 		"payload":            {},
 		"inbox":              {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":            {"payload", "inbox", "internal/absent"},
+		"consume":            {"payload", "inbox", "internal/absent", "internal/mark"},
 		"publish":            {"outbox"},
 		"internal/dbschema":  {"internal/dbsqlc", "internal/pgname"},
 		"outboxtest":         {"outbox", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
@@ -93,7 +94,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline",
-			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff":
+			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark":
 		default:
 			continue
 		}
