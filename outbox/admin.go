@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -20,7 +21,7 @@ import (
 // processes, which may run meanwhile. It holds no state and may be used from any number of goroutines.
 type ListenerAdmin struct {
 	pool     *pgxpool.Pool
-	db       *database
+	db       *dbschema.Schema
 	preview  bool
 	progress func(done, total int64)
 }
@@ -30,7 +31,7 @@ func NewListenerAdmin(pool *pgxpool.Pool, schema string) (*ListenerAdmin, error)
 	if pool == nil {
 		return nil, errors.New("new listener admin: no pool")
 	}
-	db, err := openDatabase(schema)
+	db, err := dbschema.Open(schema)
 	if err != nil {
 		return nil, fmt.Errorf("new listener admin: %w", err)
 	}
@@ -123,10 +124,10 @@ type ListenerStatus struct {
 // List returns the shards of all listeners that are attached, by name and number. It reads no more of a long log
 // than of a short one.
 func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
-	q := a.db.each(a.pool)
+	q := a.db.Each(a.pool)
 	rows, err := q.ListenerList(ctx)
 	if err != nil {
-		return nil, wrap("list listeners", err)
+		return nil, dbschema.Wrap("list listeners", err)
 	}
 	list := make([]ListenerStatus, len(rows))
 	for i, r := range rows {
@@ -151,7 +152,7 @@ func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
 func heads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
 	rows, err := q.ListenerStanding(ctx, dbsqlc.ListenerStandingParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
-		return wrap("list listeners", err)
+		return dbschema.Wrap("list listeners", err)
 	}
 	for _, r := range rows {
 		for i := range shards {
@@ -288,7 +289,7 @@ const adminTries = 10
 // everything is undone.
 func (a *ListenerAdmin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
 	for tries := 1; ; tries++ {
-		err := a.db.locked(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
+		err := withCursorLock(ctx, a.db, a.pool, what, func(q *dbsqlc.Queries) error {
 			return cmp.Or(call(q), a.undo())
 		})
 		switch {
@@ -317,7 +318,7 @@ func collided(err error) bool {
 // ring has sleeping listeners look. What is not heard is found by polling.
 func (a *ListenerAdmin) ring(ctx context.Context) {
 	if !a.preview {
-		_ = a.db.each(a.pool).BellRing(ctx, a.db.logBell().channel)
+		_ = a.db.Each(a.pool).BellRing(ctx, logBell(a.db).channel)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -48,12 +49,12 @@ func (a *ListenerAdmin) pruneLog(ctx context.Context, topics map[string]Retentio
 	if a.preview {
 		return a.old(ctx, topics, r)
 	}
-	deleted, held, err := a.db.pruneLog(ctx, a.pool, topics)
+	deleted, held, err := pruneLog(ctx, a.db, a.pool, topics)
 	r.Log, r.Held = int64(deleted), int64(held)
 	if err != nil {
 		return err
 	}
-	letters, err := a.db.pruneLetters(ctx, a.pool, topics)
+	letters, err := pruneLetters(ctx, a.db, a.pool, topics)
 	r.Letters = int64(letters)
 	if err != nil || held == 0 {
 		return err
@@ -67,11 +68,11 @@ func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r 
 	names, delivered, dead := retentions(topics)
 	row, err := q.LogOld(ctx, dbsqlc.LogOldParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
-		return wrap("prune log", err)
+		return dbschema.Wrap("prune log", err)
 	}
 	r.Log, r.Held = row.Old-row.Held, row.Held
 	if r.Letters, err = q.LetterOld(ctx, dbsqlc.LetterOldParams{Topics: names, RetentionsUs: dead}); err != nil {
-		return wrap("prune dead letters", err)
+		return dbschema.Wrap("prune dead letters", err)
 	}
 	if r.Held == 0 {
 		return nil
@@ -83,7 +84,7 @@ func (a *ListenerAdmin) heldBy(ctx context.Context, topics map[string]Retention,
 	names, delivered, _ := retentions(topics)
 	rows, err := a.db.EachPlanned(a.pool).LogHeld(ctx, dbsqlc.LogHeldParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
-		return wrap("prune log", err)
+		return dbschema.Wrap("prune log", err)
 	}
 	for _, row := range rows {
 		r.HeldBy[row.Listener] = row.Held
@@ -112,7 +113,7 @@ func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, kee
 		n, err := a.db.EachPlanned(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
 			Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep),
 		})
-		return n, wrap("prune", err)
+		return n, dbschema.Wrap("prune", err)
 	}
 	s := &Store{pool: a.pool, db: a.db, namespace: namespace}
 	n, err := s.pruneTopic(ctx, topic, status, keep)

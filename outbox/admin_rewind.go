@@ -101,5 +101,5 @@ func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name strin
 func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
 	defer cancel()
-	return a.db.each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+	return a.db.Each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -64,7 +65,7 @@ func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Ev
 	for range adminTries {
 		t, err := a.skipTarget(ctx, name, id)
 		if err != nil {
-			return Event{}, wrap(what, err)
+			return Event{}, dbschema.Wrap(what, err)
 		}
 		if a.preview {
 			return t.event, nil
@@ -121,7 +122,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 
 // skipTarget finds the event to skip.
 func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skipTarget, error) {
-	q := a.db.each(a.pool)
+	q := a.db.Each(a.pool)
 	if err := movable(ctx, q, name); err != nil {
 		return skipTarget{}, err
 	}

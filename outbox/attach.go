@@ -9,14 +9,14 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// locked runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
-func (d *database) locked(ctx context.Context, pool dbschema.Beginner, what string, call func(*dbsqlc.Queries) error) error {
-	return d.tx(ctx, pool, what, func(q *dbsqlc.Queries) error {
-		if err := q.ListenerLock(ctx, d.lock()); err != nil {
+// withCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
+func withCursorLock(ctx context.Context, db *dbschema.Schema, pool dbschema.Beginner, what string, call func(*dbsqlc.Queries) error) error {
+	return dbschema.Wrap(what, db.InTx(ctx, pool, func(q *dbsqlc.Queries) error {
+		if err := q.ListenerLock(ctx, db.CursorLock()); err != nil {
 			return err
 		}
 		return call(q)
-	})
+	}))
 }
 
 // attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
@@ -31,11 +31,11 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	if reg.Restored { // also when it is new: what the log holds would be visible to none of its windows
 		return 0, ErrRestored
 	}
-	if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil {
-		return 0, wrap("attach", err)
+	if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil {
+		return 0, dbschema.Wrap("attach", err)
 	}
 	if reg.Cursors == 0 {
-		err := l.db.locked(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
+		err := withCursorLock(ctx, l.db, l.pool, "attach", func(q *dbsqlc.Queries) error {
 			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{
 				Listener: l.spec.Name, Shards: int32(l.spec.Shards), Latest: l.spec.Latest, MaxLag: maxLag,
 			})
@@ -48,12 +48,12 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
-	if _, err := l.db.each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
-		return 0, wrap("attach", err)
+	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+		return 0, dbschema.Wrap("attach", err)
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
 		var n int64
-		err := l.db.locked(ctx, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
+		err := withCursorLock(ctx, l.db, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
 			n, err = q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
 			return err
 		})
@@ -68,8 +68,8 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 }
 
 func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
-	reg, err := l.db.each(l.pool).ListenerRegistration(ctx, l.spec.Name)
-	return reg, wrap(fmt.Sprintf("read listeners of schema %s", l.db.schema), err)
+	reg, err := l.db.Each(l.pool).ListenerRegistration(ctx, l.spec.Name)
+	return reg, dbschema.Wrap(fmt.Sprintf("read listeners of schema %s", l.db.Name()), err)
 }
 
 // reshard takes the next step towards another number of shards: it sets the barrier at which the cursors stop, and
@@ -78,7 +78,7 @@ func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistratio
 func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 	ctx, cancel := l.limited(ctx)
 	defer cancel()
-	err = l.db.locked(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
+	err = withCursorLock(ctx, l.db, l.pool, "reshard", func(q *dbsqlc.Queries) error {
 		n, err := q.ListenerBarrier(ctx, l.spec.Name)
 		stepped = n > 0
 		if err != nil || stepped {

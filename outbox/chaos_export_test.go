@@ -35,13 +35,13 @@ var (
 
 // Mutate has l, and no other listener, run statements as edits change them.
 func Mutate(l *Listener, edits ...Edit) {
-	db := *l.db
+	db := l.db
 	for _, e := range edits {
 		text := db.Text(e.Statement)
 		if strings.Count(text, e.Old) != 1 {
 			panic("statement does not have exactly once: " + e.Old)
 		}
-		db.Schema = db.Instead(e.Statement, strings.ReplaceAll(text, e.Old, e.New))
+		db = db.Instead(e.Statement, strings.ReplaceAll(text, e.Old, e.New))
 	}
-	l.db = &db
+	l.db = db
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -124,7 +125,7 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	defer cancel()
 	conn, err := c.l.pool.Acquire(ctx)
 	if err != nil {
-		return false, nil, wrap("listener "+c.l.spec.Name, err)
+		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
 	b := &pgx.Batch{}
 	if a != nil {
@@ -149,7 +150,7 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 		if a != nil {
 			a.untell()
 		}
-		return false, nil, wrap("listener "+c.l.spec.Name, err)
+		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
 	if a != nil && !moved {
 		if moved, err = c.ended(ctx, a); err != nil {
@@ -167,7 +168,7 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 }
 
 func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
-	return c.l.db.queue(b, call)
+	return c.l.db.Queue(b, call)
 }
 
 // queueEnd puts the statements that end a turn into b.
@@ -270,12 +271,12 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 	}
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	rows, err := c.l.db.each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
+	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
 	})
 	if err != nil {
-		return wrap("listener "+c.l.spec.Name+": take events set aside", err)
+		return dbschema.Wrap("listener "+c.l.spec.Name+": take events set aside", err)
 	}
 	known := make(map[string]bool, keys)
 	for _, r := range rows {
@@ -307,12 +308,12 @@ func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
 	e := t.events[0]
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	n, err := c.l.db.each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
+	n, err := c.l.db.Each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
 		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
 	})
 	if err != nil {
-		return false, wrap("listener "+c.l.spec.Name+": count an attempt", err)
+		return false, dbschema.Wrap("listener "+c.l.spec.Name+": count an attempt", err)
 	}
 	t.lastSeq = e.seq - 1
 	return n > 0, nil
@@ -321,12 +322,12 @@ func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
 // ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
 // lost. The turn right after it may have been taken in that try, too, under the name of the next.
 func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
-	s, err := c.l.db.each(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+	s, err := c.l.db.Each(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
-		return false, wrap("listener "+c.l.spec.Name, err)
+		return false, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
 	latest := uuid.UUID(s.Turn.Bytes)
 	return latest == a.turn.id && !s.Running || latest == c.next && s.LeaseNo == a.turn.leaseNo+1, nil
@@ -373,7 +374,7 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 	sent := time.Now()
 	try, cancel := context.WithDeadline(ctx, sent.Add(max(lease/5, time.Second)))
 	defer cancel()
-	n, err := c.l.db.each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
+	n, err := c.l.db.Each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
 		Lease: pgvalue.Interval(lease), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
 	})
 	switch {
@@ -409,7 +410,7 @@ func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, e
 	})
 	c.l.db.Commit(b)
 	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
-		return w, false, wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
+		return w, false, dbschema.Wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
 	}
 	if c.after = w.LeaseNo; !w.Ready {
 		c.vacancy = vacancy{}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
@@ -339,13 +340,13 @@ func (d *Dispatcher) warnSmallPool() {
 			break
 		}
 	}
-	warnSmallPool(d.log, d.pool, need, what)
+	dbschema.WarnSmallPool(d.log, d.pool, need, what)
 }
 
 // probe fails when the tables are not there.
 func (d *Dispatcher) probe(ctx context.Context) error {
-	_, err := d.store.db.each(d.pool).EventFinalTopics(ctx, d.store.namespace)
-	return wrap("probe schema "+d.store.db.schema, err)
+	_, err := d.store.db.Each(d.pool).EventFinalTopics(ctx, d.store.namespace)
+	return dbschema.Wrap("probe schema "+d.store.db.Name(), err)
 }
 
 // defaultMaxPoll returns the MaxPollInterval of a poller, within the bounds that validate has.

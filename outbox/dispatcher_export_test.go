@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 )
 
 // TestSignals are the moments of a dispatcher that tests wait for. Each holds one.
@@ -27,11 +29,11 @@ func ConfigOf(d *Dispatcher) DispatcherConfig { return d.cfg }
 
 // BellOf returns the lock and the channel of the doorbell of a namespace in the schema outbox.
 func BellOf(namespace string) (key int64, channel string) {
-	db, err := openDatabase("")
+	db, err := dbschema.Open("")
 	if err != nil {
 		panic(err)
 	}
-	b := db.bell(namespace)
+	b := bellOf(db, namespace)
 	return b.key, b.channel
 }
 

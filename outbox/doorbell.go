@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -62,7 +63,7 @@ var errDeaf = errors.New("notifications do not arrive")
 type doorbell struct {
 	pool *pgxpool.Pool // makes the connection that listens
 	main *pgxpool.Pool // of the dispatcher, on whose database producers ring
-	db   *database
+	db   *dbschema.Schema
 	bell bell
 	log  *slog.Logger
 
@@ -89,7 +90,7 @@ const (
 )
 
 // newDoorbell returns the doorbell of whoever uses main, which listens through another pool if that is not nil.
-func newDoorbell(main, listen *pgxpool.Pool, db *database, bell bell, log *slog.Logger) *doorbell {
+func newDoorbell(main, listen *pgxpool.Pool, db *dbschema.Schema, bell bell, log *slog.Logger) *doorbell {
 	return &doorbell{
 		pool: cmp.Or(listen, main), main: main, db: db, bell: bell, log: log,
 		rang: make(chan struct{}, 1), answers: make(chan bellAnswer, 1), interrupt: func() {},
@@ -200,7 +201,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		return err
 	}
 	token := uuid.NewString()
-	if err := b.db.each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.channel, Token: token}); err != nil {
+	if err := b.db.Each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.channel, Token: token}); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -228,7 +229,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 
 // serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
-	q := b.db.each(conn)
+	q := b.db.Each(conn)
 	held := false
 	for {
 		w, wait, cancel := b.next(ctx)
@@ -285,7 +286,7 @@ func (b *doorbell) letGo(q *dbsqlc.Queries) error {
 func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
 	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
 	defer cancel()
-	q := b.db.each(conn)
+	q := b.db.Each(conn)
 	if held {
 		return true, bellWatches, conn.Ping(ctx)
 	}

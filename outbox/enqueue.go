@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/jsonb"
 	"github.com/outboxgen/outboxgen/internal/pgname"
@@ -37,19 +38,19 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 	if err != nil {
 		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
 	}
-	q := db.on(tx)
+	q := db.On(tx)
 	what := "enqueue " + m.Namespace + "/" + m.Topic
 	for range insertTries {
 		if m.Log {
-			_, err = q.LogInsert(ctx, db.logInsert(&m, id, headers, ring))
+			_, err = q.LogInsert(ctx, logInsert(db, &m, id, headers, ring))
 		} else {
-			_, err = q.EventInsert(ctx, db.eventInsert(&m, id, headers, ring))
+			_, err = q.EventInsert(ctx, eventInsert(db, &m, id, headers, ring))
 		}
 		if err == nil {
 			return Receipt{ID: id}, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return Receipt{}, wrap(what, err)
+			return Receipt{}, dbschema.Wrap(what, err)
 		}
 		rivals, err := holders(ctx, q, &m, []string{m.DedupeKey})
 		if err != nil {
@@ -80,8 +81,8 @@ func usable(ctx context.Context, tx pgx.Tx) error {
 }
 
 // eventInsert returns the row of m, checked, for the queue.
-func (d *database) eventInsert(m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
-	bell := d.bell(m.Namespace)
+func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
+	bell := bellOf(db, m.Namespace)
 	return dbsqlc.EventInsertParams{
 		Ring: ring, Bell: bell.key, Channel: bell.channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
@@ -117,7 +118,7 @@ func holders(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) 
 			ids[row.DedupeKey] = row.ID.Bytes
 		}
 	}
-	return ids, wrap("enqueue "+m.Namespace+"/"+m.Topic+": read duplicate", err)
+	return ids, dbschema.Wrap("enqueue "+m.Namespace+"/"+m.Topic+": read duplicate", err)
 }
 
 // QueuedReceipt is the receipt of an event that rides in the caller's batch. It is filled in when the
@@ -157,11 +158,11 @@ func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error)
 	if err := usable(ctx, tx); err != nil {
 		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, err)
 	}
-	db, err := openDatabase(r.schema)
+	db, err := dbschema.Open(r.schema)
 	if err != nil {
 		return Receipt{}, err
 	}
-	rivals, err := holders(ctx, db.on(tx), &r.event, []string{r.event.DedupeKey})
+	rivals, err := holders(ctx, db.On(tx), &r.event, []string{r.event.DedupeKey})
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -187,9 +188,9 @@ func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, e
 	if err != nil {
 		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, err)
 	}
-	text, args := db.record(func(q *dbsqlc.Queries) {
+	text, args := db.Record(func(q *dbsqlc.Queries) {
 		if m.Log {
-			p := db.logInsert(&m, id, headers, ring)
+			p := logInsert(db, &m, id, headers, ring)
 			_, _ = q.LogQueue(context.Background(), dbsqlc.LogQueueParams{
 				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
@@ -198,7 +199,7 @@ func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, e
 			})
 			return
 		}
-		p := db.eventInsert(&m, id, headers, ring)
+		p := eventInsert(db, &m, id, headers, ring)
 		_, _ = q.EventQueue(context.Background(), dbsqlc.EventQueueParams{
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
@@ -216,7 +217,7 @@ func (r *QueuedReceipt) read(row pgx.Row) error {
 	var written bool
 	var rival pgtype.UUID
 	if err := row.Scan(&written, &rival); err != nil {
-		r.err = wrap("queue "+r.event.Namespace+"/"+r.event.Topic, err)
+		r.err = dbschema.Wrap("queue "+r.event.Namespace+"/"+r.event.Topic, err)
 		return r.err
 	}
 	r.done, r.resolved = true, written || rival.Valid
@@ -228,14 +229,14 @@ func (r *QueuedReceipt) read(row pgx.Row) error {
 }
 
 // prepare fills in the defaults of m, checks it and makes its id.
-func prepare(schema string, m *Message) (db *database, headers []byte, id uuid.UUID, err error) {
+func prepare(schema string, m *Message) (db *dbschema.Schema, headers []byte, id uuid.UUID, err error) {
 	if m.Version == 0 {
 		m.Version = 1
 	}
 	if m.MaxAttempts == 0 {
 		m.MaxAttempts = defaultMaxAttempts
 	}
-	if db, err = openDatabase(schema); err != nil {
+	if db, err = dbschema.Open(schema); err != nil {
 		return nil, nil, id, err
 	}
 	if err = m.check(); err != nil {

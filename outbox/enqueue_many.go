@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -37,7 +38,7 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 	order := make([]int, len(ms))
 	ms = slices.Clone(ms)
 	trace := traceHeaders(ctx)
-	var db *database
+	var db *dbschema.Schema
 	for i := range ms {
 		m := &ms[i]
 		m.follow(trace)
@@ -53,7 +54,7 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 	}
 	// Across statements as within one, keys go in by order, so that rivals cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
-	q := db.on(tx)
+	q := db.On(tx)
 	for part := range slices.Chunk(order, manyRows) {
 		for try := 0; len(part) > 0; try++ {
 			if try == insertTries {
@@ -70,13 +71,13 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 
 // insertPart writes the messages whose indexes are in part, and marks the duplicates among their receipts.
 // It returns the indexes of those whose dedupe key was taken, but free again when its holder was looked for.
-func insertPart(ctx context.Context, q *dbsqlc.Queries, db *database, ms []Message, headers [][]byte,
+func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms []Message, headers [][]byte,
 	receipts []Receipt, part []int, ring bool,
 ) (again []int, err error) {
 	first := &ms[part[0]]
-	row, err := insertRows(ctx, q, db.eventInsertMany(ms, headers, receipts, part, ring), ms, part)
+	row, err := insertRows(ctx, q, eventInsertMany(db, ms, headers, receipts, part, ring), ms, part)
 	if err != nil {
-		return nil, wrap("enqueue "+first.Namespace+"/"+first.Topic, err)
+		return nil, dbschema.Wrap("enqueue "+first.Namespace+"/"+first.Topic, err)
 	}
 	if row.Written == int64(len(part)) {
 		return nil, nil
@@ -125,11 +126,11 @@ func insertRows(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.EventInsertMany
 }
 
 // eventInsertMany returns the rows of part, checked, for the queue.
-func (d *database) eventInsertMany(ms []Message, headers [][]byte, receipts []Receipt, part []int, ring bool) dbsqlc.EventInsertManyParams {
+func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receipts []Receipt, part []int, ring bool) dbsqlc.EventInsertManyParams {
 	first := &ms[part[0]]
-	bell := d.bell(first.Namespace)
+	bell := bellOf(db, first.Namespace)
 	if first.Log {
-		bell = d.logBell()
+		bell = logBell(db)
 	}
 	text := func(of func(*Message) string) []string {
 		return column(part, func(i int) (string, bool) { s := of(&ms[i]); return s, s != "" })

@@ -214,7 +214,7 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)
-		rows, err := s.db.on(tx).EventClaim(t.Context(), s.claimParams(c))
+		rows, err := s.db.On(tx).EventClaim(t.Context(), s.claimParams(c))
 		require.Len(t, rows, 5)
 		return err
 	})

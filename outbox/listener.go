@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
@@ -246,7 +247,7 @@ type Listener struct {
 	spec          ListenerSpec
 	cfg           ListenerConfig
 	pool          *pgxpool.Pool
-	db            *database
+	db            *dbschema.Schema
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
@@ -303,7 +304,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 			return nil, err
 		}
 	}
-	db, err := openDatabase(spec.Schema)
+	db, err := dbschema.Open(spec.Schema)
 	if err != nil {
 		return nil, err
 	}
@@ -323,8 +324,8 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:
 			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
-		case cmp.Or(h.schema, "outbox") != db.schema:
-			return nil, fmt.Errorf("topic %s: is in schema %q, the listener in %q", name, h.schema, db.schema)
+		case cmp.Or(h.schema, "outbox") != db.Name():
+			return nil, fmt.Errorf("topic %s: is in schema %q, the listener in %q", name, h.schema, db.Name())
 		case h.transactional != l.transactional:
 			return nil, fmt.Errorf("topic %s: one listener has handlers with a transaction and without", name)
 		}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 )
 
 // ListenerSignals are the moments of a listener that tests wait for. Each holds one.
@@ -38,11 +40,11 @@ func WatchGoingOn(l *Listener, heard chan struct{}) { l.signals.wentOn = heard }
 
 // LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
 func LogBell() (key int64, channel string) {
-	db, err := openDatabase("")
+	db, err := dbschema.Open("")
 	if err != nil {
 		panic(err)
 	}
-	b := db.logBell()
+	b := logBell(db)
 	return b.key, b.channel
 }
 

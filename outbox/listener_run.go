@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -80,7 +81,7 @@ func (r *listenerRun) landing(t *target) {
 	}
 	ctx, cancel := r.l.limited(r.talk)
 	defer cancel()
-	err := r.l.db.each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.topics})
+	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.topics})
 	if err != nil {
 		r.l.log.Warn("wake events that waited for a publisher", "target", t.name, "error", err)
 		return
@@ -224,18 +225,18 @@ func (r *listenerRun) account(a *advance, moved bool) {
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2
 	if l.publishes {
-		warnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
+		dbschema.WarnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
 		return
 	}
 	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
-	warnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
+	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 
 // release gives up what leases are held without a turn.
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
-	_, err := l.db.each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
+	_, err := l.db.Each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
 	return err
 }
 
@@ -246,5 +247,5 @@ func (l *Listener) ring(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
 	defer cancel()
-	_ = l.db.each(l.pool).BellRing(ctx, l.db.logBell().channel)
+	_ = l.db.Each(l.pool).BellRing(ctx, logBell(l.db).channel)
 }

@@ -5,13 +5,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
-
-// logBell is the doorbell of all log topics of a schema: a listener may read topics of any namespace, whose names
-// hold no space.
-func (d *database) logBell() bell { return d.bell("log topics") }
 
 // buckets is how many values a bucket has: what the events of a log are sharded by.
 const buckets = 1 << 15
@@ -30,8 +27,8 @@ func bucketOf(m *Message, id uuid.UUID) int16 {
 }
 
 // logInsert returns the row of m, checked, for the log.
-func (d *database) logInsert(m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.LogInsertParams {
-	bell := d.logBell()
+func logInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.LogInsertParams {
+	bell := logBell(db)
 	return dbsqlc.LogInsertParams{
 		Ring: ring, Bell: bell.key, Channel: bell.channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),

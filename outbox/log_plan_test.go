@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -85,7 +86,7 @@ func (p *logPlans) fill(n int) {
 }
 
 // explain demands that e stays within its bounds, whatever plan is made.
-func (p *logPlans) explain(db *database, e explained) planNode {
+func (p *logPlans) explain(db *dbschema.Schema, e explained) planNode {
 	p.t.Helper()
 	if e.tables == nil {
 		e.tables = []string{"log", "parked", "dead_letters"}
@@ -191,7 +192,7 @@ func (p *logPlans) once(l *Listener) {
 }
 
 // prune explains a step of pruning.
-func (p *logPlans) prune(db *database, name string, afterSeq int64, keep time.Duration) {
+func (p *logPlans) prune(db *dbschema.Schema, name string, afterSeq int64, keep time.Duration) {
 	p.t.Helper()
 	p.explain(db, explained{name: "prune: " + name, reads: pruneScan, sorts: pruneScan, buffers: 30 * pruneScan, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogPrune(p.t.Context(), dbsqlc.LogPruneParams{

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -16,7 +17,7 @@ const pruneScan = 1000
 
 // pruneLog deletes events of topics ("namespace/topic") that are older than their retention and that every listener
 // has passed, walking the log once from its beginning as far as anything is old enough.
-func (d *database) pruneLog(ctx context.Context, pool *pgxpool.Pool, topics map[string]Retention) (deleted, held int, err error) {
+func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (deleted, held int, err error) {
 	if len(topics) == 0 {
 		return 0, 0, nil
 	}
@@ -27,7 +28,7 @@ func (d *database) pruneLog(ctx context.Context, pool *pgxpool.Pool, topics map[
 	}
 	for {
 		var row dbsqlc.LogPruneRow
-		err := d.locked(ctx, pool, "prune log", func(q *dbsqlc.Queries) (err error) {
+		err := withCursorLock(ctx, db, pool, "prune log", func(q *dbsqlc.Queries) (err error) {
 			row, err = q.LogPrune(ctx, p)
 			return err
 		})
@@ -44,7 +45,7 @@ func (d *database) pruneLog(ctx context.Context, pool *pgxpool.Pool, topics map[
 }
 
 // pruneLetters deletes dead letters of listeners past the retention of their topic.
-func (d *database) pruneLetters(ctx context.Context, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
+func pruneLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
 	p := dbsqlc.LetterPruneParams{BatchSize: pruneChunk}
 	for topic, keep := range topics {
 		p.Topics = append(p.Topics, topic)
@@ -52,10 +53,10 @@ func (d *database) pruneLetters(ctx context.Context, pool *pgxpool.Pool, topics 
 	}
 	total := 0
 	for {
-		n, err := d.EachPlanned(pool).LetterPrune(ctx, p)
+		n, err := db.EachPlanned(pool).LetterPrune(ctx, p)
 		total += int(n)
 		if err != nil || n < pruneChunk {
-			return total, wrap("prune dead letters", err)
+			return total, dbschema.Wrap("prune dead letters", err)
 		}
 	}
 }
@@ -77,12 +78,12 @@ func (l *Listener) maintain(ctx context.Context) {
 		}
 		l.alarm(ctx)
 		l.oldSnapshot(ctx)
-		if _, _, err := l.db.CheckSequence(ctx, l.db.each(l.pool)); err != nil && ctx.Err() == nil {
+		if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil && ctx.Err() == nil {
 			l.log.Error("look at the sequence", "error", err)
 		}
-		deleted, _, err := l.db.pruneLog(ctx, l.pool, topics)
+		deleted, _, err := pruneLog(ctx, l.db, l.pool, topics)
 		if err == nil {
-			_, err = l.db.pruneLetters(ctx, l.pool, topics)
+			_, err = pruneLetters(ctx, l.db, l.pool, topics)
 		}
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("prune", "error", err)
@@ -97,7 +98,7 @@ func (l *Listener) maintain(ctx context.Context) {
 // alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
 // which hold back the retention of all.
 func (l *Listener) alarm(ctx context.Context) {
-	rows, err := l.db.each(l.pool).ListenerLags(ctx)
+	rows, err := l.db.Each(l.pool).ListenerLags(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			l.log.Error("look at lag", "error", err)
@@ -114,7 +115,7 @@ func (l *Listener) alarm(ctx context.Context) {
 // and what it replaces cannot be removed for as long as somebody may still read it, so that every turn has more to
 // walk than the one before.
 func (l *Listener) oldSnapshot(ctx context.Context) {
-	rows, err := l.db.each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
+	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
 	if err != nil && ctx.Err() == nil {
 		l.log.Error("look for old transactions", "error", err)
 	}

@@ -97,7 +97,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	}
 	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
 	if d.cfg.Wake == WakeDoorbell {
-		l.bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, d.store.db.bell(d.store.namespace), d.log)
+		l.bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, bellOf(d.store.db, d.store.namespace), d.log)
 	}
 	return l
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -63,13 +64,13 @@ type explained struct {
 }
 
 // run explains e in a transaction that is rolled back, and returns its plan and its time in ms.
-func (e *explained) run(t *testing.T, db *database, pool *pgxpool.Pool, mode string) (planNode, float64) {
+func (e *explained) run(t *testing.T, db *dbschema.Schema, pool *pgxpool.Pool, mode string) (planNode, float64) {
 	t.Helper()
 	tables := e.tables
 	if tables == nil {
 		tables = []string{"events"}
 	}
-	text, args := db.record(e.call)
+	text, args := db.Record(e.call)
 	execute := "EXECUTE explained"
 	if len(args) > 0 {
 		literals := make([]string, len(args))
@@ -81,7 +82,7 @@ func (e *explained) run(t *testing.T, db *database, pool *pgxpool.Pool, mode str
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	q := db.on(tx)
+	q := db.On(tx)
 	if !e.callers {
 		require.NoError(t, q.SessionGuard(t.Context()))
 	}

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // oneTarget returns the only destination of a broker, with a publisher that must not be called.

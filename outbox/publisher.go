@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -52,24 +53,24 @@ func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 	var r RebaseReport
 	needed, err := a.needed(ctx)
 	if err != nil || !needed {
-		return r, wrap(what, err)
+		return r, dbschema.Wrap(what, err)
 	}
 	var trouble backoff.Retrier
 	for tries := 1; ; tries++ {
 		r = RebaseReport{Needed: true}
 		err := pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-			return a.rebase(ctx, a.db.on(tx), &r)
+			return a.rebase(ctx, a.db.On(tx), &r)
 		})
 		switch {
 		case err == nil, errors.Is(err, errPreview):
 			a.ring(ctx)
 			return r, nil
 		case tries > adminTries, !errors.Is(err, errLocked) && !collided(err):
-			return RebaseReport{Needed: true}, wrap(what, err)
+			return RebaseReport{Needed: true}, dbschema.Wrap(what, err)
 		}
 		select {
 		case <-ctx.Done():
-			return RebaseReport{Needed: true}, wrap(what, ctx.Err())
+			return RebaseReport{Needed: true}, dbschema.Wrap(what, ctx.Err())
 		case <-time.After(trouble.Next()):
 		}
 	}
@@ -79,7 +80,7 @@ func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 // puts the cursors right: whatever had drawn a number behind a cursor until then has an xid below the bounds of the new
 // cursors, and so is either seen by it or a straggler.
 func (a *ListenerAdmin) needed(ctx context.Context) (bool, error) {
-	q := a.db.each(a.pool)
+	q := a.db.Each(a.pool)
 	needed, err := q.RebaseNeeded(ctx)
 	if err != nil {
 		return false, err
@@ -118,7 +119,7 @@ func (a *ListenerAdmin) rebase(ctx context.Context, q *dbsqlc.Queries, r *Rebase
 	if err := q.RebaseLock(ctx); err != nil {
 		return err
 	}
-	start, err := q.RebaseStart(ctx, a.db.lock())
+	start, err := q.RebaseStart(ctx, a.db.CursorLock())
 	if err != nil {
 		return err
 	}

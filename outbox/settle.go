@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -125,7 +126,7 @@ func (s *Store) exchange(ctx context.Context, x *exchange) error {
 		}
 	}
 	if err != nil {
-		return wrap(x.what(), err)
+		return dbschema.Wrap(x.what(), err)
 	}
 	x.committed = true
 	return s.judge(ctx, x)
@@ -220,7 +221,7 @@ func (s *Store) try(ctx context.Context, x *exchange) error {
 }
 
 func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
-	return s.db.queue(b, call)
+	return s.db.Queue(b, call)
 }
 
 // byHistory splits the indexes of events by whether their topic keeps delivered events.

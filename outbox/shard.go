@@ -210,7 +210,7 @@ func (s *shardLoop) ask(ctx context.Context) {
 	defer s.run.asking.Unlock()
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
-	_, err := s.l.db.each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
+	_, err := s.l.db.Each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
 		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if err != nil && ctx.Err() == nil {

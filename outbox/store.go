@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgname"
@@ -124,7 +125,7 @@ func (o Outcome) String() string {
 // be used from any number of goroutines. Each call is one transaction and one round trip.
 type Store struct {
 	pool      *pgxpool.Pool
-	db        *database
+	db        *dbschema.Schema
 	namespace string
 	worker    uuid.UUID
 	policies  map[string]policy // by topic: those whose retention is known
@@ -135,7 +136,7 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("new store: no pool")
 	}
-	db, err := openDatabase(cfg.Schema)
+	db, err := dbschema.Open(cfg.Schema)
 	if err != nil {
 		return nil, fmt.Errorf("new store: %w", err)
 	}
@@ -373,9 +374,9 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 	if len(s.policies) == 0 {
 		return 0, errors.New("prune: no topic has a known retention: name the topics in StoreConfig.Retention, or run `outboxgen prune`")
 	}
-	topics, err := s.db.each(s.pool).EventFinalTopics(ctx, s.namespace)
+	topics, err := s.db.Each(s.pool).EventFinalTopics(ctx, s.namespace)
 	if err != nil {
-		return 0, wrap("prune", err)
+		return 0, dbschema.Wrap("prune", err)
 	}
 	total := 0
 	for _, topic := range topics {
@@ -416,5 +417,5 @@ func (s *Store) pruneTopic(ctx context.Context, topic, status string, keep time.
 
 // guarded runs call in a READ COMMITTED transaction.
 func (s *Store) guarded(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
-	return s.db.tx(ctx, s.pool, what, call)
+	return dbschema.Wrap(what, s.db.InTx(ctx, s.pool, call))
 }

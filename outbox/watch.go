@@ -81,7 +81,7 @@ func (w *watch) reset(d time.Duration) {
 func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]shardState, len(r.looks)), pauses: make([]time.Duration, len(r.looks))}
 	if r.l.cfg.Wake == WakeDoorbell {
-		w.bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, r.l.db.logBell(), r.l.log)
+		w.bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, logBell(r.l.db), r.l.log)
 	}
 	return w
 }

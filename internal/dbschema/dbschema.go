@@ -3,6 +3,8 @@ package dbschema
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"strings"
 	"sync"
 
@@ -19,6 +21,7 @@ const marker = "outbox_schema"
 // Schema is what the name of a schema stands for: the queries with the marker replaced, each once. For use by
 // several goroutines.
 type Schema struct {
+	name   string
 	quoted string
 	sql    sync.Map // query as sqlc has it -> query in this schema
 }
@@ -36,11 +39,24 @@ func Open(name string) (*Schema, error) {
 		return known.(*Schema), nil
 	}
 	if err := pgname.Check(name); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open schema: %w", err)
 	}
-	known, _ := schemas.LoadOrStore(name, &Schema{quoted: pgx.Identifier{name}.Sanitize()})
+	known, _ := schemas.LoadOrStore(name, &Schema{name: name, quoted: pgx.Identifier{name}.Sanitize()})
 	return known.(*Schema), nil
 }
+
+// Name returns the name of the schema, not quoted.
+func (s *Schema) Name() string { return s.name }
+
+// AdvisoryKey returns the key of the advisory lock of this name in s.
+func (s *Schema) AdvisoryKey(name string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("outboxgen:" + s.name + "/" + name))
+	return int64(h.Sum64())
+}
+
+// CursorLock is the advisory lock that keeps apart what moves cursors other than forward, and pruning.
+func (s *Schema) CursorLock() int64 { return s.AdvisoryKey("log lock") }
 
 // On returns the queries in s, run in tx: the caller's, or one that InTx began. Where there is no transaction, Each makes one.
 func (s *Schema) On(tx pgx.Tx) *dbsqlc.Queries {
@@ -60,7 +76,7 @@ func (s *Schema) Text(query string) string {
 // Instead returns a Schema that runs text, in the words of sqlc, where s runs query: tests take a part of a query out, to see
 // what it is for.
 func (s *Schema) Instead(query, text string) *Schema {
-	other := &Schema{quoted: s.quoted}
+	other := &Schema{name: s.name, quoted: s.quoted}
 	s.sql.Range(func(key, value any) bool {
 		other.sql.Store(key, value)
 		return true
