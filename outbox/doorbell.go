@@ -30,10 +30,10 @@ const (
 	bellGone
 )
 
-// bellAnswer is the state after the wish of that number.
+// bellAnswer is the state after the request of that number.
 type bellAnswer struct {
-	wish  int
-	state bellState
+	request int
+	state   bellState
 }
 
 const (
@@ -241,7 +241,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 		case w.pending && ctx.Err() == nil:
 			var state bellState
 			if held, state, err = b.hold(held, conn); err == nil {
-				b.answer(bellAnswer{wish: w.no, state: state})
+				b.answer(bellAnswer{request: w.no, state: state})
 			}
 		}
 		if err == nil {

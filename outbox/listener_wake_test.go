@@ -65,6 +65,26 @@ func TestListenerWakes(t *testing.T) {
 	}
 }
 
+// TestListenerAtWorkNeedsNoBell: a listener that was woken lets go of the doorbell while it works, so that no enqueue
+// notifies anybody.
+func TestListenerAtWorkNeedsNoBell(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := newNotes()
+	h.hold = make(chan struct{})
+	l := listenTo(t, pool, outbox.ListenerSpec{}, dozing(), h)
+	watch := outbox.WatchListener(l)
+	stop := startListener(t, l)
+	receive(t, watch.Idle, "idleness")
+	require.NotZero(t, holder(t, pool))
+	putAll(t, pool, "a1", "b1")
+	eventually(t, func() bool { return holder(t, pool) == 0 })
+	close(h.hold)
+	h.await(t, 2)
+	eventually(t, func() bool { return holder(t, pool) != 0 })
+	stop()
+}
+
 // TestListenerMissesNoWakeUp: events come at any moment of several replicas' falling asleep. Nobody polls.
 func TestListenerMissesNoWakeUp(t *testing.T) {
 	t.Parallel()

@@ -18,10 +18,10 @@ import (
 // enough for it to do, so that a backlog keeps both PostgreSQL and the handlers at work.
 type loop struct {
 	*ending
-	d       *Dispatcher
-	ctx     context.Context // ends the claiming
-	leases  *leases
-	bell    *doorbell // nil when polling
+	d      *Dispatcher
+	ctx    context.Context // ends the claiming
+	leases *leases
+	*sleeper
 	workers sync.WaitGroup
 
 	queue    chan *task             // claimed, not started; has room for everything held
@@ -55,14 +55,7 @@ type loop struct {
 	comebacks   int64 // how often a target has come back, as far as it is known here
 	backlog     bool  // the latest claim got all that it asked for
 	front       place // in a backlog: up to where it is claimed, but for what has come late
-	poll        *time.Timer
-	patience    time.Duration // from one poll to the next
 	nextSuspect time.Time
-
-	asked   bool // the doorbell has been asked to watch
-	watched bool // and has answered that it does
-	wish    int  // the number of the latest thing asked of it
-	refused int  // times in a row that it could not, because an enqueue was under way
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
@@ -96,9 +89,11 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		}
 	}
 	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
+	var bell *doorbell
 	if d.cfg.Wake == WakeDoorbell {
-		l.bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, bellOf(d.store.db, d.store.namespace), d.log)
+		bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, bellOf(d.store.db, d.store.namespace), d.log)
 	}
+	l.sleeper = newSleeper(bell, d.cfg.PollInterval, d.cfg.MaxPollInterval)
 	return l
 }
 
@@ -175,9 +170,7 @@ func (l *loop) start(t *task) {
 
 // deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
-	l.patience = l.d.cfg.PollInterval
-	l.poll = time.NewTimer(backoff.Within(l.patience))
-	defer l.poll.Stop()
+	defer l.sleeper.stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
@@ -262,11 +255,6 @@ func (l *loop) take(t *task) {
 
 // wait sleeps until there is something to do.
 func (l *loop) wait() {
-	var rang <-chan struct{}
-	var answers <-chan bellAnswer
-	if l.bell != nil {
-		rang, answers = l.bell.rang, l.bell.answers
-	}
 	var try <-chan time.Time
 	if now := time.Now(); l.under < maxPasses {
 		if at := l.d.targets.next(now); !at.IsZero() {
@@ -286,39 +274,28 @@ func (l *loop) wait() {
 		l.withdraw(false)
 	case <-l.soloTick:
 		l.soloTick = nil
-	case <-rang:
+	case <-l.rang():
 		l.feed()
-		l.watched = false // ask again: it may be who watched that rang, because it stopped
-	case a := <-answers:
+		l.onRing()
+	case a := <-l.answers():
 		l.heed(a)
 	case <-l.poll.C:
 		l.feed()
 		l.nextSuspect = time.Time{}
-		l.watched = false // ask again: who watched may have been killed
-		if l.bell == nil {
-			l.patience = min(2*l.patience, l.d.cfg.MaxPollInterval) // until something is found
-		}
-		l.poll.Reset(max(backoff.Within(l.patience), l.pace.pause()))
+		l.onPoll(l.pace.pause())
 	}
 }
 
-// heed takes an answer of the doorbell: look once more, now that nothing can be missed; or soon, while
-// nobody watches.
+// heed takes an answer of the doorbell: it has the loop claim once more, at once or after a pause.
 func (l *loop) heed(a bellAnswer) {
-	if a.wish != l.wish && a.state != bellGone {
-		return // to what we wished before
+	look, pause := l.onAnswer(a)
+	if look {
+		l.feed()
 	}
-	l.feed()
-	l.watched = a.state == bellWatches
-	if a.state != bellBusy {
-		l.refused = 0
-		return
+	if pause > 0 {
+		l.d.signals.refused.emit()
+		l.pause(max(pause, l.pace.pause()))
 	}
-	// Short, because it is the latency of the event that the open transaction may hold, and growing,
-	// because it may stay open for hours.
-	l.refused++
-	l.d.signals.refused.emit()
-	l.pause(max(backoff.Delay(2*time.Millisecond, 25*time.Millisecond, l.refused), l.pace.pause()))
 }
 
 // pause waits d, taking in reports and passes, less if there is need to hurry.

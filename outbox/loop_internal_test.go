@@ -16,11 +16,11 @@ import (
 // answer. Were it to count, the dispatcher would next fall asleep while nobody watches.
 func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 	t.Parallel()
-	l := &loop{d: &Dispatcher{}, wish: 2}
-	l.heed(bellAnswer{wish: 1, state: bellWatches})
+	l := &loop{d: &Dispatcher{}, sleeper: &sleeper{request: 2}}
+	l.heed(bellAnswer{request: 1, state: bellWatches})
 	require.False(t, l.watched)
 	require.False(t, l.hungry)
-	l.heed(bellAnswer{wish: 2, state: bellWatches})
+	l.heed(bellAnswer{request: 2, state: bellWatches})
 	require.True(t, l.watched)
 	require.True(t, l.hungry, "look once more")
 	l.heed(bellAnswer{state: bellGone})
@@ -33,8 +33,7 @@ func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	cfg := DispatcherConfig{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
 	log := slog.New(slog.DiscardHandler)
 	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: log, targets: newTargets(Breaker{}, nil, log)})
-	l.bell = newDoorbell(nil, nil, nil, bell{}, l.d.log)
-	l.patience, l.poll = time.Second, time.NewTimer(time.Hour)
+	l.sleeper = newSleeper(newDoorbell(nil, nil, nil, bell{}, l.d.log), time.Hour, time.Hour)
 	l.backlog = true
 	l.under, l.claiming, l.reserved = 2, 100, 100
 	return l, &pass{x: &exchange{}, want: 50}, &pass{x: &exchange{}, want: 50}
@@ -75,11 +74,11 @@ func TestEmptyClaimLetsNobodyGo(t *testing.T) {
 	t.Parallel()
 	l, late, _ := atBacklog(t)
 	l.under, l.claiming, l.reserved = 1, 50, 50
-	l.asked, l.wish = true, 5
+	l.asleep, l.request = true, 5
 	l.feed()
 	l.land(late)
-	require.True(t, l.asked)
-	require.Equal(t, 5, l.wish)
+	require.True(t, l.asleep)
+	require.Equal(t, 5, l.request)
 	require.True(t, l.hungry)
 }
 

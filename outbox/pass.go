@@ -145,9 +145,7 @@ func (l *loop) land(p *pass) {
 	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
 		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
 			l.pace.took(time.Since(p.began))
-			if rest := l.pace.pause(); rest > l.patience {
-				l.poll.Reset(rest)
-			}
+			l.rest(l.pace.pause())
 		}
 		l.took(p)
 	}
@@ -225,22 +223,15 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
 		l.hungry = true
-		if l.patience > l.d.cfg.PollInterval {
-			l.patience = l.d.cfg.PollInterval
-			l.poll.Reset(backoff.Within(l.patience))
-		}
+		l.found()
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false
 	}
 	switch {
-	case len(claimed) > 0 && l.asked:
-		l.asked, l.watched = false, false
-		l.wish = l.bell.want(awake)
+	case len(claimed) > 0:
+		l.busy()
 	case l.hungry || l.claiming > 0:
-	case l.bell != nil && !l.watched:
-		l.asked = true
-		l.wish = l.bell.want(asleep)
-	default:
+	case l.idle():
 		l.d.signals.idle.emit()
 	}
 }

@@ -3,9 +3,8 @@ package outbox
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
-
-	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
 // shardState is what a shard's loop says of itself.
@@ -24,28 +23,6 @@ type shardReport struct {
 	pause time.Duration // that the look before it calls for
 }
 
-// pace measures the looks of a shard, or of a dispatcher, that find nothing. What one costs may grow with what others have not committed, so
-// that a pause of four times as long keeps idle listeners from more than a fifth of a backend's time.
-type pace struct {
-	began        time.Time
-	latest, then time.Duration
-}
-
-// restful is how many times as long as a look the pause behind it is at least.
-const restful = 4
-
-// start begins a look.
-func (p *pace) start() { p.began = time.Now() }
-
-// stop ends a look that has found nothing.
-func (p *pace) stop() { p.took(time.Since(p.began)) }
-
-func (p *pace) took(d time.Duration) { p.latest, p.then = d, p.latest }
-
-// pause is how long to wait before the next look, unless somebody rings. Of two looks the shorter one counts: one that had
-// to wait for the database once says nothing about the next.
-func (p *pace) pause() time.Duration { return restful * min(p.latest, p.then) }
-
 // report tells the watch the state of a shard, and how long it should not be told to look for nothing.
 func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	if r.drained != nil {
@@ -58,51 +35,30 @@ func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 // watch sleeps with the doorbell for all shards of a process: it asks to be rung when all have found nothing, lets
 // them look once more when it is, and tells them to look when it rings. One goroutine owns it.
 type watch struct {
-	of      *listenerRun
-	bell    *doorbell // nil when polling
-	states  []shardState
-	pauses  []time.Duration
-	asked   bool // the doorbell has been asked to watch
-	watched bool // and has answered that it does
-	wish    int  // the number of the latest thing asked of it
-	refused int  // times in a row that it could not, because an enqueue was under way
-
-	patience time.Duration // from one poll to the next
-	poll     *time.Timer
-	due      time.Time // when it fires
-}
-
-// reset has the next poll be in d.
-func (w *watch) reset(d time.Duration) {
-	w.due = time.Now().Add(d)
-	w.poll.Reset(d)
+	*sleeper
+	of     *listenerRun
+	states []shardState
+	pauses []time.Duration
 }
 
 func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]shardState, len(r.looks)), pauses: make([]time.Duration, len(r.looks))}
+	var bell *doorbell
 	if r.l.cfg.Wake == WakeDoorbell {
-		w.bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, logBell(r.l.db), r.l.log)
+		bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, logBell(r.l.db), r.l.log)
 	}
+	w.sleeper = newSleeper(bell, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
 	return w
 }
 
 // run watches until ctx ends.
 func (w *watch) run(ctx context.Context) {
-	var rang <-chan struct{}
-	var answers <-chan bellAnswer
-	over := make(chan struct{})
+	defer w.stop()
 	if w.bell != nil {
-		rang, answers = w.bell.rang, w.bell.answers
-		go func() {
-			defer close(over)
-			w.bell.run(ctx, w.of.talk)
-		}()
-		defer func() { <-over }()
+		var doorbell sync.WaitGroup
+		doorbell.Go(func() { w.bell.run(ctx, w.of.talk) })
+		defer doorbell.Wait()
 	}
-	w.patience = w.of.l.cfg.PollInterval
-	w.poll = time.NewTimer(0)
-	defer w.poll.Stop()
-	w.reset(backoff.Within(w.patience))
 	var again <-chan time.Time
 	for {
 		select {
@@ -110,31 +66,24 @@ func (w *watch) run(ctx context.Context) {
 			return
 		case r := <-w.of.states:
 			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
-			if r.state == shardWorking && w.patience > w.of.l.cfg.PollInterval {
-				w.patience = w.of.l.cfg.PollInterval
-				w.reset(backoff.Within(w.patience))
+			if r.state == shardWorking {
+				w.found()
 			}
-			if time.Until(w.due) < r.pause {
-				w.reset(r.pause)
-			}
+			w.rest(r.pause)
 			w.settle()
-		case a := <-answers:
+		case a := <-w.answers():
 			again = w.heed(a)
 		case <-again:
 			again = nil
 			w.look()
 		case <-w.of.landed:
 			w.look()
-		case <-rang:
-			w.watched = false // ask again: it may be who watched that rang, because it stopped
+		case <-w.rang():
+			w.onRing()
 			w.look()
 		case <-w.poll.C:
-			w.watched = false // ask again: who watched may have been killed
 			w.look()
-			if w.bell == nil {
-				w.patience = min(2*w.patience, w.of.l.cfg.MaxPollInterval) // until something is found
-			}
-			w.reset(max(backoff.Within(w.patience), w.pause())) // and more, when the looks are over
+			w.onPoll(w.pause()) // and more, when the looks are over
 		}
 	}
 }
@@ -161,7 +110,7 @@ func (w *watch) settle() {
 	for _, state := range w.states {
 		switch state {
 		case shardWorking:
-			w.wake()
+			w.busy()
 			return
 		case shardLooking:
 			return
@@ -171,36 +120,21 @@ func (w *watch) settle() {
 	}
 	switch {
 	case !idle:
-		w.wake() // no event would wake anybody
-	case w.bell == nil, w.watched:
+		w.busy() // no event would wake anybody
+	case w.idle():
 		w.of.l.signals.idle.emit()
-	case !w.asked:
-		w.asked = true
-		w.wish = w.bell.want(asleep)
 	}
 }
 
-// wake lets go of the doorbell.
-func (w *watch) wake() {
-	if w.asked || w.watched {
-		w.asked, w.watched = false, false
-		w.wish = w.bell.want(awake)
-	}
-}
-
-// heed takes an answer of the doorbell: look once more, now that nothing can be missed; or soon, while nobody watches.
+// heed takes an answer of the doorbell: it has the shards look, or returns when they are to.
 func (w *watch) heed(a bellAnswer) (again <-chan time.Time) {
-	if a.wish != w.wish && a.state != bellGone {
-		return nil // to what we wished before
-	}
-	w.watched = a.state == bellWatches
-	w.asked = false
-	if a.state != bellBusy {
-		w.refused = 0
+	look, pause := w.onAnswer(a)
+	switch {
+	case pause > 0:
+		w.of.l.signals.refused.emit()
+		return time.After(max(pause, w.pause()))
+	case look:
 		w.look()
-		return nil
 	}
-	w.refused++
-	w.of.l.signals.refused.emit()
-	return time.After(max(backoff.Delay(2*time.Millisecond, 25*time.Millisecond, w.refused), w.pause()))
+	return nil
 }
