@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/freeport"
 )
 
 const (
@@ -264,7 +266,7 @@ func (s *Server) settings(opts Options) string {
 func (s *Server) launch() error {
 	var err error
 	for range 5 {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = freeport.Find(); err != nil {
 			return err
 		}
 		if err = s.run(); err == nil || !strings.Contains(err.Error(), "could not bind") {
@@ -350,15 +352,6 @@ func (s *Server) remove() error {
 		err = errors.Join(err, s.lock.Close())
 	}
 	return err
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func randomHex(n int) string {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish/kafka"
@@ -31,7 +30,6 @@ func TestMain(m *testing.M) {
 type cluster struct {
 	t     testing.TB
 	opts  []kfake.Opt
-	ports []int
 	addrs []string
 	*kfake.Cluster
 }
@@ -44,27 +42,23 @@ func newCluster(t testing.TB, opts ...kfake.Opt) *cluster {
 		kfake.NumBrokers(3), kfake.SeedTopics(6, topic), kfake.DataDir(t.TempDir()),
 		kfake.BrokerConfigs(map[string]string{"message.max.bytes": "200000"}),
 	}, opts...)}
+	var ports []int
+	for range 3 {
+		port, err := freeport.Find()
+		require.NoError(t, err)
+		ports = append(ports, port)
+	}
+	c.opts = append(c.opts, kfake.Ports(ports...)) // which stay its own when it is started again
 	c.start()
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 func (c *cluster) start() {
-	opts := c.opts
-	if c.ports != nil {
-		opts = append(opts, kfake.Ports(c.ports...))
-	}
-	var err error
-	c.Cluster, err = kfake.NewCluster(opts...)
+	c.t.Helper()
+	started, err := kfake.NewCluster(c.opts...)
 	require.NoError(c.t, err)
-	c.addrs, c.ports = c.ListenAddrs(), nil
-	for _, addr := range c.addrs {
-		_, port, err := net.SplitHostPort(addr)
-		require.NoError(c.t, err)
-		n, err := strconv.Atoi(port)
-		require.NoError(c.t, err)
-		c.ports = append(c.ports, n)
-	}
+	c.Cluster, c.addrs = started, started.ListenAddrs()
 }
 
 // patience is how long a test waits for what must happen; it only passes when something is broken.

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
+	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
@@ -159,10 +160,10 @@ func TestNobodyAnswers(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	require.NoError(t, err)
-	require.NoError(t, gone.Close())
-	for name, addr := range map[string]string{"refused": gone.Addr().String(), "silent": silent.Addr().String()} {
+	gone := fmt.Sprintf("127.0.0.1:%d", port)
+	for name, addr := range map[string]string{"refused": gone, "silent": silent.Addr().String()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, err := kafka.New(kafka.Config{Brokers: []string{addr}, Timeout: 500 * time.Millisecond})
@@ -243,10 +244,10 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	require.Equal(t, first, charged)
 	require.Less(t, charged, len(events))
 
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	require.NoError(t, err)
-	require.NoError(t, gone.Close())
-	away, err := kafka.New(kafka.Config{Brokers: []string{gone.Addr().String()}, Timeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	gone := fmt.Sprintf("127.0.0.1:%d", port)
+	away, err := kafka.New(kafka.Config{Brokers: []string{gone}, Timeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer away.Close()
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)

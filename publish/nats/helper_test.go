@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -45,8 +45,10 @@ type broker struct {
 
 func newBroker(t testing.TB, change ...func(*server.Options)) *broker {
 	t.Helper()
+	port, err := freeport.Find() // which stays its own when it is started again
+	require.NoError(t, err)
 	b := &broker{t: t, opts: server.Options{
-		ServerName: "one", Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		ServerName: "one", Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 	}}
 	for _, f := range change {
 		f(&b.opts)
@@ -57,7 +59,6 @@ func newBroker(t testing.TB, change ...func(*server.Options)) *broker {
 	if len(b.opts.Users) > 0 {
 		user = natsgo.UserInfo(b.opts.Users[0].Username, b.opts.Users[0].Password)
 	}
-	var err error
 	b.nc, err = natsgo.Connect(b.ClientURL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), user)
 	require.NoError(t, err)
 	t.Cleanup(b.nc.Close)
@@ -88,7 +89,6 @@ func (b *broker) start() {
 	s.Start()
 	require.True(b.t, s.ReadyForConnections(patience))
 	b.Server = s
-	b.opts.Port = s.Addr().(*net.TCPAddr).Port
 }
 
 func (b *broker) kill() {

@@ -3,6 +3,7 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish/nats"
 )
@@ -155,10 +157,10 @@ func TestNobodyAnswers(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	require.NoError(t, err)
-	require.NoError(t, gone.Close())
-	for name, addr := range map[string]string{"refused": gone.Addr().String(), "silent": silent.Addr().String()} {
+	gone := fmt.Sprintf("127.0.0.1:%d", port)
+	for name, addr := range map[string]string{"refused": gone, "silent": silent.Addr().String()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, err := nats.New(nats.Config{

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/publish"
@@ -49,6 +51,7 @@ type host struct {
 
 	mu     sync.Mutex
 	server *httptest.Server
+	addr   string // which stays its own when it is started again
 	url    string
 }
 
@@ -60,12 +63,15 @@ func (h *host) start() {
 	}
 	server := httptest.NewUnstartedServer(h.handler)
 	server.Config.ErrorLog = newQuietLog()
-	if h.url != "" {
-		require.NoError(h.t, server.Listener.Close())
-		listener, err := net.Listen("tcp", strings.TrimPrefix(h.url, "http://"))
+	if h.addr == "" {
+		port, err := freeport.Find()
 		require.NoError(h.t, err)
-		server.Listener = listener
+		h.addr = fmt.Sprintf("127.0.0.1:%d", port)
 	}
+	require.NoError(h.t, server.Listener.Close())
+	listener, err := net.Listen("tcp", h.addr)
+	require.NoError(h.t, err)
+	server.Listener = listener
 	server.Start()
 	h.server, h.url = server, server.URL
 }

@@ -1,0 +1,40 @@
+// Package freeport finds ports for servers of tests that are stopped and started again.
+package freeport
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+)
+
+// The ports that are tried: below those that systems hand out themselves.
+const first, last = 15_000, 32_000
+
+// Find returns a TCP port of 127.0.0.1 that nobody listens at. Unlike the port that a system hands out it stays free while a
+// server that had it is stopped: no outgoing connection gets it.
+func Find() (int, error) {
+	low, high := first, last
+	// https://docs.kernel.org/networking/ip-sysctl.html#ip-variables
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		var from, to int
+		if n, err := fmt.Sscan(string(text), &from, &to); n == 2 && err == nil && from <= high && to >= low {
+			if high = from - 1; high-low < 1000 {
+				low, high = to+1, 65_535
+			}
+		}
+	}
+	if high <= low {
+		low, high = first, last
+	}
+	var err error
+	for range 100 {
+		port := low + rand.IntN(high-low)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("find a free port from %d to %d: %w", low, high, err)
+}
