@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 )
 
 // ListenerAdmin looks after the listeners of a schema from outside: it needs neither their handlers nor their
@@ -318,7 +319,7 @@ func collided(err error) bool {
 // ring has sleeping listeners look. What is not heard is found by polling.
 func (a *ListenerAdmin) ring(ctx context.Context) {
 	if !a.preview {
-		_ = a.db.Each(a.pool).BellRing(ctx, logBell(a.db).channel)
+		_ = a.db.Each(a.pool).BellRing(ctx, doorbell.OfLog(a.db).Channel)
 	}
 }
 

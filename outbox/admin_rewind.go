@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -99,7 +100,7 @@ func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name strin
 
 // yield gives seized shards back, also when ctx has ended.
 func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()
 	return a.db.Each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 }

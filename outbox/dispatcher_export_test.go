@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 )
 
 // TestSignals are the moments of a dispatcher that tests wait for. Each holds one.
@@ -33,8 +34,8 @@ func BellOf(namespace string) (key int64, channel string) {
 	if err != nil {
 		panic(err)
 	}
-	b := bellOf(db, namespace)
-	return b.key, b.channel
+	b := doorbell.Of(db, namespace)
+	return b.Key, b.Channel
 }
 
 // RetryWithDefaults returns r as it is used.

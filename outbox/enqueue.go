@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/jsonb"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -82,9 +83,9 @@ func usable(ctx context.Context, tx pgx.Tx) error {
 
 // eventInsert returns the row of m, checked, for the queue.
 func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
-	bell := bellOf(db, m.Namespace)
+	bell := doorbell.Of(db, m.Namespace)
 	return dbsqlc.EventInsertParams{
-		Ring: ring, Bell: bell.key, Channel: bell.channel,
+		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,

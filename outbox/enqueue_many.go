@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -128,16 +129,16 @@ func insertRows(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.EventInsertMany
 // eventInsertMany returns the rows of part, checked, for the queue.
 func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receipts []Receipt, part []int, ring bool) dbsqlc.EventInsertManyParams {
 	first := &ms[part[0]]
-	bell := bellOf(db, first.Namespace)
+	bell := doorbell.Of(db, first.Namespace)
 	if first.Log {
-		bell = logBell(db)
+		bell = doorbell.OfLog(db)
 	}
 	text := func(of func(*Message) string) []string {
 		return column(part, func(i int) (string, bool) { s := of(&ms[i]); return s, s != "" })
 	}
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Ring: ring, Bell: bell.key, Channel: bell.channel,
+		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),

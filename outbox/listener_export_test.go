@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 )
 
 // ListenerSignals are the moments of a listener that tests wait for. Each holds one.
@@ -44,8 +45,8 @@ func LogBell() (key int64, channel string) {
 	if err != nil {
 		panic(err)
 	}
-	b := logBell(db)
-	return b.key, b.channel
+	b := doorbell.OfLog(db)
+	return b.Key, b.Channel
 }
 
 // ThroughPool has l talk to the database by another pool. It must be called before l runs.

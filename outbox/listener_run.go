@@ -11,6 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -234,7 +235,7 @@ func (l *Listener) warnSmallPool(shards int) {
 
 // release gives up what leases are held without a turn.
 func (l *Listener) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
 	_, err := l.db.Each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
 	return err
@@ -245,7 +246,7 @@ func (l *Listener) ring(ctx context.Context) {
 	if l.cfg.Wake != WakeDoorbell {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, bellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
-	_ = l.db.Each(l.pool).BellRing(ctx, logBell(l.db).channel)
+	_ = l.db.Each(l.pool).BellRing(ctx, doorbell.OfLog(l.db).Channel)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -28,9 +29,9 @@ func bucketOf(m *Message, id uuid.UUID) int16 {
 
 // logInsert returns the row of m, checked, for the log.
 func logInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.LogInsertParams {
-	bell := logBell(db)
+	bell := doorbell.OfLog(db)
 	return dbsqlc.LogInsertParams{
-		Ring: ring, Bell: bell.key, Channel: bell.channel,
+		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 )
 
 // loop is one Run: a single goroutine that owns what is held, claims when there is room, and settles what
@@ -21,7 +22,7 @@ type loop struct {
 	d      *Dispatcher
 	ctx    context.Context // ends the claiming
 	leases *leases
-	*sleeper
+	*doorbell.Sleeper
 	workers sync.WaitGroup
 
 	queue    chan *task             // claimed, not started; has room for everything held
@@ -46,9 +47,9 @@ type loop struct {
 	reserved int  // the room they need for that, beside what they settle in the same transaction
 	probing  bool // one of them looks for suspects
 	trouble  backoff.Retrier
-	pace     pace      // of claims that find nothing
-	because  error     // why finished could not be settled
-	reunited time.Time // after trouble: when the other processes have settled what they hold
+	pace     doorbell.Pace // of claims that find nothing
+	because  error         // why finished could not be settled
+	reunited time.Time     // after trouble: when the other processes have settled what they hold
 
 	hungry      bool  // there may be something to claim
 	era         int   // how often something has made it hungry
@@ -89,11 +90,11 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		}
 	}
 	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
-	var bell *doorbell
+	var e *doorbell.Config
 	if d.cfg.Wake == WakeDoorbell {
-		bell = newDoorbell(d.pool, d.cfg.ListenPool, d.store.db, bellOf(d.store.db, d.store.namespace), d.log)
+		e = &doorbell.Config{Bell: doorbell.Of(d.store.db, d.store.namespace), DB: d.store.db, Main: d.pool, Listen: d.cfg.ListenPool, Log: d.log}
 	}
-	l.sleeper = newSleeper(bell, d.cfg.PollInterval, d.cfg.MaxPollInterval)
+	l.Sleeper = doorbell.NewSleeper(e, d.cfg.PollInterval, d.cfg.MaxPollInterval)
 	return l
 }
 
@@ -103,9 +104,7 @@ func (l *loop) run() error {
 	var owned sync.WaitGroup
 	owned.Go(func() { l.leases.renew(helpers, l.talk) })
 	owned.Go(func() { l.d.maintain(l.ctx, l.leases.unkept) })
-	if l.bell != nil {
-		owned.Go(func() { l.bell.run(l.ctx, l.talk) })
-	}
+	owned.Go(func() { l.Sleeper.Run(l.ctx, l.talk) })
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
@@ -170,7 +169,7 @@ func (l *loop) start(t *task) {
 
 // deliver claims and settles until ctx ends.
 func (l *loop) deliver() {
-	defer l.sleeper.stop()
+	defer l.Sleeper.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
 		l.startSolo()
@@ -274,27 +273,27 @@ func (l *loop) wait() {
 		l.withdraw(false)
 	case <-l.soloTick:
 		l.soloTick = nil
-	case <-l.rang():
+	case <-l.Rang():
 		l.feed()
-		l.onRing()
-	case a := <-l.answers():
+		l.OnRing()
+	case a := <-l.Answers():
 		l.heed(a)
-	case <-l.poll.C:
+	case <-l.Polls():
 		l.feed()
 		l.nextSuspect = time.Time{}
-		l.onPoll(l.pace.pause())
+		l.OnPoll(l.pace.Pause())
 	}
 }
 
 // heed takes an answer of the doorbell: it has the loop claim once more, at once or after a pause.
-func (l *loop) heed(a bellAnswer) {
-	look, pause := l.onAnswer(a)
+func (l *loop) heed(a doorbell.Answer) {
+	look, pause := l.OnAnswer(a)
 	if look {
 		l.feed()
 	}
 	if pause > 0 {
 		l.d.signals.refused.emit()
-		l.pause(max(pause, l.pace.pause()))
+		l.pause(max(pause, l.pace.Pause()))
 	}
 }
 

@@ -10,22 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 )
-
-// TestOutdatedAnswerOfTheDoorbell: the dispatcher asked, found work, stopped watching, and only then reads the
-// answer. Were it to count, the dispatcher would next fall asleep while nobody watches.
-func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
-	t.Parallel()
-	l := &loop{d: &Dispatcher{}, sleeper: &sleeper{request: 2}}
-	l.heed(bellAnswer{request: 1, state: bellWatches})
-	require.False(t, l.watched)
-	require.False(t, l.hungry)
-	l.heed(bellAnswer{request: 2, state: bellWatches})
-	require.True(t, l.watched)
-	require.True(t, l.hungry, "look once more")
-	l.heed(bellAnswer{state: bellGone})
-	require.False(t, l.watched, "whatever was wished")
-}
 
 // atBacklog returns a loop that two claims from a backlog have set out from.
 func atBacklog(t *testing.T) (l *loop, first, second *pass) {
@@ -33,7 +19,7 @@ func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	cfg := DispatcherConfig{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
 	log := slog.New(slog.DiscardHandler)
 	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: log, targets: newTargets(Breaker{}, nil, log)})
-	l.sleeper = newSleeper(newDoorbell(nil, nil, nil, bell{}, l.d.log), time.Hour, time.Hour)
+	l.Sleeper = doorbell.NewSleeper(&doorbell.Config{Log: l.d.log}, time.Hour, time.Hour)
 	l.backlog = true
 	l.under, l.claiming, l.reserved = 2, 100, 100
 	return l, &pass{x: &exchange{}, want: 50}, &pass{x: &exchange{}, want: 50}
@@ -74,11 +60,10 @@ func TestEmptyClaimLetsNobodyGo(t *testing.T) {
 	t.Parallel()
 	l, late, _ := atBacklog(t)
 	l.under, l.claiming, l.reserved = 1, 50, 50
-	l.asleep, l.request = true, 5
+	require.False(t, l.Idle(), "asks the doorbell")
 	l.feed()
 	l.land(late)
-	require.True(t, l.asleep)
-	require.Equal(t, 5, l.request)
+	require.True(t, l.IsAsleep())
 	require.True(t, l.hungry)
 }
 

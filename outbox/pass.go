@@ -144,8 +144,8 @@ func (l *loop) land(p *pass) {
 	l.d.account(p.x)
 	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
 		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
-			l.pace.took(time.Since(p.began))
-			l.rest(l.pace.pause())
+			l.pace.Took(time.Since(p.began))
+			l.Rest(l.pace.Pause())
 		}
 		l.took(p)
 	}
@@ -223,15 +223,15 @@ func (l *loop) took(p *pass) {
 		l.hungry = true
 	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
 		l.hungry = true
-		l.found()
+		l.Found()
 	case p.era == l.era: // else something has made it hungry since it set out
 		l.hungry = false
 	}
 	switch {
 	case len(claimed) > 0:
-		l.busy()
+		l.Busy()
 	case l.hungry || l.claiming > 0:
-	case l.idle():
+	case l.Idle():
 		l.d.signals.idle.emit()
 	}
 }

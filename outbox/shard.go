@@ -12,6 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -21,10 +22,10 @@ import (
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
-	shards  int  // in this generation
-	worked  bool // since it was idle
-	slow    bool // the latest batch was handled too slowly for another in its turn
-	pace    pace // of the looks
+	shards  int           // in this generation
+	worked  bool          // since it was idle
+	slow    bool          // the latest batch was handled too slowly for another in its turn
+	pace    doorbell.Pace // of the looks
 	trouble backoff.Retrier
 }
 
@@ -48,7 +49,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			return nil
 		}
 		if s.after == unknown {
-			s.pace.start()
+			s.pace.Start()
 			if asked, err = s.look(ctx); err != nil {
 				return err
 			}
@@ -82,10 +83,10 @@ func (s *shardLoop) loop(ctx context.Context) error {
 				return nil
 			}
 			if asked != nil {
-				s.pace.stop()
+				s.pace.Stop()
 				s.sleep(ctx, asked)
 			}
-			s.pace.start()
+			s.pace.Start()
 			if asked, err = s.look(ctx); err != nil {
 				return err
 			}
@@ -182,7 +183,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	if w.ForeignLease || w.Paused || w.Blocked {
 		state = shardDeaf
 	}
-	pause := s.pace.pause()
+	pause := s.pace.Pause()
 	var due <-chan time.Time // an idle shard is woken by the watch
 	switch wait := time.Until(w.due); {
 	case w.Ready: // look again when the process that it is left to has had its chance

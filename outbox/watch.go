@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 )
 
 // shardState is what a shard's loop says of itself.
@@ -35,7 +37,7 @@ func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 // watch sleeps with the doorbell for all shards of a process: it asks to be rung when all have found nothing, lets
 // them look once more when it is, and tells them to look when it rings. One goroutine owns it.
 type watch struct {
-	*sleeper
+	*doorbell.Sleeper
 	of     *listenerRun
 	states []shardState
 	pauses []time.Duration
@@ -43,22 +45,20 @@ type watch struct {
 
 func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]shardState, len(r.looks)), pauses: make([]time.Duration, len(r.looks))}
-	var bell *doorbell
+	var e *doorbell.Config
 	if r.l.cfg.Wake == WakeDoorbell {
-		bell = newDoorbell(r.l.pool, r.l.cfg.ListenPool, r.l.db, logBell(r.l.db), r.l.log)
+		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log}
 	}
-	w.sleeper = newSleeper(bell, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
+	w.Sleeper = doorbell.NewSleeper(e, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
 	return w
 }
 
 // run watches until ctx ends.
 func (w *watch) run(ctx context.Context) {
-	defer w.stop()
-	if w.bell != nil {
-		var doorbell sync.WaitGroup
-		doorbell.Go(func() { w.bell.run(ctx, w.of.talk) })
-		defer doorbell.Wait()
-	}
+	defer w.Stop()
+	var hearing sync.WaitGroup
+	hearing.Go(func() { w.Sleeper.Run(ctx, w.of.talk) })
+	defer hearing.Wait()
 	var again <-chan time.Time
 	for {
 		select {
@@ -67,23 +67,23 @@ func (w *watch) run(ctx context.Context) {
 		case r := <-w.of.states:
 			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
 			if r.state == shardWorking {
-				w.found()
+				w.Found()
 			}
-			w.rest(r.pause)
+			w.Rest(r.pause)
 			w.settle()
-		case a := <-w.answers():
+		case a := <-w.Answers():
 			again = w.heed(a)
 		case <-again:
 			again = nil
 			w.look()
 		case <-w.of.landed:
 			w.look()
-		case <-w.rang():
-			w.onRing()
+		case <-w.Rang():
+			w.OnRing()
 			w.look()
-		case <-w.poll.C:
+		case <-w.Polls():
 			w.look()
-			w.onPoll(w.pause()) // and more, when the looks are over
+			w.OnPoll(w.pause()) // and more, when the looks are over
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (w *watch) settle() {
 	for _, state := range w.states {
 		switch state {
 		case shardWorking:
-			w.busy()
+			w.Busy()
 			return
 		case shardLooking:
 			return
@@ -120,15 +120,15 @@ func (w *watch) settle() {
 	}
 	switch {
 	case !idle:
-		w.busy() // no event would wake anybody
-	case w.idle():
+		w.Busy() // no event would wake anybody
+	case w.Idle():
 		w.of.l.signals.idle.emit()
 	}
 }
 
 // heed takes an answer of the doorbell: it has the shards look, or returns when they are to.
-func (w *watch) heed(a bellAnswer) (again <-chan time.Time) {
-	look, pause := w.onAnswer(a)
+func (w *watch) heed(a doorbell.Answer) (again <-chan time.Time) {
+	look, pause := w.OnAnswer(a)
 	switch {
 	case pause > 0:
 		w.of.l.signals.refused.emit()

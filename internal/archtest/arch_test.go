@@ -42,9 +42,10 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark"},
+		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell"},
 		"internal/guard":     {},
 		"internal/backoff":   {},
+		"internal/doorbell":  {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
 		"internal/mark":      {"internal/backoff", "internal/guard"},
 		"internal/jsonb":     {"payload"},
 		"internal/pgvalue":   {},
@@ -94,7 +95,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline",
-			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark":
+			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell":
 		default:
 			continue
 		}

@@ -1,4 +1,6 @@
-package outbox
+// Package doorbell wakes those who sleep until there is an event, without a NOTIFY in the transaction of every enqueue: it is
+// sent only while somebody sleeps.
+package doorbell
 
 import (
 	"cmp"
@@ -30,15 +32,15 @@ const (
 	bellGone
 )
 
-// bellAnswer is the state after the request of that number.
-type bellAnswer struct {
+// Answer is the state after the request of that number.
+type Answer struct {
 	request int
 	state   bellState
 }
 
 const (
-	// bellTimeout bounds each statement on the listening connection, which may lead into a black hole.
-	bellTimeout = 3 * time.Second
+	// Timeout bounds each statement on the listening connection, which may lead into a black hole.
+	Timeout = 3 * time.Second
 	// probeTimeout is how long a notification may take to arrive: much longer than it does on a busy machine, because
 	// whoever takes the connection for deaf polls for a while.
 	probeTimeout = 10 * time.Second
@@ -64,11 +66,11 @@ type doorbell struct {
 	pool *pgxpool.Pool // makes the connection that listens
 	main *pgxpool.Pool // of the dispatcher, on whose database producers ring
 	db   *dbschema.Schema
-	bell bell
+	bell Bell
 	log  *slog.Logger
 
-	rang    chan struct{}   // somebody enqueued, or may have; holds one
-	answers chan bellAnswer // holds one, the latest
+	rang    chan struct{} // somebody enqueued, or may have; holds one
+	answers chan Answer   // holds one, the latest
 
 	talk context.Context // of what is said when that of run has ended; set by run
 
@@ -89,11 +91,10 @@ const (
 	awake  = false
 )
 
-// newDoorbell returns the doorbell of whoever uses main, which listens through another pool if that is not nil.
-func newDoorbell(main, listen *pgxpool.Pool, db *dbschema.Schema, bell bell, log *slog.Logger) *doorbell {
+func newDoorbell(e *Config) *doorbell {
 	return &doorbell{
-		pool: cmp.Or(listen, main), main: main, db: db, bell: bell, log: log,
-		rang: make(chan struct{}, 1), answers: make(chan bellAnswer, 1), interrupt: func() {},
+		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log,
+		rang: make(chan struct{}, 1), answers: make(chan Answer, 1), interrupt: func() {},
 	}
 }
 
@@ -118,7 +119,7 @@ func (b *doorbell) next(ctx context.Context) (bellWish, context.Context, context
 }
 
 // answer replaces an answer that nobody has read.
-func (b *doorbell) answer(a bellAnswer) {
+func (b *doorbell) answer(a Answer) {
 	for {
 		select {
 		case b.answers <- a:
@@ -151,10 +152,10 @@ func (b *doorbell) run(ctx, talk context.Context) {
 			trouble.Reset()
 			b.ring()
 			err = b.serve(ctx, conn)
-			end, cancel := context.WithTimeout(talk, bellTimeout)
+			end, cancel := context.WithTimeout(talk, Timeout)
 			_ = conn.Close(end)
 			cancel()
-			b.answer(bellAnswer{state: bellGone})
+			b.answer(Answer{state: bellGone})
 		}
 		if ctx.Err() != nil {
 			return
@@ -163,7 +164,7 @@ func (b *doorbell) run(ctx, talk context.Context) {
 		if errors.Is(err, errDeaf) {
 			if !deaf {
 				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
-					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.channel)
+					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.Channel)
 			}
 			deaf, pause = true, backoff.Around(deafPause)
 		} else {
@@ -178,7 +179,7 @@ func (b *doorbell) run(ctx, talk context.Context) {
 
 // listen returns a connection that has been seen to hear the bell, rung for the others at the same time.
 func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
-	within, cancel := context.WithTimeout(ctx, 2*bellTimeout)
+	within, cancel := context.WithTimeout(ctx, 2*Timeout)
 	defer cancel()
 	pooled, err := b.pool.Acquire(within)
 	if err != nil {
@@ -186,7 +187,7 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	}
 	conn := pooled.Hijack() // it must not count against the pool while it waits
 	if err := b.subscribe(within, ctx, conn); err != nil {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), bellTimeout)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), conn.Close(end))
 	}
@@ -197,11 +198,11 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 // is sent through the pool whose events are to be noticed, because what conn sends itself comes back to it in the same
 // answer, also through a pooler.
 func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(within, "LISTEN "+pgx.Identifier{b.bell.channel}.Sanitize()); err != nil {
+	if _, err := conn.Exec(within, "LISTEN "+pgx.Identifier{b.bell.Channel}.Sanitize()); err != nil {
 		return err
 	}
 	token := uuid.NewString()
-	if err := b.db.Each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.channel, Token: token}); err != nil {
+	if err := b.db.Each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.Channel, Token: token}); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -216,7 +217,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		case wait.Err() == nil || ctx.Err() != nil || conn.IsClosed():
 			return err
 		}
-		ping, cancel := context.WithTimeout(ctx, bellTimeout)
+		ping, cancel := context.WithTimeout(ctx, Timeout)
 		defer cancel()
 		if err := conn.Ping(ping); err != nil {
 			return err // the connection is lost, which is another thing
@@ -241,7 +242,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 		case w.pending && ctx.Err() == nil:
 			var state bellState
 			if held, state, err = b.hold(held, conn); err == nil {
-				b.answer(bellAnswer{request: w.no, state: state})
+				b.answer(Answer{request: w.no, state: state})
 			}
 		}
 		if err == nil {
@@ -270,12 +271,12 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 
 // letGo gives up the lock and then wakes the sleepers that relied on it.
 func (b *doorbell) letGo(q *dbsqlc.Queries) error {
-	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
+	ctx, cancel := context.WithTimeout(b.talk, Timeout)
 	defer cancel()
-	if _, err := q.BellLetGo(ctx, b.bell.key); err != nil {
+	if _, err := q.BellLetGo(ctx, b.bell.Key); err != nil {
 		return fmt.Errorf("let go of doorbell: %w", err)
 	}
-	if err := q.BellRing(ctx, b.bell.channel); err != nil {
+	if err := q.BellRing(ctx, b.bell.Channel); err != nil {
 		return fmt.Errorf("ring doorbell: %w", err)
 	}
 	return nil
@@ -284,20 +285,20 @@ func (b *doorbell) letGo(q *dbsqlc.Queries) error {
 // hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
 // the context of run ends, because what it took would be let go of in silence.
 func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
-	ctx, cancel := context.WithTimeout(b.talk, bellTimeout)
+	ctx, cancel := context.WithTimeout(b.talk, Timeout)
 	defer cancel()
 	q := b.db.Each(conn)
 	if held {
 		return true, bellWatches, conn.Ping(ctx)
 	}
-	held, err := q.BellTryHold(ctx, b.bell.key)
+	held, err := q.BellTryHold(ctx, b.bell.Key)
 	if err != nil {
 		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
 	}
 	if held {
 		return true, bellWatches, nil
 	}
-	other, err := q.BellHeld(ctx, b.bell.key)
+	other, err := q.BellHeld(ctx, b.bell.Key)
 	switch {
 	case err != nil:
 		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)

@@ -1,0 +1,23 @@
+package doorbell
+
+import (
+	"fmt"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+)
+
+// Bell is the doorbell of a namespace, or of all log topics of a schema: the advisory lock that a sleeping process holds,
+// and the channel that an enqueuing transaction notifies when it finds the lock held.
+type Bell struct {
+	Key     int64
+	Channel string
+}
+
+func Of(db *dbschema.Schema, namespace string) Bell {
+	key := db.AdvisoryKey(namespace)
+	return Bell{Key: key, Channel: fmt.Sprintf("outboxgen_%016x", uint64(key))}
+}
+
+// OfLog is the doorbell of all log topics of a schema: a listener may read topics of any namespace, whose names hold no
+// space.
+func OfLog(db *dbschema.Schema) Bell { return Of(db, "log topics") }
