@@ -65,7 +65,7 @@ type sending struct {
 func (s *sending) start(work context.Context) {
 	ctx, cancel := work, context.CancelCauseFunc(func(error) {})
 	if s.b.of != nil {
-		ctx, cancel = context.WithCancelCause(s.b.of.work)
+		ctx, cancel = context.WithCancelCause(s.b.of.WorkCtx)
 		s.keep = context.AfterFunc(work, func() { cancel(context.Cause(work)) })
 		s.b.of.calls.Add(1)
 	}

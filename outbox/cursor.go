@@ -348,7 +348,7 @@ func (c *cursor) keep(ctx context.Context, t *turn, lose func()) (stop func()) {
 			}
 			if left := time.Until(t.deadline); left <= lease/5 {
 				c.l.log.Warn("lease lost", "shard", c.shard)
-				c.l.signals.lost.emit()
+				c.l.signals.lost.Emit()
 				lose()
 				return
 			} else if left > lease-lease/3 {
@@ -383,7 +383,7 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 		c.l.log.Warn("renew lease", "shard", c.shard, "error", err)
 	case n == 0:
 		c.l.log.Warn("lease lost", "shard", c.shard)
-		c.l.signals.lost.emit()
+		c.l.signals.lost.Emit()
 		return false
 	default:
 		t.deadline = sent.Add(lease)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
 // TestSignals are the moments of a dispatcher that tests wait for. Each holds one.
@@ -18,7 +19,7 @@ type TestSignals struct {
 // Watch lets d signal. It must be called before d runs.
 func Watch(d *Dispatcher) TestSignals {
 	s := &d.signals
-	s.idle, s.refused, s.renewed, s.lost, s.maintained = make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1)
+	s.idle, s.refused, s.renewed, s.lost, s.maintained = make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1)
 	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
 )
 
 // DrainReport adds up what a Drain did.
@@ -119,8 +120,8 @@ func (r *DrainReport) add(o DrainReport) {
 // drainBatch handles tasks and returns those that are over and, when ctx has ended, those that were not started. running
 // tells that there are others, whose handlers have not returned within ShutdownTimeout of the end of ctx.
 func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (over, unstarted []*task, running bool) {
-	e := newEnding(ctx)
-	defer e.enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()
+	e := shutdown.New(ctx)
+	defer e.Enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()
 	reports := make(chan *task, len(tasks))
 	report := func(t *task) { reports <- t }
 	var handled []*task
@@ -139,19 +140,19 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 		spawn = func(run func()) { run() }
 	}
 	for to, tasks := range published {
-		spawn(func() { d.publish(e.work, l, to, tasks, report) })
+		spawn(func() { d.publish(e.WorkCtx, l, to, tasks, report) })
 	}
 	for i, t := range handled {
 		select {
 		case slots <- struct{}{}:
-		case <-e.give:
+		case <-e.GiveUp:
 		}
 		if ctx.Err() != nil {
 			unstarted = handled[i:]
 			break
 		}
 		spawn(func() {
-			d.do(e.work, l, t, func(t *task) {
+			d.do(e.WorkCtx, l, t, func(t *task) {
 				report(t)
 				<-slots
 			})
@@ -161,7 +162,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 		select {
 		case t := <-reports:
 			over = append(over, t)
-		case <-e.give:
+		case <-e.GiveUp:
 			return over, unstarted, true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
 // ListenerSpec is what the YAML says of a listener. Generated constructors fill it.
@@ -265,12 +266,12 @@ type Listener struct {
 
 // listenerSignals let tests wait for what happens inside; nil channels cost nothing.
 type listenerSignals struct {
-	idle       signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
-	ended      signal // a turn was ended
-	wentOn     signal // a turn went on with a batch that was read ahead
-	lost       signal // a lease was lost
-	refused    signal // the doorbell could not watch
-	maintained signal // pruned, and looked at lag
+	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	ended      testsignal.Signal // a turn was ended
+	wentOn     testsignal.Signal // a turn went on with a batch that was read ahead
+	lost       testsignal.Signal // a lease was lost
+	refused    testsignal.Signal // the doorbell could not watch
+	maintained testsignal.Signal // pruned, and looked at lag
 }
 
 // NewListener returns a listener for handlers, all of one schema and one mode. pool stays the caller's. Generated

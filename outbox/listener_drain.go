@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
 )
 
 // Drain handles what is due now, what handlers enqueue meanwhile included, and returns when nothing more is: for a
@@ -31,9 +32,9 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 	if err != nil {
 		return err
 	}
-	r := &listenerRun{l: l, ending: newEnding(ctx), drained: report}
-	defer r.enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
-	talk := r.talk
+	r := &listenerRun{l: l, Stages: shutdown.New(ctx), drained: report}
+	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
+	talk := r.DBCtx
 	for quiet := 0; quiet < shards; {
 		for i := 0; i < shards; i++ {
 			before := r.turns

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
 // ListenerSignals are the moments of a listener that tests wait for. Each holds one.
@@ -17,7 +18,7 @@ type ListenerSignals struct {
 // WatchListener lets l signal. It must be called before l runs.
 func WatchListener(l *Listener) ListenerSignals {
 	s := &l.signals
-	s.idle, s.ended, s.lost, s.refused, s.maintained = make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1), make(signal, 1)
+	s.idle, s.ended, s.lost, s.refused, s.maintained = make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1)
 	return ListenerSignals{Idle: s.idle, Ended: s.ended, Lost: s.lost, Refused: s.refused, Maintained: s.maintained}
 }
 

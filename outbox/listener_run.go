@@ -13,11 +13,12 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
 )
 
 // listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
 type listenerRun struct {
-	*ending
+	*shutdown.Stages
 	l      *Listener
 	looks  []chan struct{} // makes a shard look
 	states chan shardReport
@@ -50,8 +51,8 @@ func (l *Listener) Run(ctx context.Context) error {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
 	l.warnSmallPool(shards)
-	r := &listenerRun{l: l, ending: newEnding(ctx), landed: make(chan struct{}, 1)}
-	defer r.enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
+	r := &listenerRun{l: l, Stages: shutdown.New(ctx), landed: make(chan struct{}, 1)}
+	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
 	tidy, rest := context.WithCancel(ctx) // a run may end by itself
 	defer rest()
@@ -59,10 +60,10 @@ func (l *Listener) Run(ctx context.Context) error {
 	err = errors.Join(r.generations(ctx, shards), r.callsOver())
 	rest()
 	owned.Wait()
-	released := l.release(r.talk)
+	released := l.release(r.DBCtx)
 	switch {
 	case released == nil:
-		l.ring(r.talk)
+		l.ring(r.DBCtx)
 	case err == nil:
 		l.log.Warn("give up leases", "error", released)
 	}
@@ -77,10 +78,10 @@ var (
 // landing makes due what waits for a call to t that was left behind and has returned, since no turn may end for long. What
 // a turn parks just now is made due by the end of the next.
 func (r *listenerRun) landing(t *target) {
-	if t.resting() || r.work.Err() != nil {
+	if t.resting() || r.WorkCtx.Err() != nil {
 		return
 	}
-	ctx, cancel := r.l.limited(r.talk)
+	ctx, cancel := r.l.limited(r.DBCtx)
 	defer cancel()
 	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.topics})
 	if err != nil {
@@ -103,7 +104,7 @@ func (r *listenerRun) callsOver() error {
 	select {
 	case <-over:
 		return nil
-	case <-r.give:
+	case <-r.GiveUp:
 	}
 	if names := r.l.targets.leftBehind(); len(names) > 0 {
 		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(names, ", "))
@@ -119,7 +120,7 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 			return err
 		}
 		for {
-			reg, err := r.l.registration(r.talk)
+			reg, err := r.l.registration(r.DBCtx)
 			if err == nil && reg.Cursors == 0 {
 				return fmt.Errorf("run listener %s: %w", r.l.spec.Name, errDetached)
 			}
@@ -218,7 +219,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 	if r.drained != nil {
 		r.drained.add(report)
 	}
-	r.l.signals.ended.emit()
+	r.l.signals.ended.Emit()
 }
 
 // warnSmallPool warns when the handlers of all shards, if they use the pool, could hold up one another for good: a shard has

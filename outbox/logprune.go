@@ -91,7 +91,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		if deleted > 0 {
 			l.log.Info("pruned", "count", deleted)
 		}
-		l.signals.maintained.emit()
+		l.signals.maintained.Emit()
 	}
 }
 

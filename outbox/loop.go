@@ -11,6 +11,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
 // loop is one Run: a single goroutine that owns what is held, claims when there is room, and settles what
@@ -18,7 +20,7 @@ import (
 // reports pile up, so the busier the database, the larger the batches. A second one sets out when there is
 // enough for it to do, so that a backlog keeps both PostgreSQL and the handlers at work.
 type loop struct {
-	*ending
+	*shutdown.Stages
 	d      *Dispatcher
 	ctx    context.Context // ends the claiming
 	leases *leases
@@ -61,26 +63,17 @@ type loop struct {
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
 type signals struct {
-	idle       signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
-	refused    signal // the doorbell could not watch
-	renewed    signal // leases were extended
-	lost       signal // a lease was given up
-	maintained signal // swept or pruned
-}
-
-type signal chan struct{}
-
-func (s signal) emit() {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
+	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	refused    testsignal.Signal // the doorbell could not watch
+	renewed    testsignal.Signal // leases were extended
+	lost       testsignal.Signal // a lease was given up
+	maintained testsignal.Signal // swept or pruned
 }
 
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		ending: newEnding(ctx), d: d, ctx: ctx, leases: newLeases(d), hungry: true, hurry: ctx.Done(), most: room,
+		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), hungry: true, hurry: ctx.Done(), most: room,
 		queue: make(chan *task, room+len(d.targets.all)), passes: make(chan *pass, maxPasses),
 		publish: make(map[*target]chan *task), heldBy: make(map[*target]int),
 	}
@@ -99,12 +92,12 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 }
 
 func (l *loop) run() error {
-	defer l.enforce(l.ctx, l.d.cfg.ShutdownTimeout, errShutdown)()
+	defer l.Enforce(l.ctx, l.d.cfg.ShutdownTimeout, errShutdown)()
 	helpers, stop := context.WithCancel(context.WithoutCancel(l.ctx))
 	var owned sync.WaitGroup
-	owned.Go(func() { l.leases.renew(helpers, l.talk) })
+	owned.Go(func() { l.leases.renew(helpers, l.DBCtx) })
 	owned.Go(func() { l.d.maintain(l.ctx, l.leases.unkept) })
-	owned.Go(func() { l.Sleeper.Run(l.ctx, l.talk) })
+	owned.Go(func() { l.Sleeper.Run(l.ctx, l.DBCtx) })
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
@@ -135,7 +128,7 @@ func (l *loop) worker() {
 		}
 	}()
 	for t := range l.queue {
-		l.d.do(l.work, l.leases, t, func(t *task) { l.reports <- t })
+		l.d.do(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
 	}
 	closed = true
 }
@@ -154,7 +147,7 @@ func (l *loop) publisher(t *target, queue <-chan *task) {
 				more = false
 			}
 		}
-		l.d.publish(l.work, l.leases, t, tasks, func(k *task) { l.reports <- k })
+		l.d.publish(l.WorkCtx, l.leases, t, tasks, func(k *task) { l.reports <- k })
 	}
 }
 
@@ -292,7 +285,7 @@ func (l *loop) heed(a doorbell.Answer) {
 		l.feed()
 	}
 	if pause > 0 {
-		l.d.signals.refused.emit()
+		l.d.signals.refused.Emit()
 		l.pause(max(pause, l.pace.Pause()))
 	}
 }
@@ -350,20 +343,20 @@ func (l *loop) handBack(t *task) {
 // stop hands back what was not started, waits for what was, and settles it.
 func (l *loop) stop() error {
 	l.stopping = true
-	l.hurry = l.talk.Done()
+	l.hurry = l.DBCtx.Done()
 	l.withdraw(true)
-	give := l.give
+	give := l.GiveUp
 	for {
 		l.collect()
 		switch {
-		case len(l.finished) > 0 && l.talk.Err() == nil && l.under < maxPasses:
+		case len(l.finished) > 0 && l.DBCtx.Err() == nil && l.under < maxPasses:
 			l.send(0)
 		case l.under > 0:
 		case len(l.finished) > 0: // talk is over
 			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.because)
 		case l.held == 0:
 			return nil
-		case l.givenUp():
+		case l.GivenUp():
 			return fmt.Errorf("stop dispatcher: still running after %s: %s", l.d.cfg.ShutdownTimeout, l.leases.names())
 		}
 		select {

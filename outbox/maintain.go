@@ -53,6 +53,6 @@ func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
 			}
 			prune.Reset(backoff.Around(d.cfg.PruneInterval))
 		}
-		d.signals.maintained.emit()
+		d.signals.maintained.Emit()
 	}
 }

@@ -99,7 +99,7 @@ func (l *loop) send(want int) {
 	l.reserved += p.reserved()
 	l.probing = l.probing || p.suspects
 	go func() {
-		p.err = l.d.exchange(l.talk, p.x)
+		p.err = l.d.exchange(l.DBCtx, p.x)
 		l.passes <- p
 	}()
 }
@@ -232,6 +232,6 @@ func (l *loop) took(p *pass) {
 		l.Busy()
 	case l.hungry || l.claiming > 0:
 	case l.Idle():
-		l.d.signals.idle.emit()
+		l.d.signals.idle.Emit()
 	}
 }

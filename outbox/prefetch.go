@@ -55,7 +55,7 @@ func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {
 			return nil
 		}
 	}
-	ctx, cancel := s.l.limited(s.run.talk)
+	ctx, cancel := s.l.limited(s.run.DBCtx)
 	p := &prefetch{after: t.reach(), patience: s.l.turnLimit, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
@@ -118,7 +118,7 @@ func (s *shardLoop) goOn(ctx context.Context, b *batch, p *prefetch) bool {
 			e.fate, e.behind = aside, true
 		}
 	}
-	s.l.signals.wentOn.emit()
+	s.l.signals.wentOn.Emit()
 	return true
 }
 

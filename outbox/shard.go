@@ -62,8 +62,8 @@ func (s *shardLoop) loop(ctx context.Context) error {
 		}
 		var moved bool
 		var t *turn
-		if moved, t, err = s.exchange(s.run.talk, a, take); err != nil {
-			if s.run.talk.Err() != nil {
+		if moved, t, err = s.exchange(s.run.DBCtx, a, take); err != nil {
+			if s.run.DBCtx.Err() != nil {
 				return s.gaveUp(a, err)
 			}
 			if s.run.drained != nil {
@@ -107,7 +107,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 // last ends the turn of a without another.
 func (s *shardLoop) last(a *advance) error {
 	if a != nil {
-		moved, _, err := s.exchange(s.run.talk, a, false)
+		moved, _, err := s.exchange(s.run.DBCtx, a, false)
 		if err != nil {
 			return s.gaveUp(a, err) // its lease runs out
 		}
@@ -126,7 +126,7 @@ func (s *shardLoop) gaveUp(a *advance, err error) error {
 // pause waits before the database is asked again; less if ctx ends, unless something has to be written.
 func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
-		ctx = s.run.talk
+		ctx = s.run.DBCtx
 	}
 	timer := time.NewTimer(min(s.trouble.Next(), s.l.pauseLimit))
 	defer timer.Stop()
@@ -147,7 +147,7 @@ func (s *shardLoop) look(ctx context.Context) (*outlook, error) {
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	row, ok, err := s.wait(s.run.talk)
+	row, ok, err := s.wait(s.run.DBCtx)
 	switch {
 	case err != nil && s.run.drained != nil:
 		return nil, err
@@ -171,12 +171,12 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	limit := s.l.cfg.PollInterval
 	switch {
 	case w.Resharding:
-		if _, err := s.l.reshard(s.run.talk); err != nil {
+		if _, err := s.l.reshard(s.run.DBCtx); err != nil {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardDeaf, min(limit, 20*time.Millisecond)
 	case (w.ForeignLease || w.Kept) && s.worked: // it has just been handed to a process that may be asleep
-		s.l.ring(s.run.talk)
+		s.l.ring(s.run.DBCtx)
 	case w.ForeignLease || w.Kept:
 		s.ask(ctx)
 	}
@@ -222,14 +222,14 @@ func (s *shardLoop) ask(ctx context.Context) {
 // take handles the events of t and returns how it ends; nil if that is written already, or cannot be.
 func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	if t.parkedDue {
-		if err := s.takeParked(s.run.talk, t); err != nil {
+		if err := s.takeParked(s.run.DBCtx, t); err != nil {
 			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
 			s.repeat(t) // nothing of it was handled
 			s.pause(ctx, false)
 			return nil, nil
 		}
 	}
-	if held, err := s.charge(s.run.talk, t); err != nil {
+	if held, err := s.charge(s.run.DBCtx, t); err != nil {
 		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
 		s.repeat(t)
 		s.pause(ctx, false)
@@ -244,7 +244,7 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
 		a := s.l.end(t, s.shard, false)
 		a.params.Strand = true
-		moved, _, ending := s.exchange(s.run.talk, a, false)
+		moved, _, ending := s.exchange(s.run.DBCtx, a, false)
 		if ending == nil && !moved {
 			ending = ErrLeaseLost
 		}
@@ -274,14 +274,14 @@ func (s *shardLoop) batches(ctx context.Context, t *turn) error {
 
 // handle runs b under the lease of its turn.
 func (s *shardLoop) handle(b *batch) error {
-	work, cancel := context.WithCancelCause(s.run.work)
+	work, cancel := context.WithCancelCause(s.run.WorkCtx)
 	defer cancel(nil)
-	stop := s.keep(s.run.talk, b.t, func() {
+	stop := s.keep(s.run.DBCtx, b.t, func() {
 		b.lose()
 		cancel(ErrLeaseLost)
 	})
 	defer stop()
-	b.run(work, s.run.give)
+	b.run(work, s.run.GiveUp)
 	if names := b.names(); names != "" {
 		return fmt.Errorf("stop listener: still running after %s: %s", s.l.cfg.ShutdownTimeout, names)
 	}
@@ -290,7 +290,7 @@ func (s *shardLoop) handle(b *batch) error {
 
 // inTransaction handles the events of t in the transaction in which the cursor moves.
 func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error) {
-	talk := s.run.talk
+	talk := s.run.DBCtx
 	tx, err := s.begin(talk)
 	if err != nil {
 		return s.again(ctx, t, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
@@ -31,13 +32,13 @@ var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was h
 // those it could not keep.
 type leases struct {
 	d      *Dispatcher
-	lapsed signal // what has not been started has lost its lease
+	lapsed testsignal.Signal // what has not been started has lost its lease
 	mu     sync.Mutex
 	of     map[*task]struct{}
 }
 
 func newLeases(d *Dispatcher) *leases {
-	return &leases{d: d, lapsed: make(signal, 1), of: make(map[*task]struct{})}
+	return &leases{d: d, lapsed: make(testsignal.Signal, 1), of: make(map[*task]struct{})}
 }
 
 func (l *leases) add(t *task) {
@@ -169,10 +170,10 @@ func (l *leases) lose(t *task) {
 	if t.cancel != nil {
 		t.cancel(ErrLeaseLost)
 	} else {
-		l.lapsed.emit()
+		l.lapsed.Emit()
 	}
 	l.d.log.Warn("lease lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
-	l.d.signals.lost.emit()
+	l.d.signals.lost.Emit()
 }
 
 func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
@@ -205,7 +206,7 @@ func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 			t.deadline = sent.Add(lease)
 		}
 	}
-	l.d.signals.renewed.emit()
+	l.d.signals.renewed.Emit()
 }
 
 // do runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which

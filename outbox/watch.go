@@ -57,7 +57,7 @@ func newWatch(r *listenerRun) *watch {
 func (w *watch) run(ctx context.Context) {
 	defer w.Stop()
 	var hearing sync.WaitGroup
-	hearing.Go(func() { w.Sleeper.Run(ctx, w.of.talk) })
+	hearing.Go(func() { w.Sleeper.Run(ctx, w.of.DBCtx) })
 	defer hearing.Wait()
 	var again <-chan time.Time
 	for {
@@ -122,7 +122,7 @@ func (w *watch) settle() {
 	case !idle:
 		w.Busy() // no event would wake anybody
 	case w.Idle():
-		w.of.l.signals.idle.emit()
+		w.of.l.signals.idle.Emit()
 	}
 }
 
@@ -131,7 +131,7 @@ func (w *watch) heed(a doorbell.Answer) (again <-chan time.Time) {
 	look, pause := w.OnAnswer(a)
 	switch {
 	case pause > 0:
-		w.of.l.signals.refused.emit()
+		w.of.l.signals.refused.Emit()
 		return time.After(max(pause, w.pause()))
 	case look:
 		w.look()

@@ -42,34 +42,36 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":             {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell"},
-		"internal/guard":     {},
-		"internal/backoff":   {},
-		"internal/doorbell":  {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
-		"internal/mark":      {"internal/backoff", "internal/guard"},
-		"internal/jsonb":     {"payload"},
-		"internal/pgvalue":   {},
-		"internal/plainjson": {},
-		"payload":            {},
-		"inbox":              {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":            {"payload", "inbox", "internal/absent", "internal/mark"},
-		"publish":            {"outbox"},
-		"internal/dbschema":  {"internal/dbsqlc", "internal/pgname"},
-		"outboxtest":         {"outbox", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
-		"migrate":            {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
-		"schema":             {},
-		"templates":          {},
-		"internal/pgname":    {},
-		"internal/absent":    {},
-		"internal/dbsqlc":    {},
-		"generator/diag":     {},
-		"generator/spec":     {"generator/diag"},
-		"generator/model":    {"generator/spec", "generator/diag"},
-		"generator/emit":     {"generator/model", "templates"},
-		"generator":          {"generator/emit", "generator/model", "generator/diag"},
-		"internal/pgtest":    {"internal/pgserver", "migrate"},
-		"cmd/outboxgen":      {"internal/cli"},
-		"internal/archtest":  {},
+		"outbox":              {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell", "internal/shutdown", "internal/testsignal"},
+		"internal/guard":      {},
+		"internal/backoff":    {},
+		"internal/shutdown":   {},
+		"internal/testsignal": {},
+		"internal/doorbell":   {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
+		"internal/mark":       {"internal/backoff", "internal/guard"},
+		"internal/jsonb":      {"payload"},
+		"internal/pgvalue":    {},
+		"internal/plainjson":  {},
+		"payload":             {},
+		"inbox":               {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
+		"consume":             {"payload", "inbox", "internal/absent", "internal/mark"},
+		"publish":             {"outbox"},
+		"internal/dbschema":   {"internal/dbsqlc", "internal/pgname"},
+		"outboxtest":          {"outbox", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
+		"migrate":             {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
+		"schema":              {},
+		"templates":           {},
+		"internal/pgname":     {},
+		"internal/absent":     {},
+		"internal/dbsqlc":     {},
+		"generator/diag":      {},
+		"generator/spec":      {"generator/diag"},
+		"generator/model":     {"generator/spec", "generator/diag"},
+		"generator/emit":      {"generator/model", "templates"},
+		"generator":           {"generator/emit", "generator/model", "generator/diag"},
+		"internal/pgtest":     {"internal/pgserver", "migrate"},
+		"cmd/outboxgen":       {"internal/cli"},
+		"internal/archtest":   {},
 	}
 	all := packages(t)
 	for name, allowed := range may {
@@ -95,7 +97,8 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline",
-			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell":
+			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell",
+			"internal/shutdown", "internal/testsignal":
 		default:
 			continue
 		}

@@ -1,0 +1,76 @@
+// Package shutdown bounds the end of a Run, whatever hangs.
+package shutdown
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Stages bounds the end of a Run, whatever hangs: a handler, a publisher or the database. Everything is counted from
+// the moment in which the context of Run ends, and by a goroutine that nothing else can block.
+type Stages struct {
+	WorkCtx  context.Context // of the handlers; outlives that of Run by the shutdown timeout
+	DBCtx    context.Context // of statements at the end; outlives WorkCtx
+	GiveUp   chan struct{}   // closed when handlers that still run are given up
+	cancel   context.CancelCauseFunc
+	cancelDB context.CancelFunc
+}
+
+// grace is how long handlers get to notice that their contexts are cancelled, and then what they did to be
+// settled. So Run returns two of them after the shutdown timeout at the latest.
+const grace = time.Second
+
+func New(ctx context.Context) *Stages {
+	e := &Stages{GiveUp: make(chan struct{})}
+	e.WorkCtx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	e.DBCtx, e.cancelDB = context.WithCancel(context.WithoutCancel(ctx))
+	return e
+}
+
+// Enforce waits for the end of ctx. It then cancels the handlers after timeout, with cause, gives up those that still
+// run a grace later, and cancels all statements after another one. The caller defers over.
+func (e *Stages) Enforce(ctx context.Context, timeout time.Duration, cause error) (over func()) {
+	done := make(chan struct{})
+	var enforcer sync.WaitGroup
+	enforcer.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-done:
+			return
+		}
+		for _, step := range [...]struct {
+			wait time.Duration
+			do   func()
+		}{
+			{timeout, func() { e.cancel(cause) }},
+			{grace, func() { close(e.GiveUp) }},
+			{grace, e.cancelDB},
+		} {
+			timer := time.NewTimer(step.wait)
+			select {
+			case <-timer.C:
+				step.do()
+			case <-done:
+				timer.Stop()
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		enforcer.Wait()
+		e.cancel(nil)
+		e.cancelDB()
+	}
+}
+
+// GivenUp tells whether handlers that still run are given up.
+func (e *Stages) GivenUp() bool {
+	select {
+	case <-e.GiveUp:
+		return true
+	default:
+		return false
+	}
+}
