@@ -16,17 +16,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
-// Wake says how an idle dispatcher learns of new events.
-type Wake string
-
-const (
-	// WakeDoorbell listens for the NOTIFY of an enqueue, which is sent only while somebody sleeps.
-	WakeDoorbell Wake = "doorbell"
-	// WakePoll does without LISTEN, for pools behind a transaction pooler: an event waits for up to PollInterval while
-	// there are others, and for up to MaxPollInterval after a time without any.
-	WakePoll Wake = "poll"
-)
-
 // DispatcherConfig tunes a dispatcher. The zero value is a good start.
 type DispatcherConfig struct {
 	// WorkerID marks the claims of this dispatcher; the zero UUID means a new one.

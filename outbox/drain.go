@@ -9,19 +9,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/shutdown"
 )
 
-// DrainReport adds up what a Drain did.
-type DrainReport struct {
-	Delivered int // acked
-	Retried   int // failed, due again later
-	Dead      int // dead letters made, swept ones included
-	Lost      int // handled, but the lease was lost meanwhile
-	// HandedBack counts how often an event came back with its attempt uncounted, because its target was away.
-	HandedBack int
-	// Resting names what was away at the end: topics, as "namespace/name", and destinations, as "broker:destination". Their
-	// events wait.
-	Resting []string
-}
-
 // Drain delivers what is due now, what handlers enqueue meanwhile included, and returns when nothing more
 // is: for a cron job, or one shard of a backlog with TenantIDs. Events that failed and are due later stay.
 // Topics and destinations that are away rest, and their events stay, too: the report names them. When ctx ends Drain
@@ -107,14 +94,6 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 			return fmt.Errorf("still running after %s: %s", d.cfg.ShutdownTimeout, l.names())
 		}
 	}
-}
-
-func (r *DrainReport) add(o DrainReport) {
-	r.Delivered += o.Delivered
-	r.Retried += o.Retried
-	r.Dead += o.Dead
-	r.Lost += o.Lost
-	r.HandedBack += o.HandedBack
 }
 
 // drainBatch handles tasks and returns those that are over and, when ctx has ended, those that were not started. running

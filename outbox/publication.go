@@ -13,29 +13,10 @@ import (
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
-// Publication says where a topic is published and as what. Generated code fills it from the YAML.
-type Publication[P any] struct {
-	// Broker is the key of the Publisher in the configuration: "kafka", "nats" or "webhook".
-	Broker string
-	// Destination is the broker's name for where events go.
-	Destination string
-	// Key keeps events in order at the broker; nil means the partition key of the event.
-	Key func(P) Key
-	// Headers are sent beside those of the event; nil means none. The event's own win.
-	Headers func(P) map[string]string
-}
-
 // publication is a Publication that has forgotten its type.
 type publication struct {
 	broker, destination string
 	outgoing            func(Event, json.RawMessage) (Outgoing, error)
-}
-
-// Publish ties t to a publisher in place of a handler.
-func Publish[P any](t Topic[P], p Publication[P]) TopicHandler {
-	th := Handle[any](t, nil, nil)
-	th.publication = newPublication(t, p)
-	return th
 }
 
 func newPublication[P any](t Topic[P], p Publication[P]) *publication {
@@ -145,46 +126,4 @@ func outgoing(n int, of func(i int) (*publication, Event, json.RawMessage)) ([]O
 		return func() { made[i] = o }, err
 	})
 	return made, mark.All(errs)
-}
-
-// publish sends the events of tasks, all of one target, and reports the results.
-func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []*task, report func(*task)) {
-	begun := make([]*task, 0, len(tasks))
-	for _, k := range tasks {
-		if l.begin(k, func(error) {}) {
-			begun = append(begun, k)
-		} else {
-			k.result = mark.New(mark.ClassNotSent, "its lease ran out before it was published")
-			report(k)
-		}
-	}
-	admitted, why := t.admit(len(begun))
-	for _, k := range begun[admitted:] {
-		k.result = why
-		report(k)
-	}
-	if begun = begun[:admitted]; len(begun) == 0 {
-		return
-	}
-	made, results := outgoing(len(begun), func(i int) (*publication, Event, json.RawMessage) {
-		return d.handlers[begun[i].Topic].publication, begun[i].Event, begun[i].Payload
-	})
-	events := make([]Outgoing, 0, len(begun))
-	sent := make([]*task, 0, len(begun))
-	for i, k := range begun {
-		if results[i].Class != mark.ClassDone {
-			k.result = results[i]
-			report(k)
-			continue
-		}
-		events, sent = append(events, made[i]), append(sent, k)
-	}
-	if len(events) == 0 {
-		t.heed(time.Now(), nil, nil) // nothing was tried
-		return
-	}
-	for i, r := range t.send(ctx, events) {
-		sent[i].result, sent[i].tried = r, true
-		report(sent[i])
-	}
 }

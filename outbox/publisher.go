@@ -3,8 +3,6 @@ package outbox
 import (
 	"context"
 	"encoding/json"
-
-	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
 // Publisher forwards events to a broker. The topics that publish say so in the YAML; dispatchers and listeners call it
@@ -44,40 +42,4 @@ type Outgoing struct {
 	Destination string
 	// Key keeps events in order at the broker; "" means none.
 	Key string
-}
-
-// ErrBehind is returned by a Publisher for an event that was not sent, because an earlier one with its key has failed.
-var ErrBehind = mark.ErrBehind
-
-// ErrNotSent is returned by a Publisher, as it is or wrapped, for an event that was surely not sent and is not to blame:
-// ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is handed
-// back with its attempt uncounted, and nothing rests.
-var ErrNotSent = mark.ErrNotSent
-
-// Unavailable marks err as trouble of where the event goes, and not of the event. It means the same in a handler of a
-// dispatcher, in a handler of a listener and in a Publisher: the event is handed back with its attempt uncounted, and the
-// topic of the handler, or the destination, rests for growing pauses, after each of which one event is tried: see Breaker.
-// Other topics and destinations do not rest. Unavailable(RetryAfter(d, err)) asks for a pause of at least d, of which
-// five minutes are granted at most. Permanent wins over Unavailable. Unavailable(nil) is nil.
-func Unavailable(err error) error {
-	return mark.Unavailable(err, false)
-}
-
-// BrokerUnavailable is Unavailable for trouble of the whole broker: there is no connection to it, or it refuses the
-// credentials, so that no destination of it can be reached. All its destinations rest. In a handler it is
-// Unavailable. BrokerUnavailable(nil) is nil.
-func BrokerUnavailable(err error) error {
-	return mark.Unavailable(err, true)
-}
-
-// IsUnavailable reports whether err was marked by Unavailable or BrokerUnavailable.
-func IsUnavailable(err error) bool {
-	is, _ := mark.IsUnavailable(err)
-	return is
-}
-
-// IsBrokerUnavailable reports whether err was marked by BrokerUnavailable. Of several marks the outermost counts.
-func IsBrokerUnavailable(err error) bool {
-	_, broker := mark.IsUnavailable(err)
-	return broker
 }

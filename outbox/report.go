@@ -1,0 +1,22 @@
+package outbox
+
+// DrainReport adds up what a Drain did.
+type DrainReport struct {
+	Delivered int // acked
+	Retried   int // failed, due again later
+	Dead      int // dead letters made, swept ones included
+	Lost      int // handled, but the lease was lost meanwhile
+	// HandedBack counts how often an event came back with its attempt uncounted, because its target was away.
+	HandedBack int
+	// Resting names what was away at the end: topics, as "namespace/name", and destinations, as "broker:destination". Their
+	// events wait.
+	Resting []string
+}
+
+func (r *DrainReport) add(o DrainReport) {
+	r.Delivered += o.Delivered
+	r.Retried += o.Retried
+	r.Dead += o.Dead
+	r.Lost += o.Lost
+	r.HandedBack += o.HandedBack
+}
