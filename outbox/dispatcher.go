@@ -70,75 +70,37 @@ type DispatcherConfig struct {
 	Logger *slog.Logger
 }
 
+// common returns the fields of cfg that a ListenerConfig has, too.
+func (cfg *DispatcherConfig) common() settings {
+	return settings{
+		batchSize: &cfg.BatchSize, concurrency: &cfg.Concurrency, maxConcurrency: maxBatchSize, maxAttempts: &cfg.MaxAttempts,
+		leaseDuration: &cfg.LeaseDuration, pollInterval: &cfg.PollInterval, maxPollInterval: &cfg.MaxPollInterval,
+		shutdownTimeout: &cfg.ShutdownTimeout, pruneInterval: &cfg.PruneInterval,
+		retry: &cfg.Retry, breaker: &cfg.Breaker, wake: &cfg.Wake, logger: &cfg.Logger,
+	}
+}
+
 func (cfg DispatcherConfig) withDefaults(handlers []TopicHandler) DispatcherConfig {
-	if cfg.BatchSize == 0 {
-		cfg.BatchSize = defaultBatchSize
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 10
-	}
+	setDefault(&cfg.Concurrency, 10)
 	if cfg.LeaseDuration == 0 {
 		for _, h := range handlers {
 			cfg.LeaseDuration = max(cfg.LeaseDuration, h.lease)
 		}
 	}
-	if cfg.LeaseDuration == 0 {
-		cfg.LeaseDuration = defaultLease
-	}
-	if cfg.PollInterval == 0 {
-		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
-	}
-	if cfg.MaxPollInterval == 0 {
-		cfg.MaxPollInterval = defaultMaxPoll(cfg.PollInterval, cfg.LeaseDuration)
-	}
-	if cfg.ShutdownTimeout == 0 {
-		cfg.ShutdownTimeout = 20 * time.Second
-	}
-	if cfg.PruneInterval == 0 {
-		cfg.PruneInterval = 10 * time.Minute
-	}
-	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = cfg.Retry.MaxAttempts
-	}
-	cfg.Breaker = cfg.Breaker.withDefaults()
-	if cfg.Wake == "" {
-		cfg.Wake = WakeDoorbell
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	setDefault(&cfg.LeaseDuration, defaultLease)
+	cfg.common().setDefaults()
 	cfg.Topics, cfg.TenantIDs = slices.Clone(cfg.Topics), slices.Clone(cfg.TenantIDs)
 	return cfg
 }
 
 func (cfg DispatcherConfig) validate() error {
-	if err := cfg.Retry.validate(); err != nil {
-		return err
-	}
 	switch {
-	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
-		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
-	case cfg.Concurrency < 1 || cfg.Concurrency > maxBatchSize:
-		return fmt.Errorf("field Concurrency %d is not between 1 and %d", cfg.Concurrency, maxBatchSize)
-	case cfg.LeaseDuration < 10*minLease:
-		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
-	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
-		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.MaxPollInterval < cfg.PollInterval || cfg.MaxPollInterval > cfg.LeaseDuration/3:
-		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s",
-			cfg.MaxPollInterval, cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.ShutdownTimeout < 0:
-		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
 	case cfg.Topics != nil && len(cfg.Topics) == 0:
 		return errors.New("field Topics is empty: nil means all topics")
 	case cfg.TenantIDs != nil && len(cfg.TenantIDs) == 0:
 		return errors.New("field TenantIDs is empty: nil means all tenants")
-	case cfg.MaxAttempts < 0 || cfg.MaxAttempts > 1<<31-1:
-		return fmt.Errorf("MaxAttempts %d is not between 0 and 2147483647", cfg.MaxAttempts)
-	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
-		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
 	}
-	return cfg.Breaker.validate()
+	return cfg.common().validate()
 }
 
 // Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
@@ -336,9 +298,4 @@ func (d *Dispatcher) warnSmallPool() {
 func (d *Dispatcher) probe(ctx context.Context) error {
 	_, err := d.store.db.Each(d.pool).EventFinalTopics(ctx, d.store.namespace)
 	return dbschema.Wrap("probe schema "+d.store.db.Name(), err)
-}
-
-// defaultMaxPoll returns the MaxPollInterval of a poller, within the bounds that validate has.
-func defaultMaxPoll(poll, lease time.Duration) time.Duration {
-	return max(min(10*time.Second, lease/3), poll)
 }

@@ -121,66 +121,25 @@ type ListenerConfig struct {
 	Logger *slog.Logger
 }
 
+// common returns the fields of cfg that a DispatcherConfig has, too.
+func (cfg *ListenerConfig) common() settings {
+	return settings{
+		batchSize: &cfg.BatchSize, concurrency: &cfg.Concurrency, maxConcurrency: maxConcurrency, maxAttempts: &cfg.MaxAttempts,
+		leaseDuration: &cfg.LeaseDuration, pollInterval: &cfg.PollInterval, maxPollInterval: &cfg.MaxPollInterval,
+		shutdownTimeout: &cfg.ShutdownTimeout, pruneInterval: &cfg.PruneInterval,
+		retry: &cfg.Retry, breaker: &cfg.Breaker, wake: &cfg.Wake, logger: &cfg.Logger,
+	}
+}
+
 func (cfg ListenerConfig) withDefaults(spec ListenerSpec) ListenerConfig {
-	if cfg.BatchSize == 0 {
-		cfg.BatchSize = defaultBatchSize
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = spec.Concurrency
-	}
-	if cfg.LeaseDuration == 0 {
-		cfg.LeaseDuration = spec.Lease
-	}
-	if cfg.PollInterval == 0 {
-		cfg.PollInterval = min(time.Second, cfg.LeaseDuration/3)
-	}
-	if cfg.MaxPollInterval == 0 {
-		cfg.MaxPollInterval = defaultMaxPoll(cfg.PollInterval, cfg.LeaseDuration)
-	}
-	if cfg.ShutdownTimeout == 0 {
-		cfg.ShutdownTimeout = 20 * time.Second
-	}
-	if cfg.PruneInterval == 0 {
-		cfg.PruneInterval = 10 * time.Minute
-	}
-	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = spec.Retry.MaxAttempts
-	}
-	cfg.Breaker = cfg.Breaker.withDefaults()
-	if cfg.Wake == "" {
-		cfg.Wake = WakeDoorbell
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	setDefault(&cfg.Concurrency, spec.Concurrency)
+	setDefault(&cfg.LeaseDuration, spec.Lease)
+	setDefault(&cfg.MaxAttempts, spec.Retry.MaxAttempts)
+	cfg.common().setDefaults()
 	return cfg
 }
 
-func (cfg ListenerConfig) validate() error {
-	if err := cfg.Retry.validate(); err != nil {
-		return err
-	}
-	switch {
-	case cfg.BatchSize < 1 || cfg.BatchSize > maxBatchSize:
-		return fmt.Errorf("BatchSize %d is not between 1 and %d", cfg.BatchSize, maxBatchSize)
-	case cfg.Concurrency < 1 || cfg.Concurrency > maxConcurrency:
-		return fmt.Errorf("field Concurrency %d is not between 1 and %d", cfg.Concurrency, maxConcurrency)
-	case cfg.LeaseDuration < 10*minLease:
-		return fmt.Errorf("LeaseDuration %s is shorter than %s", cfg.LeaseDuration, 10*minLease)
-	case cfg.PollInterval < time.Millisecond || cfg.PollInterval > cfg.LeaseDuration/3:
-		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.MaxPollInterval < cfg.PollInterval || cfg.MaxPollInterval > cfg.LeaseDuration/3:
-		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s",
-			cfg.MaxPollInterval, cfg.PollInterval, cfg.LeaseDuration)
-	case cfg.ShutdownTimeout < 0:
-		return fmt.Errorf("ShutdownTimeout %s is negative", cfg.ShutdownTimeout)
-	case cfg.MaxAttempts < 1 || cfg.MaxAttempts > 1<<31-1:
-		return fmt.Errorf("MaxAttempts %d is not between 0 and 2147483647", cfg.MaxAttempts)
-	case cfg.Wake != WakeDoorbell && cfg.Wake != WakePoll:
-		return fmt.Errorf("field Wake %q is neither %q nor %q", cfg.Wake, WakeDoorbell, WakePoll)
-	}
-	return cfg.Breaker.validate()
-}
+func (cfg ListenerConfig) validate() error { return cfg.common().validate() }
 
 // ListenerHandler ties a log topic to the user's code for it. Listen and ListenTx make one.
 type ListenerHandler struct {

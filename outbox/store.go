@@ -214,13 +214,6 @@ func (p place) compare(o place) int {
 	return cmp.Or(p.due.Compare(o.due), bytes.Compare(p.id[:], o.id[:]))
 }
 
-const (
-	defaultBatchSize = 100
-	defaultLease     = 30 * time.Second
-	maxBatchSize     = 10_000
-	minLease         = 10 * time.Millisecond
-)
-
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
 		size: cfg.BatchSize, suspects: suspectsPerClaim, maxAttempts: cfg.MaxAttempts,
