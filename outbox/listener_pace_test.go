@@ -40,20 +40,19 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 	}
 }
 
-// restful demands that looks which take so long are followed by a pause of four times as long, once a few have been measured.
+// restful demands that looks which take so long are followed by a pause of four times as long, once a few have been
+// measured. A ring, of a doorbell that has just connected for example, may come in between.
 func restful(t *testing.T, began <-chan time.Time, look time.Duration) {
 	t.Helper()
 	last := receive(t, began, "the first look")
-	gap := func() time.Duration {
+	for inARow, tries := 0, 0; inARow < 5; tries++ {
+		require.Less(t, tries, 50, "the looks do not pause")
 		next := receive(t, began, "a look")
-		defer func() { last = next }()
-		return next.Sub(last)
-	}
-	for tries := 0; gap() < 5*look; tries++ {
-		require.Less(t, tries, 10, "the looks do not pause")
-	}
-	for range 5 {
-		require.GreaterOrEqual(t, gap(), 5*look, "a look, and a pause of four")
+		inARow++
+		if next.Sub(last) < 5*look { // a look, and a pause of four
+			inARow = 0
+		}
+		last = next
 	}
 }
 
