@@ -106,11 +106,11 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		if s.Scalar.Set() {
 			t.Scalar = &Field{Type: TypeRef{Kind: Kind(s.Scalar.V)}}
 		}
-		if !b.checkName(s.Name, "a type") {
+		if !b.checkName(s.Name, "type") {
 			continue
 		}
 		if slices.Contains(scalars, Kind(t.Name)) {
-			b.Errorf(s.Name.Pos, diag.NameCollision, "type %s has the name of a built-in type", t.Name)
+			b.Errorf(s.Name.Pos, diag.NameCollision, "type %s has the name of a built-in type: choose another name", t.Name)
 			continue
 		}
 		b.typeNames = append(b.typeNames, t.Name)
@@ -137,7 +137,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 func (b *builder) namespace(s *spec.Namespace) {
 	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Stubs: !s.Stubs.Set()}
 	b.model.Namespaces = append(b.model.Namespaces, n)
-	named := b.checkName(s.Name, "a namespace")
+	named := b.checkName(s.Name, "namespace")
 	if named {
 		n.GoName = b.goName(s.Name, s.Go)
 	}
@@ -187,7 +187,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
 	b.entity(s, t)
 	b.publish(s, t)
-	if !b.checkName(s.Name, "a topic") {
+	if !b.checkName(s.Name, "topic") {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)

@@ -43,9 +43,9 @@ func (b *builder) consumer(s *spec.Spec) {
 	last := path.Base(c.Dir)
 	switch where := path.Join(b.folder, c.Dir); {
 	case unusableFolders.MatchString(last) || unusableFolders.MatchString(name.V):
-		b.Errorf(pos, diag.BadName, "%s: %q cannot be imported by other services", map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
+		b.Errorf(pos, diag.BadName, "%s: other services cannot import %q: choose another name", map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
 	case isInternal(where):
-		b.Warnf(pos, diag.ConsumerInternal, "consumer: package %s in %s cannot be imported from other modules, since it is below internal: set dir, for example to %q", name.V, where, outside(b.folder, name.V))
+		b.Warnf(pos, diag.ConsumerInternal, "consumer: other modules cannot import package %s from %s, because it is below internal: set dir, for example to %q", name.V, where, outside(b.folder, name.V))
 	}
 }
 
@@ -72,7 +72,7 @@ func (b *builder) consumed(s *spec.Spec) {
 			return
 		}
 	}
-	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty, "consumer: no topic says publish: there is nothing to consume")
+	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty, "consumer: no topic has publish, so there is nothing to consume: add publish to a topic, or remove consumer")
 }
 
 // ConsumedTypes returns the shared types that the payloads of published topics are made of, in YAML order.
