@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 )
 
-// TestStubs writes hand-written code into a folder and tells which stubs are still missing.
+// TestStubs writes hand-written code into a folder and checks which stubs are still missing.
 func TestStubs(t *testing.T) {
 	t.Parallel()
 	const typeStub, methodStub = "create mini_chat_handlers.go", "create handle_turn_finalized.go"
@@ -53,7 +53,7 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// TestStubsOfListeners has two listeners of one topic, whose handlers have a method of one name.
+// TestStubsOfListeners has two listeners of one topic, whose handlers have a method of the same name.
 func TestStubsOfListeners(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile(filepath.Join("testdata", "listeners", "outbox.yaml"))

@@ -45,7 +45,7 @@ func TestWrap(t *testing.T) {
 	require.Equal(t, []string{"éé éé"}, wrap("éé éé", 5), "characters count, not bytes")
 }
 
-// TestPlainIsOneLine holds for any text: what goes into a comment cannot leave its line.
+// TestPlainIsOneLine holds for any text: the text of a comment cannot leave its line.
 func TestPlainIsOneLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -45,7 +45,7 @@ func TestDecodePlacesBadCharacters(t *testing.T) {
 	}
 }
 
-// What is missing at the end of a file has a place in the file.
+// A finding about something missing at the end of a file has a place in the file.
 func TestDecodePlacesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
@@ -88,7 +88,7 @@ func TestDecodePlacesSyntaxErrors(t *testing.T) {
 	}
 }
 
-// What the library reads has no slip: the search must not find one in front of the true one.
+// findSlip must find nothing in a source that the library reads: it would hide the real mistake.
 func TestFindSlipKnowsWhatIsRight(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../testdata/*/outbox.yaml")
@@ -134,8 +134,8 @@ func TestDecodeTakesAnEmptyFileAsAnEmptyMapping(t *testing.T) {
 	require.EqualError(t, findings, "outbox.yaml:2:1: the file must be a mapping, not an empty value [wrong-type]")
 }
 
-// A file that is built to be slow still answers soon: the parser, the guard and the suggestions are all
-// linear, or bounded. Each of these takes a fraction of a second; what is quadratic takes minutes.
+// A file that is built to be slow is still checked quickly: the parser, the guard and the suggestions are all linear or
+// bounded. Each of these takes a fraction of a second; a quadratic algorithm would take minutes.
 func TestDecodeIsBoundedOnHostileFiles(t *testing.T) {
 	t.Parallel()
 	fill := func(unit string) string { return strings.Repeat(unit, (1<<18)/len(unit)) }
