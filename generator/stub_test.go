@@ -35,7 +35,7 @@ func TestStubs(t *testing.T) {
 		"generic type": {map[string]string{
 			"a.go": "package events\ntype MiniChatHandler[T any] struct{}\nfunc (h *MiniChatHandler[T]) HandleTurnFinalized() {}",
 		}, nil},
-		"decorator beside the type": {map[string]string{
+		"decorator next to the type": {map[string]string{
 			"a.go": "package events\ntype MiniChatHandler struct{}\ntype logging struct{}\nfunc (l logging) HandleTurnFinalized() {}",
 		}, []string{methodStub}},
 		"type of their own": {map[string]string{"a.go": "package events\ntype chats struct{}\nfunc (c *chats) HandleTurnFinalized() {}"}, nil},

@@ -53,8 +53,8 @@ type structure struct {
 // maskingMethods are the methods of a struct with sensitive values, which keep fmt and slog from showing them.
 var maskingMethods = []string{"Format", "LogValue"}
 
-// checkMethods reports fields whose Go name is a method of their struct. It runs last: whether a struct
-// masks sensitive values depends on the types of its fields.
+// checkMethods reports fields whose Go name is a method of their struct. It runs last, because the types of its fields
+// decide whether a struct masks sensitive values.
 func (b *builder) checkMethods() {
 	known := make(map[*Type]bool)
 	for _, s := range b.structs {

@@ -9,7 +9,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// slipSource is what the slips are made in: the line "here" has keys before it, behind it and below it.
+// slipSource is the file in which the mistakes are made.
 const slipSource = `version: "1"
 package: events
 types:
@@ -41,7 +41,8 @@ listeners:
     lease: 30s
 `
 
-// TestSlips makes the commonest slips in the middle of a file. Each has its true line and column, and says what to do.
+// TestSlips makes the most common mistakes in the middle of a file. Each finding has the line and column of the mistake,
+// and says what to do.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	_, findings := model.Load([]byte(slipSource), "outbox.yaml")
@@ -84,7 +85,7 @@ func TestSlips(t *testing.T) {
 			"19:59: not valid YAML: the { is closed by ] (close it with }) [yaml-syntax]"},
 		"brace closed twice": {"optional: true}", "optional: true}}",
 			"19:60: not valid YAML: the } has nothing to close (remove it) [yaml-syntax]"},
-		"brace on a line of its own": {"          outcome: outcome", "          outcome: outcome\n        }",
+		"brace on a separate line": {"          outcome: outcome", "          outcome: outcome\n        }",
 			"21:9: not valid YAML: the } has nothing to close (remove it) [yaml-syntax]"},
 		"double quote not closed": {`/{turn_id}"`, `/{turn_id}`,
 			`13:21: not valid YAML: the quote is not closed (close it with ") [yaml-syntax]`},
@@ -185,7 +186,7 @@ func TestSlips(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, 1, strings.Count(slipSource, test.right), "%q stands once", test.right)
+			require.Equal(t, 1, strings.Count(slipSource, test.right), "%q occurs once", test.right)
 			source := strings.Replace(slipSource, test.right, test.slip, 1)
 			for _, end := range []string{"\n", "\r\n"} {
 				_, findings := model.Load([]byte(strings.ReplaceAll(source, "\n", end)), "outbox.yaml")

@@ -22,7 +22,7 @@ var synonyms = map[string]Kind{
 	"uuid.uuid": UUID, "time.time": Timestamp, "time.duration": Duration, "json.rawmessage": JSON, "[]byte": Bytes, "[]uint8": Bytes,
 }
 
-// typeForms are ways to write an optional type, a list and a map in other languages, by what stands before their element.
+// typeForms are the ways in which other languages write an optional type, a list and a map.
 var typeForms = []struct {
 	form *regexp.Regexp
 	ours string // before the element
