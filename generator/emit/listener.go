@@ -56,7 +56,7 @@ func outcome(l *model.Listener) string {
 	if l.Retry.MaxAttempts == 1 {
 		return text + "makes the event a dead letter of the listener."
 	}
-	text += fmt.Sprintf("retries the event, up to %d attempts in all. Then it becomes a dead letter of the listener; outbox.Permanent(err) makes it one immediately.", l.Retry.MaxAttempts)
+	text += fmt.Sprintf("retries the event, up to %d attempts in all, then makes it a dead letter of the listener; outbox.Permanent(err) does so immediately.", l.Retry.MaxAttempts)
 	if l.ParkKeys {
 		return text + " Meanwhile the later events of its partition key are parked, and all others continue."
 	}
