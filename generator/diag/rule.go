@@ -175,7 +175,7 @@ var rules = []RuleInfo{
 	{RetryBounds, "max_attempts is 1 to 1000, base_delay is at least 1ms and at most max_delay, and max_delay is at most 720h."},
 	{RetryShort, "Warning: the retries of a topic or listener last at least ten minutes, so that a restart of what it calls makes no dead letters."},
 	{LeaseBounds, "A lease is 1s to 24h."},
-	{RetentionBounds, "retention.delivered, the dedupe window, is longer than an event is retried, or 0s in a queue topic without a dedupe_key. retention.dead is at least as long."},
+	{RetentionBounds, "retention.delivered, the dedupe window, is longer than the retries of an event can take, or 0s in a queue topic without a dedupe_key. retention.dead is at least as long."},
 	{VersionBounds, "A payload version is 1 to 2147483647."},
 	{ListenerMissing, "A log topic has a listener, or listeners: none."},
 	{ListenerNone, "Only a log topic that no listener reads has listeners: none."},

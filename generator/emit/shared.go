@@ -54,7 +54,7 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	g.Line()
 
 	parse := "Parse" + t.GoName
-	addComment(g, parse+" returns s as a "+t.GoName+", or "+e.validationError()+" that lists the valid values.")
+	addComment(g, parse+" returns the "+t.GoName+" whose text is s, or "+e.validationError()+" that lists the valid values.")
 	g.Func().Id(parse).Params(jen.Id("s").String()).Params(jen.Id(t.GoName), jen.Error()).Block(
 		jen.Return(jen.Qual(e.lib, "ParseEnum").Call(jen.Lit(t.Name), jen.Id("s"), jen.Id(values).Call().Op("..."))),
 	)

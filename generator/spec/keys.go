@@ -103,7 +103,7 @@ var retention = &record[Retention]{
 	doc:  "How long finished events are kept.",
 	keys: []key[Retention]{
 		optional("delivered", span, func(r *Retention) *Value[time.Duration] { return &r.Delivered },
-			"How long delivered events are kept, which is also the dedupe window. It must be longer than an event is retried. 0s deletes events on ack, and is not allowed with a dedupe_key. In a log topic it counts from the enqueue and must not be 0s. Default: 168h."),
+			"How long delivered events are kept, which is also the dedupe window. It must be longer than the retries of an event can take. 0s deletes events on ack, and is not allowed with a dedupe_key. In a log topic it counts from the enqueue and must not be 0s. Default: 168h."),
 		optional("dead", span, func(r *Retention) *Value[time.Duration] { return &r.Dead },
 			"How long dead letters are kept: at least as long as delivered events. Default: 720h."),
 	},
