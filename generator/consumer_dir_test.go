@@ -65,10 +65,10 @@ func TestConsumerBelowInternal(t *testing.T) {
 	for _, c := range []struct{ folder, dir, want string }{
 		{"events", "", ""},
 		{"", "", ""},
-		{"internal/events", "", `in internal/events/userevents cannot be imported from other modules, since it is below internal: set dir, for example to "../../userevents"`},
-		{"a/internal", "", `in a/internal/userevents cannot be imported from other modules, since it is below internal: set dir, for example to "../userevents"`},
+		{"internal/events", "", `from internal/events/userevents, because it is below internal: set dir, for example to "../../userevents"`},
+		{"a/internal", "", `from a/internal/userevents, because it is below internal: set dir, for example to "../userevents"`},
 		{"internal/events", "../../userevents", ""},
-		{"internal/events", "../userevents", "in internal/userevents cannot be imported"},
+		{"internal/events", "../userevents", "from internal/userevents, because"},
 		{"internals/events", "", ""},
 	} {
 		source := consumerSource(t)
