@@ -16,8 +16,8 @@ func withDir(source []byte, dir string) []byte {
 	return []byte(strings.Replace(string(source), "consumer: {package: userevents}", "consumer: {package: userevents, dir: "+dir+"}", 1))
 }
 
-// TestConsumerOutsideOfTheOutputFolder writes the consumer package into the folder that the YAML names, removes there what
-// is stale, and takes all of it back when something fails.
+// TestConsumerOutsideOfTheOutputFolder writes the consumer package into the folder that the YAML names, removes stale
+// files there, and undoes everything when something fails.
 func TestConsumerOutsideOfTheOutputFolder(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -37,7 +37,7 @@ func TestConsumerOutsideOfTheOutputFolder(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(consumer, "stale.outbox.go"))
 	require.FileExists(t, filepath.Join(consumer, "mine.go"))
 
-	// Somebody's file is in the way: nothing is written, here or there.
+	// A hand-written file is in the way: nothing is written in either folder.
 	other := filepath.Join(root, "internal", "others")
 	require.NoError(t, os.MkdirAll(other, 0o755))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "there"), 0o755))
@@ -49,7 +49,7 @@ func TestConsumerOutsideOfTheOutputFolder(t *testing.T) {
 	require.Equal(t, []string{mine}, conflict.Paths)
 	require.Empty(t, list(t, other))
 
-	// A folder that cannot be made: what was made before is removed.
+	// A folder cannot be created: those created before it are removed.
 	put(t, root, "file", "")
 	changes, err := generator.Plan(other, generate(t, withDir(consumerSource(t), "../../new/below"), generator.Options{}))
 	require.NoError(t, err)
@@ -65,10 +65,10 @@ func TestConsumerBelowInternal(t *testing.T) {
 	for _, c := range []struct{ folder, dir, want string }{
 		{"events", "", ""},
 		{"", "", ""},
-		{"internal/events", "", `in internal/events/userevents cannot be imported from other modules, since it is below internal: set dir, for example to "../../userevents"`},
-		{"a/internal", "", `in a/internal/userevents cannot be imported from other modules, since it is below internal: set dir, for example to "../userevents"`},
+		{"internal/events", "", `from internal/events/userevents, because it is below internal: set dir, for example to "../../userevents"`},
+		{"a/internal", "", `from a/internal/userevents, because it is below internal: set dir, for example to "../userevents"`},
 		{"internal/events", "../../userevents", ""},
-		{"internal/events", "../userevents", "in internal/userevents cannot be imported"},
+		{"internal/events", "../userevents", "from internal/userevents, because"},
 		{"internals/events", "", ""},
 	} {
 		source := consumerSource(t)
@@ -88,7 +88,7 @@ func TestConsumerBelowInternal(t *testing.T) {
 	}
 }
 
-// TestConsumerDirs takes folders below and beside the output folder, and nothing else.
+// TestConsumerDirs accepts folders below and next to the output folder, and nothing else.
 func TestConsumerDirs(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"a", "a/b", "../a", "../../a-b/c.d", "a_b"} {

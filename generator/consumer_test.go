@@ -29,7 +29,7 @@ func pendingIn(c *generator.Changes, folder string) []string {
 	return list
 }
 
-// TestConsumerFolder writes the consumer package into its sub-folder, renames it, and does without it.
+// TestConsumerFolder writes the consumer package into its sub-folder, renames it, and removes it.
 func TestConsumerFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func TestConsumerFolder(t *testing.T) {
 	require.Empty(t, list(t, filepath.Join(dir, "accountevents")))
 }
 
-// TestConsumerFolderConflicts: what is in the way stays as it is, and no link leads out of the output folder.
+// TestConsumerFolderConflicts: a file in the way stays unchanged, and no link leads out of the output folder.
 func TestConsumerFolderConflicts(t *testing.T) {
 	t.Parallel()
 	files := generate(t, consumerSource(t), generator.Options{})

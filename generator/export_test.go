@@ -8,7 +8,7 @@ import (
 // Creations returns what WriteNew writes.
 var Creations = creations
 
-// LimitDisk lets c write limit bytes in all.
+// LimitDisk lets c write limit bytes in total.
 func (c *Changes) LimitDisk(limit int) {
 	c.writeTo = func(f *os.File, content []byte) (int, error) {
 		if len(content) > limit {

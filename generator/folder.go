@@ -16,21 +16,21 @@ import (
 	"github.com/outboxgen/outboxgen/generator/emit"
 )
 
-// FolderError says that an output folder belongs to somebody else as well: another YAML has generated files that this one
-// would overwrite, or its Go files are of another package. Nothing has been written.
+// FolderError says that an output folder is also used by something else: another YAML has generated files that this one
+// would overwrite, or its Go files are in another package. Nothing has been written.
 type FolderError struct {
 	Package string      // that this YAML generates there
 	Sources []Neighbour // other YAML files, by name
 	Others  []Neighbour // other Go packages, by name
 }
 
-// Neighbour is what shares a folder: a YAML file or a package, with its files that tell.
+// Neighbour is a YAML file or a package that shares a folder, with the files that show it.
 type Neighbour struct {
 	Name  string
 	Files []string
 }
 
-// Error has a line for each neighbour.
+// Error has one line per neighbour.
 func (e *FolderError) Error() string {
 	var lines []string
 	for _, d := range e.Findings(diag.Pos{}) {
@@ -39,14 +39,14 @@ func (e *FolderError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Findings returns a finding for each neighbour, at the place where the YAML names the package.
+// Findings returns one finding per neighbour, at the place where the YAML names the package.
 func (e *FolderError) Findings(at diag.Pos) diag.List {
 	r := diag.NewReporter(at.File)
 	for _, n := range e.Sources {
-		r.Errorf(at, diag.OutputShared, "%s generates %s, too: choose another output folder for one of them, or remove the file if %s is gone", n.Name, n.list(), n.Name)
+		r.Errorf(at, diag.OutputShared, "%s also generates %s: choose another output folder for one of them, or remove the file if %s is gone", n.Name, n.list(), n.Name)
 	}
 	for _, n := range e.Others {
-		r.Errorf(at, diag.OutputPackage, "package: %q: the output folder holds package %q already, in %s: choose another package or output folder", e.Package, n.Name, n.list())
+		r.Errorf(at, diag.OutputPackage, "package: %q: the output folder already holds package %q, in %s: choose another package or output folder", e.Package, n.Name, n.list())
 	}
 	return r.Findings()
 }
@@ -61,7 +61,7 @@ func (n Neighbour) list() string {
 	return fmt.Sprintf("%s and %d other files", n.Files[0], len(n.Files)-1)
 }
 
-// checkFolders returns a *FolderError if the folders of files belong to somebody else as well.
+// checkFolders returns a *FolderError if something else uses the folders of files.
 func (c *Changes) checkFolders(root *output, files []File) error {
 	_, source := wantedOf(files)
 	found := &FolderError{}
@@ -92,8 +92,8 @@ func (c *Changes) checkFolders(root *output, files []File) error {
 	return found
 }
 
-// Strangers returns the files that Write would remove, if it keeps none of those that the folder has from a YAML of this
-// name: they are likely from another YAML of the same name, where the output folder is not the folder of the YAML.
+// Strangers returns the files that Write would remove, if it would keep no file that the folder has from a YAML of this
+// name. If the output folder is not the folder of the YAML, they are probably from another YAML of the same name.
 func (c *Changes) Strangers() []string {
 	var removed []string
 	for _, change := range c.Files {
@@ -115,15 +115,15 @@ func neighbours(files map[string][]string) []Neighbour {
 	return list
 }
 
-// addOthers adds to others the Go files in a folder that are not of the package want, by their package. Those that a
-// build of this platform passes over do not count, nor do tests, nor what this YAML has generated itself.
+// addOthers adds to others the Go files in a folder that are not of the package want, by their package. It ignores files
+// that a build on this platform ignores, tests, and files that this YAML has generated.
 func (c *Changes) addOthers(root *output, folder, want, source string, others map[string][]string) error {
 	if want == "" {
 		return nil
 	}
 	entries, err := root.ReadDir(folder)
 	if err != nil {
-		return nil // it is not there yet; what is in the way otherwise, writing will say
+		return nil // it does not exist yet; Write reports other obstacles
 	}
 	platform := build.Default
 	platform.OpenFile = func(name string) (io.ReadCloser, error) { return root.Open(filepath.ToSlash(name)) }
@@ -133,7 +133,7 @@ func (c *Changes) addOthers(root *output, folder, want, source string, others ma
 			continue
 		}
 		if built, err := platform.MatchFile(filepath.FromSlash(folder), name); err != nil || !built {
-			continue // a file that does not parse is the compiler's to report
+			continue // the compiler reports a file that does not parse
 		}
 		content, err := root.ReadFile(path.Join(folder, name))
 		if err != nil {
@@ -149,7 +149,7 @@ func (c *Changes) addOthers(root *output, folder, want, source string, others ma
 	return nil
 }
 
-// packageOf returns the package of a Go file, "" when it does not parse so far.
+// packageOf returns the package of a Go file, "" when its package clause does not parse.
 func packageOf(content []byte) string {
 	file, err := parser.ParseFile(token.NewFileSet(), "", content, parser.PackageClauseOnly)
 	if err != nil {

@@ -45,8 +45,7 @@ func TestGenerateQuotesBaseName(t *testing.T) {
 	}
 }
 
-// TestGenerateDeterministic renders 1,000 random sources on one processor and on two. (With the race
-// detector fewer.)
+// TestGenerateDeterministic renders 1,000 random sources on one processor and on two, and fewer with the race detector.
 func TestGenerateDeterministic(t *testing.T) { //nolint:paralleltest // sets GOMAXPROCS
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	sources := rapid.Custom(randomSource)
@@ -73,7 +72,7 @@ func TestStarter(t *testing.T) {
 	typeCheck(t, files)
 }
 
-// requireFormatted checks that gofmt has nothing to change.
+// requireFormatted checks that gofmt would change nothing.
 func requireFormatted(t *testing.T, files []generator.File) {
 	t.Helper()
 	for _, f := range files {

@@ -1,5 +1,5 @@
-// Package generator turns an outbox.yaml into Go. Generate is pure; Plan compares its files with a folder,
-// and Changes writes what differs, or shows it.
+// Package generator turns an outbox.yaml into Go. Generate is pure. Plan compares its files with a folder, and Changes
+// writes the differences or shows them.
 package generator
 
 import (
@@ -15,33 +15,31 @@ type StubMode string
 
 // The stub modes.
 const (
-	// StubsMissing adds a stub for every handler; Plan drops those that somebody has written already. It
-	// is the zero value's meaning too.
+	// StubsMissing adds a stub for every handler; Plan drops those whose code already exists. The zero value means the
+	// same.
 	StubsMissing StubMode = "missing"
-	// StubsNone adds none.
+	// StubsNone adds no stubs.
 	StubsNone StubMode = "none"
 )
 
 // Options say how to generate. The zero value is ready to use.
 type Options struct {
-	// Source is the path of the YAML as findings quote it; generated headers carry its base name.
-	// Default outbox.yaml.
+	// Source is the path of the YAML as findings quote it. Generated headers have its base name. Default: outbox.yaml.
 	Source string
 	// Folder is the output folder, as a slash path from the root of its module; "" when it is not known.
 	Folder string
-	// Stubs is StubsMissing by default. A namespace or listener that says stubs: none in the YAML has none either way.
+	// Stubs is StubsMissing by default. A namespace or listener with stubs: none in the YAML never has any.
 	Stubs StubMode
-	// Warn, unless it is nil, is called once with the findings that do not stop the generator, sorted by position, if there
-	// are any.
+	// Warn, unless it is nil, is called once with the warnings, sorted by position, if there are any.
 	Warn func(diag.List)
 }
 
 // File is one file of the output, named relative to the output folder.
 type File = emit.File
 
-// Generate renders the files of an outbox.yaml, sorted by name. It reads no disk, clock or environment:
-// equal sources give equal bytes. When the source has findings of severity error, they are the error,
-// a diag.List that holds all of them.
+// Generate renders the files of an outbox.yaml, sorted by name. It does not use the disk, the clock or the environment:
+// equal sources give equal bytes. If the source has findings of severity error, the error is a diag.List with all
+// findings.
 func Generate(source []byte, o Options) ([]File, error) {
 	if o.Source == "" {
 		o.Source = "outbox.yaml"

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "record want/ of every case that generates")
 
-// goldenCases returns the folders of testdata that generate; those with a want/stderr.txt are findings
-// and belong to package model.
+// goldenCases returns the folders of testdata that generate. Folders with a want/stderr.txt are findings and belong to
+// package model.
 func goldenCases(t *testing.T) []string {
 	t.Helper()
 	sources, err := filepath.Glob("testdata/*/outbox.yaml")
@@ -71,7 +71,7 @@ func record(t *testing.T, dir string, files []generator.File) {
 	}
 }
 
-// goldenTest ends the names of tests that stand beside goldens and use them.
+// goldenTest ends the names of tests that are next to goldens and use them.
 const goldenTest = "_test.go"
 
 // goFiles returns the goldens in dir, those of a consumer package included, sorted.
@@ -93,8 +93,8 @@ func goFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestGoldensBuild compiles and vets the goldens, and runs the tests beside them: by name, because ./...
-// passes over testdata.
+// TestGoldensBuild compiles and vets the goldens, and runs the tests next to them. It names them, because ./... skips
+// testdata.
 func TestGoldensBuild(t *testing.T) {
 	t.Parallel()
 	var packages []string
@@ -107,8 +107,8 @@ func TestGoldensBuild(t *testing.T) {
 	}
 }
 
-// TestGoldenFileNames checks that go build takes every golden on every platform. (That no stub is taken for
-// a test shows in TestGolden, which lists the folder without tests.)
+// TestGoldenFileNames checks that go build includes every golden on every platform. TestGolden, which lists the folder
+// without tests, shows that no stub has the name of a test.
 func TestGoldenFileNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range goldenCases(t) {
@@ -123,8 +123,8 @@ func TestGoldenFileNames(t *testing.T) {
 	}
 }
 
-// TestConsumerPackagesAreFreeOfTheProducer: what another service imports pulls in nothing of the producer's side, whatever
-// the fields of its payloads.
+// TestConsumerPackagesAreFreeOfTheProducer: a consumer package depends on nothing of the producer, with any fields in its
+// payloads.
 func TestConsumerPackagesAreFreeOfTheProducer(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/outboxgen/outboxgen/"

@@ -11,15 +11,15 @@ import (
 	"github.com/outboxgen/outboxgen/generator/emit"
 )
 
-// output is an open output folder. Names in it are relative to the output folder; those of a consumer package that lies
-// elsewhere start with "../", so what is open is the folder that holds them all. No name and no symbolic link leads out
-// of it.
+// output is an open output folder. Names in it are relative to the output folder. The names of a consumer package
+// elsewhere start with "../", so the open root is the folder that holds all of them. No name or symbolic link leads out
+// of the root.
 type output struct {
 	root *os.Root
 	sub  string // the output folder in root, "." without such names
 }
 
-// openFolder opens the output folder dir, and with it what names lead to.
+// openFolder opens the output folder dir, together with the folders that names lead to.
 func openFolder(dir string, names ...string) (*output, error) {
 	up := 0
 	for _, name := range names {
@@ -43,7 +43,7 @@ func openFolder(dir string, names ...string) (*output, error) {
 	return &output{root, filepath.ToSlash(sub)}, nil
 }
 
-// consumerNames returns the names of the files of a consumer package, which alone may lie outside of the output folder.
+// consumerNames returns the names of the files of a consumer package. Only these may be outside the output folder.
 func consumerNames(files []File) []string {
 	var names []string
 	for _, f := range files {
@@ -54,7 +54,7 @@ func consumerNames(files []File) []string {
 	return names
 }
 
-// at returns name as root knows it.
+// at returns name relative to root.
 func (o *output) at(name string) string { return path.Join(o.sub, name) }
 
 func (o *output) Close() error { return o.root.Close() }

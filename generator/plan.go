@@ -24,8 +24,8 @@ type Kind string
 const (
 	Create    Kind = "create"
 	Update    Kind = "update"
-	Remove    Kind = "remove"    // a generated file of a topic or namespace that is gone
-	Unchanged Kind = "unchanged" // the bytes are equal: Write does not touch it
+	Remove    Kind = "remove"    // a generated file that no topic or namespace needs
+	Unchanged Kind = "unchanged" // the bytes are equal: Write does not change it
 )
 
 // Change is what happens to one file.
@@ -38,21 +38,21 @@ type Change struct {
 	mode fs.FileMode
 }
 
-// Changes are what it takes to bring a folder to the state that Generate wants, sorted by name.
+// Changes are the changes that make a folder equal to what Generate returned, sorted by name.
 type Changes struct {
 	Dir   string
 	Files []Change
 
-	writeTo func(f *os.File, content []byte) (int, error) // nil but in tests, which make a disk full
+	writeTo func(f *os.File, content []byte) (int, error) // nil except in tests that simulate a full disk
 }
 
-// ConflictError says that files stand where generated ones belong and that outboxgen did not write them.
-// Nothing has been written.
+// ConflictError says that files which outboxgen did not generate have the names of generated files. Nothing has been
+// written.
 type ConflictError struct {
 	Paths []string
 }
 
-// Error names each file in a line of its own.
+// Error has one line per file.
 func (e *ConflictError) Error() string {
 	lines := make([]string, len(e.Paths))
 	for i, name := range e.Paths {
@@ -61,10 +61,9 @@ func (e *ConflictError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Plan compares files with the folder dir. Stubs that somebody has written already are left out. A
-// generated file that no topic needs any more is removed if it carries our header and comes from the same
-// YAML. The error is a *ConflictError, a *FolderError, or says that dir cannot be read; dir itself
-// is not created.
+// Plan compares files with the folder dir. Stubs whose code already exists are left out. A generated file that no topic
+// needs any more is removed if it has our header and comes from the same YAML. The error is a *ConflictError, a
+// *FolderError, or says that dir cannot be read. Plan does not create dir.
 func Plan(dir string, files []File) (*Changes, error) {
 	root, err := openFolder(dir, consumerNames(files)...)
 	if err != nil {
@@ -107,7 +106,7 @@ func Plan(dir string, files []File) (*Changes, error) {
 	return c, nil
 }
 
-// cause strips the operation and path that a message names already.
+// cause removes the operation and path from err, because the message already names them.
 func cause(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
@@ -118,7 +117,7 @@ func cause(err error) error {
 	return err
 }
 
-// compare returns the change that f needs; ok is false when what stands there is not ours.
+// compare returns the change that f needs; ok is false when the existing file is not ours.
 func compare(root *output, f File) (change Change, ok bool, err error) {
 	info, err := root.Lstat(f.Name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +131,7 @@ func compare(root *output, f File) (change Change, ok bool, err error) {
 		return Change{}, false, err
 	}
 	change = Change{Name: f.Name, Kind: Update, Old: old, New: f.Content, mode: info.Mode().Perm()}
-	if bytes.Equal(unixLines(old), f.Content) { // a checkout may have made the ends of lines those of Windows
+	if bytes.Equal(unixLines(old), f.Content) { // a checkout on Windows may have changed the line ends
 		change.Kind = Unchanged
 	}
 	return change, true, nil
@@ -173,12 +172,12 @@ func wantedOf(files []File) (wanted map[string]bool, source string) {
 	return wanted, source
 }
 
-// consumerFolder is what the sub-folder of a consumer package is named like, unless the YAML names another.
+// consumerFolder matches the default names of the sub-folder of a consumer package.
 var consumerFolder = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
 
-// addStaleConsumers adds the removal of files of consumer packages, present and former ones, that are not among files: in
-// the sub-folders of the output folder, and where the present one is. Another outbox.yaml may have its output in a
-// sub-folder: only what says that it belongs to a consumer package of ours is removed.
+// addStaleConsumers adds the removal of files of present and former consumer packages that are not among files. It looks
+// in the sub-folders of the output folder, and in the folder of the present consumer package. Another outbox.yaml may have
+// its output in a sub-folder, so only files whose header names a consumer package of this YAML are removed.
 func (c *Changes) addStaleConsumers(root *output, entries []fs.DirEntry, files []File) error {
 	wanted, source := wantedOf(files)
 	var folders []string
@@ -195,7 +194,7 @@ func (c *Changes) addStaleConsumers(root *output, entries []fs.DirEntry, files [
 	for _, folder := range folders {
 		inner, err := root.ReadDir(folder)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it is yet to be made
+			continue // it does not exist yet
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", filepath.Join(c.Dir, folder), cause(err))

@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 )
 
-// write brings dir to the state that source wants.
+// write generates source into dir.
 func write(t *testing.T, dir string, source []byte) *generator.Changes {
 	t.Helper()
 	changes, err := generator.Plan(dir, generate(t, source, generator.Options{}))
@@ -111,7 +111,7 @@ func TestPlanUpdateAndDiff(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 }
 
-// TestPlanStale removes the files of topics and namespaces that are gone, and only ours.
+// TestPlanStale removes our files of topics and namespaces that are gone, and no others.
 func TestPlanStale(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -166,7 +166,7 @@ func TestPlanConflict(t *testing.T) {
 	require.Len(t, list(t, dir), 2)
 }
 
-// TestPlanSymlinks shows that neither a name nor a link in the folder leads out of it.
+// TestPlanSymlinks: neither a name nor a link in the folder leads out of it.
 func TestPlanSymlinks(t *testing.T) {
 	t.Parallel()
 	dir, outside := t.TempDir(), t.TempDir()

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomSource draws an outbox.yaml that is valid by construction: names carry their number, so that
-// they never collide.
+// randomSource draws an outbox.yaml that is valid by construction: names contain a number, so that they never collide.
 func randomSource(t *rapid.T) string {
 	s := &sourceWriter{t: t}
 	s.line(0, `version: "1"`)
@@ -63,7 +62,7 @@ func (s *sourceWriter) name(prefix string, n int) string {
 	return fmt.Sprintf("%s_%s_%d", prefix, word, n)
 }
 
-// docRune draws what might break out of a comment, or break its layout.
+// docRune draws characters that might end a comment or break its layout.
 var docRune = rapid.SampledFrom([]rune("aeiou bcd . , : ; - # * / + \n\t`\"'()[]{}é世\u2028\u202e"))
 
 func (s *sourceWriter) doc(indent int) {

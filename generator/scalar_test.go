@@ -14,7 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 )
 
-// TestIDsCannotBeSwapped: with scalars, what takes a turn's id does not compile with a tenant's, in both packages.
+// TestIDsCannotBeSwapped: with scalars, code that passes a tenant's id as a turn's does not compile, in both packages.
 func TestIDsCannotBeSwapped(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("testdata/scalars/outbox.yaml")
@@ -42,7 +42,7 @@ func TestIDsCannotBeSwapped(t *testing.T) {
 	}
 }
 
-// checkWith type-checks the files of a folder together with code of a user.
+// checkWith type-checks the files of a folder together with a user's code.
 func checkWith(t *testing.T, files []generator.File, folder, code string) error {
 	t.Helper()
 	from, err := imports()

@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/emit"
 )
 
-// withoutWrittenStubs drops the stubs that nobody needs: those whose file is there, and those whose type
-// or method somebody has declared in another file of the folder.
+// withoutWrittenStubs drops the stubs that are not needed: their file exists, or another file of the folder declares
+// their type or method.
 func withoutWrittenStubs(dir string, root *output, entries []fs.DirEntry, files []File) ([]File, error) {
 	written, err := readDeclarations(dir, root, entries)
 	if err != nil {
@@ -32,8 +32,8 @@ func withoutWrittenStubs(dir string, root *output, entries []fs.DirEntry, files 
 		available[f.Stub.Receiver] = written.types[f.Stub.Receiver] || !exists[f.Name]
 	}
 	for _, f := range files {
-		// Somebody handles the topics with a type of their own: the compiler tells them what is missing. The
-		// types of other stubs are not it: two listeners of one topic have methods of one name.
+		// Another hand-written type handles the topics, and the compiler says what it lacks. The types of other
+		// stubs do not count, because two listeners of a topic have methods with the same name.
 		own := func(receiver string) bool { _, ours := available[receiver]; return !ours }
 		if f.Stub != nil && !written.types[f.Stub.Receiver] && slices.ContainsFunc(written.methods[f.Stub.Method], own) {
 			available[f.Stub.Receiver] = false
@@ -56,7 +56,7 @@ type declarations struct {
 	embeds    map[string]bool     // "MiniChatHandler.UnimplementedMiniChatHandlers"
 }
 
-// has reports whether s is declared already, or its type opts out of methods.
+// has reports whether s is already declared, or its type opts out of methods.
 func (d *declarations) has(s *emit.Stub) bool {
 	if s.Method == "" {
 		return d.types[s.Receiver]
@@ -64,8 +64,8 @@ func (d *declarations) has(s *emit.Stub) bool {
 	return d.qualified[s.Receiver+"."+s.Method] || d.embeds[s.Receiver+"."+s.OptOut]
 }
 
-// readDeclarations parses the Go files that carry no header of ours, tests excepted. Of a file that does
-// not parse it uses what can be read.
+// readDeclarations parses the Go files without our header, except tests. It uses the readable part of a file that does
+// not parse.
 func readDeclarations(dir string, root *output, entries []fs.DirEntry) (*declarations, error) {
 	d := &declarations{
 		types: make(map[string]bool), methods: make(map[string][]string),
@@ -126,7 +126,7 @@ func (d *declarations) addType(spec *ast.TypeSpec) {
 	}
 }
 
-// typeName returns the name of a type, behind a pointer or not, without type arguments.
+// typeName returns the name of a type or of a pointer to it, without type arguments.
 func typeName(expr ast.Expr) string {
 	switch expr := expr.(type) {
 	case *ast.Ident:

@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 )
 
-// TestStubs writes hand-written code into a folder and tells which stubs are still missing.
+// TestStubs writes hand-written code into a folder and checks which stubs are still missing.
 func TestStubs(t *testing.T) {
 	t.Parallel()
 	const typeStub, methodStub = "create mini_chat_handlers.go", "create handle_turn_finalized.go"
@@ -35,7 +35,7 @@ func TestStubs(t *testing.T) {
 		"generic type": {map[string]string{
 			"a.go": "package events\ntype MiniChatHandler[T any] struct{}\nfunc (h *MiniChatHandler[T]) HandleTurnFinalized() {}",
 		}, nil},
-		"decorator beside the type": {map[string]string{
+		"decorator next to the type": {map[string]string{
 			"a.go": "package events\ntype MiniChatHandler struct{}\ntype logging struct{}\nfunc (l logging) HandleTurnFinalized() {}",
 		}, []string{methodStub}},
 		"type of their own": {map[string]string{"a.go": "package events\ntype chats struct{}\nfunc (c *chats) HandleTurnFinalized() {}"}, nil},
@@ -53,7 +53,7 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// TestStubsOfListeners has two listeners of one topic, whose handlers have a method of one name.
+// TestStubsOfListeners has two listeners of one topic, whose handlers have a method of the same name.
 func TestStubsOfListeners(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile(filepath.Join("testdata", "listeners", "outbox.yaml"))

@@ -23,7 +23,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// exportData maps the packages that generated code may import, and theirs, to compiled export data.
+// exportData maps the packages that generated code may import, and their imports, to compiled export data.
 var exportData = sync.OnceValues(func() (map[string]string, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
 		"github.com/outboxgen/outboxgen/outbox", "github.com/outboxgen/outboxgen/consume")
@@ -53,7 +53,7 @@ var imports = sync.OnceValues(func() (types.Importer, error) {
 
 var importing sync.Mutex // the importer is not safe for concurrent use
 
-// typeCheck type-checks files, those of a folder as one package.
+// typeCheck type-checks files, with one package per folder.
 func typeCheck(t require.TestingT, files []generator.File) {
 	packages := make(map[string][]generator.File)
 	for _, f := range files {
@@ -96,7 +96,7 @@ func TestRandomSourcesTypeCheck(t *testing.T) {
 	})
 }
 
-// TestTypeCheckCanFail shows that typeCheck sees what it is there for.
+// TestTypeCheckCanFail shows that typeCheck finds type errors.
 func TestTypeCheckCanFail(t *testing.T) {
 	t.Parallel()
 	files := generate(t, minichat(t), generator.Options{})
@@ -111,13 +111,13 @@ func TestTypeCheckCanFail(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-// failures counts, and ends the check as a test would.
+// failures counts failures, and ends the check as a test would.
 type failures int
 
 func (f *failures) Errorf(string, ...any) { *f++ }
 func (f *failures) FailNow()              { panic("failed") }
 
-// FuzzGenerate holds the promise of the generator: findings, or Go that type-checks.
+// FuzzGenerate checks the promise of the generator: findings, or Go that type-checks.
 func FuzzGenerate(f *testing.F) {
 	for _, name := range glob(f, "testdata/*/outbox.yaml") {
 		source, err := os.ReadFile(name)

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// Write makes the pending changes. New bytes go to temporary files first and are renamed into place once
-// all of them are on disk; when a rename or removal fails, those before it are undone. So after an error
-// the folder is as it was, unless undoing failed too, which the error then says. A file that changed since
-// Plan is an error, and nothing is written.
+// Write makes the pending changes. It first writes new bytes to temporary files, and renames these into place when all
+// of them are on disk. If a rename or removal fails, those before it are undone. So after an error the folder is
+// unchanged, unless undoing failed too, which the error then says. If a file has changed since Plan, Write returns an
+// error and writes nothing.
 //
-// It also removes temporary files that a killed run has left behind, once they are a minute old.
+// It also removes temporary files of killed runs, after a minute.
 func (c *Changes) Write() error {
 	files := make([]File, len(c.Files))
 	for i, change := range c.Files {
@@ -70,7 +70,7 @@ func (c *Changes) Write() error {
 	return nil
 }
 
-// WriteNew writes files that must not be there to the folder dir: all of them, or after an error none.
+// WriteNew writes files that must not exist yet to the folder dir: all of them, or none if it returns an error.
 func WriteNew(dir string, files []File) error {
 	return creations(dir, files).Write()
 }
@@ -83,16 +83,15 @@ func creations(dir string, files []File) *Changes {
 	return c
 }
 
-// temporaryName is what the temporary files of all runs are named like: with the Unix time of their making, since the
-// time of a link is that of its file.
+// temporaryName matches the temporary files of all runs. Their name holds the Unix time of their creation, because a link
+// has the time of its file.
 var temporaryName = regexp.MustCompile(`^\.outboxgen-([0-9]{10,12})-[A-Z2-7]{26}-[0-9]+\.tmp$`)
 
-// abandonedAfter is far longer than a run keeps a temporary file. A run that took longer and loses one changes nothing:
-// its rename fails, and it undoes what it did.
+// abandonedAfter is much longer than a run keeps a temporary file. If a run takes longer and loses one, its rename fails,
+// and it undoes its changes.
 const abandonedAfter = time.Minute
 
-// removeAbandoned removes the temporary files that runs have left behind that were killed. It is a service: what cannot
-// be removed stays.
+// removeAbandoned removes the temporary files of killed runs. It ignores errors.
 func removeAbandoned(root *output, now time.Time) {
 	entries, err := root.ReadDir(".")
 	if err != nil {
@@ -118,16 +117,16 @@ type writer struct {
 	start       time.Time
 	writeTo     func(f *os.File, content []byte) (int, error)
 	temporaries []string
-	folders     []string // that it made
+	folders     []string // that it has created
 }
 
 func (w *writer) failed(verb, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", verb, filepath.Join(w.dir, name), cause(err))
 }
 
-var errChangedMeanwhile = errors.New("it changed since it was read: run again")
+var errChangedMeanwhile = errors.New("the file has changed since it was read: run the command again")
 
-// verify reports a file that is not what Plan saw.
+// verify reports a file that has changed since Plan read it.
 func (w *writer) verify(pending []Change) error {
 	for _, change := range pending {
 		now, err := w.root.ReadFile(change.Name)
@@ -144,7 +143,7 @@ func (w *writer) verify(pending []Change) error {
 	return nil
 }
 
-// stage writes content to a temporary file, whose name starts with a dot so that Go passes over it.
+// stage writes content to a temporary file, whose name starts with a dot so that Go ignores it.
 func (w *writer) stage(content []byte, mode fs.FileMode) (string, error) {
 	name := w.temporary()
 	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -155,15 +154,15 @@ func (w *writer) stage(content []byte, mode fs.FileMode) (string, error) {
 	return name, errors.Join(err, f.Close())
 }
 
-// temporary returns a new name, which removeTemporaries knows.
+// temporary returns a new name, for removeTemporaries to remove.
 func (w *writer) temporary() string {
 	name := fmt.Sprintf(".outboxgen-%d-%s-%d.tmp", w.start.Unix(), w.id, len(w.temporaries))
 	w.temporaries = append(w.temporaries, name)
 	return name
 }
 
-// backUp keeps what a change replaces or removes under a temporary name, so that undoing it takes no space on the disk:
-// as a link, or as a copy on a file system without links.
+// backUp keeps the file that a change replaces or removes under a temporary name, so that undoing the change needs no
+// disk space. It is a link, or a copy on a file system without links.
 func (w *writer) backUp(change Change) (string, error) {
 	name := w.temporary()
 	if err := w.root.Link(change.Name, name); err == nil {
@@ -179,7 +178,7 @@ func (w *writer) commit(change Change, staged string) error {
 	return w.root.Rename(staged, change.Name)
 }
 
-// undo puts back what was there before done.
+// undo restores the files as they were before done.
 func (w *writer) undo(done []Change, backups []string) error {
 	var errs []error
 	for i, change := range done {
@@ -196,7 +195,7 @@ func (w *writer) undo(done []Change, backups []string) error {
 	return errors.Join(errs...)
 }
 
-// makeFolders makes the sub-folders that new files need.
+// makeFolders creates the sub-folders that new files need.
 func (w *writer) makeFolders(pending []Change) error {
 	for _, change := range pending {
 		if folder := path.Dir(change.Name); change.Kind == Create && folder != "." {
@@ -208,7 +207,7 @@ func (w *writer) makeFolders(pending []Change) error {
 	return nil
 }
 
-// makeFolder makes folder and the ones that it lies in.
+// makeFolder creates folder and its parents.
 func (w *writer) makeFolder(folder string) error {
 	err := w.root.Mkdir(folder, 0o755)
 	if errors.Is(err, fs.ErrNotExist) && path.Base(folder) != ".." {
@@ -226,7 +225,7 @@ func (w *writer) makeFolder(folder string) error {
 	return nil
 }
 
-// removeFolders removes what makeFolders made.
+// removeFolders removes the folders that makeFolders created.
 func (w *writer) removeFolders() error {
 	var errs []error
 	for _, folder := range slices.Backward(w.folders) {
@@ -237,7 +236,7 @@ func (w *writer) removeFolders() error {
 	return errors.Join(errs...)
 }
 
-// removeTemporaries removes what was not renamed into place.
+// removeTemporaries removes the files that were not renamed into place.
 func (w *writer) removeTemporaries() {
 	for _, name := range w.temporaries {
 		_ = w.root.Remove(name) // most have been renamed

@@ -32,7 +32,7 @@ func TestWriteUndoes(t *testing.T) {
 	require.Equal(t, []string{"create a.outbox.go", "create a/b.outbox.go", "update b.outbox.go", "remove c.outbox.go", "create d/e.outbox.go"}, kinds(changes))
 	err = changes.Write()
 	require.ErrorContains(t, err, "create "+filepath.Join(dir, "d/e.outbox.go")+": no such file or directory")
-	require.Equal(t, []string{"b.outbox.go", "c.outbox.go", "d"}, list(t, dir), "the folder that was made is gone again")
+	require.Equal(t, []string{"b.outbox.go", "c.outbox.go", "d"}, list(t, dir), "the folder that was created is removed")
 	require.Equal(t, ours+"old\n", read(t, dir, "b.outbox.go"))
 	require.Equal(t, ours+"stale\n", read(t, dir, "c.outbox.go"))
 }
@@ -64,8 +64,8 @@ func TestWriteRefusesWhatChanged(t *testing.T) {
 	}
 }
 
-// TestWriteFolderGone is also what a folder without write permission looks like: no temporary file can be
-// made. (A test that runs as root cannot take the permission away.)
+// TestWriteFolderGone also stands for a folder without write permission: no temporary file can be created. (The
+// permissions of a folder do not stop a test that runs as root.)
 func TestWriteFolderGone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "out")
@@ -76,7 +76,7 @@ func TestWriteFolderGone(t *testing.T) {
 	require.EqualError(t, changes.Write(), "open output folder "+dir+": no such file or directory")
 }
 
-// TestWriteIsAllOrNothingOnAFullDisk lets the disk run full at each byte count in turn.
+// TestWriteIsAllOrNothingOnAFullDisk fills the disk at every byte count, one after the other.
 func TestWriteIsAllOrNothingOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, 1, 10, 60, 100, 150, 200} {
@@ -99,7 +99,7 @@ func TestWriteIsAllOrNothingOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestWriteNew writes files that must not be there.
+// TestWriteNew writes files that must not exist yet.
 func TestWriteNew(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -110,14 +110,14 @@ func TestWriteNew(t *testing.T) {
 	require.Empty(t, list(t, dir))
 
 	put(t, dir, "b", "mine")
-	require.EqualError(t, generator.WriteNew(dir, files), "create "+filepath.Join(dir, "b")+": it changed since it was read: run again")
+	require.EqualError(t, generator.WriteNew(dir, files), "create "+filepath.Join(dir, "b")+": the file has changed since it was read: run the command again")
 	require.Equal(t, []string{"b"}, list(t, dir))
 	require.NoError(t, os.Remove(filepath.Join(dir, "b")))
 	require.NoError(t, generator.WriteNew(dir, files))
 	require.Equal(t, []string{"a", "b"}, list(t, dir))
 }
 
-// TestWriteRemovesWhatAKilledRunLeft knows its own temporary files by name, and leaves those of a run that goes on.
+// TestWriteRemovesWhatAKilledRunLeft finds temporary files by name, and leaves those of a run that is still working.
 func TestWriteRemovesWhatAKilledRunLeft(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -138,7 +138,7 @@ func TestWriteRemovesWhatAKilledRunLeft(t *testing.T) {
 	require.ElementsMatch(t, append(append(before, kept...), name(2*time.Hour, id+"-0.tmp")), list(t, dir))
 }
 
-// TestPlanTakesACheckoutOfWindows: git may have made the ends of lines CRLF.
+// TestPlanTakesACheckoutOfWindows: git may have changed the line ends to CRLF.
 func TestPlanTakesACheckoutOfWindows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package templates holds the text that a person owns once it is written: handler stubs, and the files
-// that `outboxgen init` starts a project with. Templates render what they are given and decide nothing.
+// Package templates holds the files that a person owns after they are written: handler stubs, and the files that
+// `outboxgen init` starts a project with. Templates render what they are given and make no decisions.
 package templates
 
 import (
@@ -37,17 +37,17 @@ type Handle struct {
 // HandleStub renders the stub of a handler method.
 func HandleStub(data Handle) ([]byte, error) { return render("handle.go.tmpl", data) }
 
-// HandleTxStub renders the stub of a handler method that gets the transaction in which a cursor moves.
+// HandleTxStub renders the stub of a handler method that gets the transaction in which a cursor advances.
 func HandleTxStub(data Handle) ([]byte, error) { return render("handle_tx.go.tmpl", data) }
 
-// Starter is what a first outbox.yaml and the Go file beside it need.
+// Starter is what a first outbox.yaml and the Go file next to it need.
 type Starter struct {
 	Package string // Go package of the folder
 	Source  string // name of the YAML, outbox.yaml
 	Args    string // arguments of outboxgen generate, "" for none
 }
 
-// StarterYAML renders a first outbox.yaml: small, and one that generates.
+// StarterYAML renders a first outbox.yaml: small and valid.
 func StarterYAML(data Starter) ([]byte, error) { return render("outbox.yaml.tmpl", data) }
 
 // StarterGo renders the Go file with the go:generate line.

@@ -29,6 +29,8 @@ var OrderPaidTopic = outbox.Topic[OrderPaid]{
 	Validate:  OrderPaid.Validate,
 }
 
+// OrderPaid is the payload of bench/order_paid.
+//
 // OrderPaid is a queue topic with a dedupe key, whose delivered events are kept.
 type OrderPaid struct {
 	OrderID uuid.UUID `json:"order_id"`
@@ -36,7 +38,8 @@ type OrderPaid struct {
 	Note    string    `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderPaid) Validate() error {
 	return outbox.Check("bench/order_paid",
 		outbox.RequiredUUID("order_id", p.OrderID),
@@ -45,7 +48,7 @@ func (p OrderPaid) Validate() error {
 }
 
 // DedupeKey returns "{order_id}": a second event with the same key is a duplicate. It is "" when
-// one of its fields is empty, which enqueue refuses.
+// one of its fields is empty; enqueue then returns an error.
 func (p OrderPaid) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -59,19 +62,20 @@ func (p OrderPaid) outboxKeys() outbox.Keys {
 }
 
 // EnqueueOrderPaid writes one bench/order_paid event with tx: it is delivered if and only if tx
-// commits. If an event with its dedupe key is already there, nothing is written and the receipt has
+// commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderPaidTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderPaidMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderPaid. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderPaidMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueOrderPaid. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderPaidTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderPaid adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueOrderPaid adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueOrderPaid(b *pgx.Batch, p OrderPaid, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderPaidTopic.Queue(b, p, opts...)

@@ -28,6 +28,8 @@ var OrderDroppedTopic = outbox.Topic[OrderDropped]{
 	Validate:  OrderDropped.Validate,
 }
 
+// OrderDropped is the payload of bench_drop/order_dropped.
+//
 // OrderDropped is a queue topic whose events are deleted when they are delivered.
 type OrderDropped struct {
 	OrderID uuid.UUID `json:"order_id"`
@@ -35,7 +37,8 @@ type OrderDropped struct {
 	Note    string    `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderDropped) Validate() error {
 	return outbox.Check("bench_drop/order_dropped",
 		outbox.RequiredUUID("order_id", p.OrderID),
@@ -49,14 +52,15 @@ func EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ..
 	return OrderDroppedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderDroppedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderDropped. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderDroppedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOrderDropped. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderDroppedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderDropped adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOrderDropped adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOrderDropped(b *pgx.Batch, p OrderDropped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderDroppedTopic.Queue(b, p, opts...)
 }

@@ -14,31 +14,32 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// BenchDropHandlers handles the queue topics of namespace bench_drop. A namespace of its own, so
-// that its dispatcher claims nothing else. A new topic adds a method, for which generate writes a
-// stub. With --stubs=none the build fails until it is handled. Embed UnimplementedBenchDropHandlers
-// to opt out. Where what a method needs is away, it returns outbox.Unavailable(err): its topic
-// rests, and no attempt is charged. Methods run concurrently.
+// BenchDropHandlers handles the queue topics of namespace bench_drop. A new topic adds a method,
+// and generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedBenchDropHandlers to opt out. If something that a method needs is unavailable,
+// return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run
+// concurrently.
+//
+// A separate namespace, so that its dispatcher claims nothing else.
 type BenchDropHandlers interface {
-	// HandleOrderDropped handles one bench_drop/order_dropped event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleOrderDropped handles one bench_drop/order_dropped event. It may run more than once per
+	// event. A nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleOrderDropped(ctx context.Context, d outbox.Delivery[OrderDropped]) error
 }
 
-// UnimplementedBenchDropHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedBenchDropHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedBenchDropHandlers struct{}
 
-// HandleOrderDropped returns an error: nobody handles bench_drop/order_dropped.
+// HandleOrderDropped returns an error: bench_drop/order_dropped has no handler.
 func (UnimplementedBenchDropHandlers) HandleOrderDropped(context.Context, outbox.Delivery[OrderDropped]) error {
 	return outbox.Unimplemented("bench_drop/order_dropped")
 }
 
 // NewBenchDropDispatcher returns a dispatcher that claims the events of namespace bench_drop from
-// the database of pool and has h handle them. Call Run on it. The error names the field of cfg that
+// the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
 func NewBenchDropDispatcher(pool *pgxpool.Pool, h BenchDropHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -29,6 +29,8 @@ var OrderMovedTopic = outbox.Topic[OrderMoved]{
 	Validate:  OrderMoved.Validate,
 }
 
+// OrderMoved is the payload of bench_log/order_moved.
+//
 // OrderMoved is a log topic in which each order is an entity.
 type OrderMoved struct {
 	OrderID uuid.UUID `json:"order_id"`
@@ -36,7 +38,8 @@ type OrderMoved struct {
 	Note    string    `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderMoved) Validate() error {
 	return outbox.Check("bench_log/order_moved",
 		outbox.RequiredUUID("order_id", p.OrderID),
@@ -54,13 +57,14 @@ func EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...out
 	return OrderMovedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderMovedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderMoved. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderMovedMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueOrderMoved. Receipts are in the order of ps. If one payload is invalid, no
+// event is written.
 func EnqueueOrderMovedMany(ctx context.Context, tx pgx.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderMovedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderMoved adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueOrderMoved adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueOrderMoved(b *pgx.Batch, p OrderMoved, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderMovedTopic.Queue(b, p, opts...)

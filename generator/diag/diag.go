@@ -1,5 +1,5 @@
-// Package diag holds what the generator has to say about an outbox.yaml: findings as data, each with a
-// position and the id of the rule that made it, and the printers that show them.
+// Package diag holds the findings of the generator about an outbox.yaml, each with a position and the id of its rule,
+// and the printers that show them.
 package diag
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Pos is a place in a source file. Line and Column count from 1, columns in code points. The zero Pos
-// means that there is no such place, for example because a key is absent.
+// Pos is a place in a source file. Line and Column count from 1, columns in code points. The zero Pos means that there
+// is no place, for example because a key is absent.
 type Pos struct {
 	File   string
 	Line   int
@@ -41,7 +41,7 @@ type Diagnostic struct {
 }
 
 // String returns the finding as the text printer shows it: "file:line:column: message [rule]", with "warning: " before
-// the message of a warning. Control characters are escaped, so that it is safe to write it to a terminal.
+// the message of a warning. Control characters are escaped, so that the text is safe for a terminal.
 func (d Diagnostic) String() string {
 	severity := ""
 	if d.Severity == Warning {
@@ -50,11 +50,11 @@ func (d Diagnostic) String() string {
 	return fmt.Sprintf("%s: %s%s [%s]", printable(d.Pos.String()), severity, printable(d.Message), d.Rule)
 }
 
-// List is a set of findings. It is an error, whose text has a finding a line; use Err to turn it into
-// one, because a nil List in an error is not a nil error.
+// List is a set of findings. It is an error whose text has one finding per line. Convert it with Err, because a nil
+// List in an error is not a nil error.
 type List []Diagnostic
 
-// Error returns the findings in the form of the text printer, a line each, without a final newline.
+// Error returns the findings in the form of the text printer, one per line, without a final newline.
 func (l List) Error() string {
 	lines := make([]string, len(l))
 	for i, d := range l {
@@ -76,7 +76,7 @@ func (l List) HasErrors() bool {
 	return slices.ContainsFunc(l, func(d Diagnostic) bool { return d.Severity == Error })
 }
 
-// Sort orders l by file, line and column in place. Findings of one place keep their order.
+// Sort orders l by file, line and column in place. Findings about the same place keep their order.
 func (l List) Sort() {
 	slices.SortStableFunc(l, func(a, b Diagnostic) int {
 		return cmp.Or(

@@ -18,24 +18,24 @@ type Format string
 
 // The printers.
 const (
-	Text          Format = "text"           // file:line:column: message [rule], a line each; "warning: " before the message of a warning
-	JSON          Format = "json"           // one object a line: file line column rule message severity
+	Text          Format = "text"           // file:line:column: message [rule], one per line; "warning: " before the message of a warning
+	JSON          Format = "json"           // one object per line: file line column rule message severity
 	GitHubActions Format = "github-actions" // ::error workflow commands, which become annotations
 )
 
 // Formats returns every Format.
 func Formats() []Format { return []Format{Text, JSON, GitHubActions} }
 
-// ParseFormat returns the Format of that name, or an error that lists the names there are.
+// ParseFormat returns the Format of that name, or an error that lists the valid names.
 func ParseFormat(name string) (Format, error) {
 	if f := Format(name); slices.Contains(Formats(), f) {
 		return f, nil
 	}
-	return "", fmt.Errorf("unknown format %q: want text, json or github-actions", name)
+	return "", fmt.Errorf("unknown format %q: use text, json or github-actions", name)
 }
 
-// Print writes the findings of l to w, a line each, in their order. Nothing that it writes holds a
-// control character other than the newlines.
+// Print writes the findings of l to w in their order, one per line. It writes no control characters except the
+// newlines.
 func Print(w io.Writer, format Format, l List) error {
 	line := Diagnostic.String
 	switch format {
@@ -105,8 +105,8 @@ func githubLine(d Diagnostic) string {
 		githubProperty.Replace(string(d.Rule)), githubMessage.Replace(printable(d.Message)))
 }
 
-// printable escapes what a terminal might act on, or show in another order than it stands. Messages
-// quote the user's text already: this is the second wall.
+// printable escapes what a terminal might act on, or show in a different order. Messages already quote the user's text;
+// this is a second line of defence.
 func printable(s string) string {
 	return escape(s, func(r rune) string {
 		quoted := strconv.QuoteRuneToASCII(r)

@@ -61,7 +61,7 @@ func TestParseFormat(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	_, err := diag.ParseFormat("xml")
-	require.EqualError(t, err, `unknown format "xml": want text, json or github-actions`)
+	require.EqualError(t, err, `unknown format "xml": use text, json or github-actions`)
 }
 
 // Whatever a finding holds, each printer writes one line without control characters.

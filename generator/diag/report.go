@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// suggestionBudget bounds the names that one Reporter compares in search of near misses, so that a
-// hostile file with many unknown names costs a fraction of a second. An honest file stays far below.
+// suggestionBudget bounds the names that one Reporter compares for suggestions, so that a hostile file with many unknown
+// names costs a fraction of a second. An ordinary file stays far below.
 const suggestionBudget = 100_000
 
 // Reporter collects the findings of one pass over one file. Create it with NewReporter; it is not safe
@@ -25,13 +25,13 @@ func NewReporter(file string) *Reporter {
 	return &Reporter{file: file, budget: suggestionBudget}
 }
 
-// Pos returns the position at line and column of the reporter's file. A line or column below 1, which
-// a parser may report for an empty file, becomes 1: no finding is without a place.
+// Pos returns the position at line and column of the reporter's file. A line or column below 1, which a parser may report
+// for an empty file, becomes 1, so that every finding has a place.
 func (r *Reporter) Pos(line, column int) Pos {
 	return Pos{File: r.file, Line: max(line, 1), Column: max(column, 1)}
 }
 
-// Errorf adds a finding of severity Error. Text of the user goes into format by %q.
+// Errorf adds a finding of severity Error. Use %q for the user's text.
 func (r *Reporter) Errorf(pos Pos, rule Rule, format string, args ...any) {
 	r.add(pos, rule, Error, fmt.Sprintf(format, args...))
 }
@@ -41,7 +41,7 @@ func (r *Reporter) Warnf(pos Pos, rule Rule, format string, args ...any) {
 	r.add(pos, rule, Warning, fmt.Sprintf(format, args...))
 }
 
-// UseHints gives the findings that are added from now on a hint by their place, unless they have one already.
+// UseHints adds a hint to later findings, by their place, unless they already have one.
 func (r *Reporter) UseHints(hints map[Pos]string) { r.hints = hints }
 
 func (r *Reporter) add(pos Pos, rule Rule, severity Severity, message string) {
@@ -54,14 +54,14 @@ func (r *Reporter) add(pos Pos, rule Rule, severity Severity, message string) {
 	r.list = append(r.list, Diagnostic{Pos: pos, Rule: rule, Message: message, Severity: severity})
 }
 
-// Findings returns what was reported so far, sorted by position; nil when there is nothing.
+// Findings returns the findings so far, sorted by position; nil when there are none.
 func (r *Reporter) Findings() List {
 	r.list.Sort()
 	return r.list
 }
 
-// DidYouMean returns ` (did you mean "name"?)` with the candidate that name is most likely a slip of, or "" when none
-// is near, or several equally so: a wrong suggestion is worse than none.
+// DidYouMean returns ` (did you mean "name"?)` with the candidate that name most likely means. It returns "" when none is
+// near, or several are equally near: a wrong suggestion is worse than none.
 func (r *Reporter) DidYouMean(name string, candidates []string) string {
 	return Hint(r.Nearest(name, candidates))
 }
@@ -74,9 +74,9 @@ func Hint(name string) string {
 	return " (did you mean " + strconv.Quote(name) + "?)"
 }
 
-// Nearest returns the candidate that name is most likely a slip of, or "" when there is not exactly one: one that differs
-// in case and separators only, else the one with the fewest typing errors, else the one that continues it, as turn_id
-// does turn.
+// Nearest returns the candidate that name most likely means, or "" when there is not exactly one. It prefers a candidate
+// that differs only in case and separators, then the one with the fewest typing errors, then one that extends name, as
+// turn_id extends turn.
 func (r *Reporter) Nearest(name string, candidates []string) string {
 	var same, near, stem nearest
 	for _, candidate := range candidates {
@@ -104,7 +104,7 @@ func (r *Reporter) Nearest(name string, candidates []string) string {
 	return cmp.Or(same.only(), near.only(), stem.only())
 }
 
-// allowance is how many typing errors may lie between words of a and b bytes.
+// allowance is how many typing errors may separate words of a and b bytes.
 func allowance(a, b int) int {
 	switch {
 	case max(a, b) < 3:
@@ -115,7 +115,7 @@ func allowance(a, b int) int {
 	return 2
 }
 
-// nearest keeps the candidate with the least distance, and whether it is alone.
+// nearest keeps the candidate with the smallest distance, and whether there are several.
 type nearest struct {
 	candidate string
 	distance  int

@@ -67,5 +67,5 @@ func TestDidYouMeanIsBounded(t *testing.T) {
 	for i := range 20_000 {
 		r.DidYouMean(fmt.Sprintf("a_candidate_that_is_long_enough_x%05d", i), candidates)
 	}
-	require.Empty(t, r.DidYouMean(near, candidates), "the budget is spent, and the findings go on without")
+	require.Empty(t, r.DidYouMean(near, candidates), "the budget is spent, so later findings have no suggestion")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// Every constant of type Rule is in Rules, so that docs and golden cases forget none.
+// Every constant of type Rule is in Rules, so that docs and golden cases cover all of them.
 func TestRulesListsEveryConstant(t *testing.T) {
 	t.Parallel()
 	listed := make(map[string]bool)

@@ -2,7 +2,7 @@ package diag
 
 import "strings"
 
-// isStem reports whether one name continues the other after an underscore or slash, as turn_id does turn.
+// isStem reports whether one name extends the other at an underscore or slash, as turn_id extends turn.
 func isStem(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -17,7 +17,7 @@ func isStem(a, b string) bool {
 	return ok && (rest == "" || rest[len(rest)-1] == '_' || rest[len(rest)-1] == '/')
 }
 
-// sameWord reports whether a and b differ in case, and in what separates words, only: turnId and turn_id.
+// sameWord reports whether a and b differ only in case and in word separators: turnId and turn_id.
 func sameWord(a, b string) bool {
 	for {
 		a, b = strings.TrimLeft(a, "_- "), strings.TrimLeft(b, "_- ")
@@ -46,7 +46,7 @@ func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	const longest = 96 // namespace/topic has at most 83 bytes; what is longer has no near miss
+	const longest = 96 // namespace/topic has at most 83 bytes; a longer text has no near match
 	if len(a) > longest || len(b) > longest {
 		return limit
 	}

@@ -21,7 +21,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// A limit cuts the answer, it does not change it.
+// A limit caps the answer and does not change it otherwise.
 func TestDistanceStopsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -26,7 +26,7 @@ func (e *emitter) addPatterns(g *jen.Group, owner string, fields []*model.Field)
 	}
 }
 
-// rawString writes a pattern as people do, in backquotes where Go allows it.
+// rawString writes a pattern in backquotes where Go allows it.
 func rawString(text string) jen.Code {
 	if strconv.CanBackquote(text) {
 		return jen.Id("`" + text + "`")
@@ -34,8 +34,7 @@ func rawString(text string) jen.Code {
 	return jen.Lit(text)
 }
 
-// addValidate declares the Validate method of a struct: one call of Check with a check for each
-// rule that its fields have.
+// addValidate declares the Validate method of a struct: one call of Check with a check per rule of its fields.
 func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields []*model.Field) {
 	var checks []jen.Code
 	for _, f := range fields {
@@ -47,7 +46,7 @@ func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields [
 		g.Line()
 		return
 	}
-	addComment(g, "Validate returns nil, or "+e.validationError()+" that lists every bad field and no value.")
+	addComment(g, "Validate returns nil, or "+e.validationError()+" that lists every invalid field, without values.")
 	g.Func().Params(jen.Id(self).Id(name)).Id("Validate").Params().Error().Block(
 		jen.Return(jen.Qual(e.lib, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
 	)
@@ -62,7 +61,7 @@ func (e *emitter) validationError() string {
 	return "an *outbox.ValidationError"
 }
 
-// callLines renders the arguments of a call a line each, after those in head, which stay on its line.
+// callLines renders the arguments of a call with a line per argument, after those in head, which stay on its line.
 func callLines(head ...string) jen.Options {
 	open := "("
 	if len(head) > 0 {
@@ -71,8 +70,8 @@ func callLines(head ...string) jen.Options {
 	return jen.Options{Open: open, Close: ")", Separator: ",", Multi: true}
 }
 
-// fieldChecks returns the checks of one field. Those of an optional value that is behind a pointer are
-// wrapped in one Optional.
+// fieldChecks returns the checks of one field. The checks of an optional value behind a pointer are wrapped in one
+// Optional.
 func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
 	if !f.Optional || !isPointer(f) {
 		return e.valueChecks(f, jen.Lit(f.Name), jen.Id(self).Dot(f.GoName))
@@ -104,7 +103,7 @@ func hasBounds(f *model.Field) bool {
 	return f.Min != nil || f.Max != nil || f.MinLen != nil || f.MaxLen != nil || f.Pattern != ""
 }
 
-// valueChecks returns the checks of a value that is there: what its type demands, then its bounds.
+// valueChecks returns the checks of a value that is present: those that its type needs, then its bounds.
 func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen.Code {
 	var checks []jen.Code
 	call := func(name string, args ...jen.Code) *jen.Statement {
@@ -165,7 +164,7 @@ func (e *emitter) ifAny(value *jen.Statement, check jen.Code) *jen.Statement {
 	return jen.Qual(e.lib, "IfAny").Call(jen.Len(value.Clone()), check)
 }
 
-// typeCheck returns the check that the type of a value demands, nil when every value will do.
+// typeCheck returns the check that the type of a value needs, nil when every value is valid.
 func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen.Statement {
 	args := []jen.Code{field.Clone(), value.Clone()}
 	switch ref.Kind {
@@ -184,8 +183,8 @@ func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen
 	return nil
 }
 
-// elementCheck returns the check of a type as a function, nil when every value will do. The outermost
-// one has its type inferred; inside EachIn it must be said.
+// elementCheck returns the check of a type as a function, nil when every value is valid. The type argument of the
+// outermost one is inferred; inside EachIn it must be written.
 func (e *emitter) elementCheck(ref model.TypeRef, inferred bool) *jen.Statement {
 	switch ref.Kind {
 	case model.List:
@@ -240,7 +239,7 @@ func checkName(ref model.TypeRef) string {
 	return ""
 }
 
-// bound writes a bound as an untyped constant, a duration as people do.
+// bound writes a bound as an untyped constant, and a duration in its largest unit.
 func bound(kind model.Kind, v any) jen.Code {
 	switch v := v.(type) {
 	case int64:

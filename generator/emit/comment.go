@@ -11,26 +11,30 @@ import (
 // commentWidth is the column at which comments wrap.
 const commentWidth = 100
 
-// comment renders text as line comments, wrapped. Every line starts with "// ", so that no text of the
-// user can become a directive such as //go:embed.
-func comment(text string) []jen.Code {
+// comment renders paragraphs as line comments, wrapped. Empty paragraphs are left out. Every line of text starts with
+// "// ", so that the user's text cannot become a directive such as //go:embed.
+func comment(paragraphs ...string) []jen.Code {
 	var lines []jen.Code
-	for _, line := range wrap(plain(text), commentWidth-len("// ")) {
-		lines = append(lines, jen.Comment("// "+line))
+	for _, text := range paragraphs {
+		for i, line := range wrap(plain(text), commentWidth-len("// ")) {
+			if i == 0 && len(lines) > 0 {
+				lines = append(lines, jen.Comment("//"))
+			}
+			lines = append(lines, jen.Comment("// "+line))
+		}
 	}
 	return lines
 }
 
-// addComment adds text as a comment of what comes next in g.
-func addComment(g *jen.Group, text string) {
-	for _, line := range comment(text) {
+// addComment adds paragraphs as the comment of what comes next in g.
+func addComment(g *jen.Group, paragraphs ...string) {
+	for _, line := range comment(paragraphs...) {
 		g.Add(line)
 	}
 }
 
-// plain makes one line of the user's text: runs of space, control characters and line or paragraph
-// separators become one space, invisible format characters (which may reorder what a reviewer sees)
-// disappear.
+// plain turns the user's text into one line. Runs of space, control characters and line or paragraph separators become
+// one space. Invisible format characters, which may reorder what a reviewer sees, are removed.
 func plain(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -70,29 +74,14 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// verbs are the words with which a doc can go on after a name: "TurnFinalized is emitted once". Words
-// that may be plural nouns as well (records, names, lists) are left out.
+// verbs are the words with which a doc can continue a name: "TurnFinalized is emitted once". Words that may also be
+// plural nouns (records, names, lists) are left out.
 var verbs = set("is are was has holds carries says means tells describes represents contains announces happens occurs " +
 	"fires gives identifies keeps tells tracks belongs refers denotes indicates can may must will should does")
 
-// typeDoc is the doc comment of name, which is what kind says ("the payload of a/b"). The user's doc goes
-// on after the name when it starts with a verb, else it becomes a sentence of its own.
-func typeDoc(name, kind, doc string) string {
-	doc = plain(doc)
-	first, _, _ := strings.Cut(doc, " ")
-	switch {
-	case doc == "":
-		return name + " is " + kind + "."
-	case verbs[first]:
-		return name + " " + sentence(doc)
-	case first == name:
-		return sentence(doc)
-	}
-	return name + " is " + kind + ". " + sentence(capital(doc))
-}
-
-// fieldDoc is the comment of a field: "" without a doc.
-func fieldDoc(name, doc string) string {
+// userDoc returns the user's doc of name as a paragraph, "" without one. A doc that starts with a verb gets name as its
+// subject.
+func userDoc(name, doc string) string {
 	doc = plain(doc)
 	first, _, _ := strings.Cut(doc, " ")
 	switch {
@@ -104,7 +93,7 @@ func fieldDoc(name, doc string) string {
 	return sentence(capital(doc))
 }
 
-// sentence ends text with a full stop unless it has an end already.
+// sentence ends text with a full stop unless it already has an end.
 func sentence(text string) string {
 	if text == "" || strings.ContainsRune(".!?:;…)", lastRune(text)) && text[len(text)-1] != ')' {
 		return text
@@ -117,8 +106,8 @@ func lastRune(text string) rune {
 	return r
 }
 
-// capital raises the first letter of a sentence, unless its first word is a name such as eBay or
-// tenant_id that would not survive it.
+// capital makes the first letter of a sentence upper-case, unless its first word is a name that this would change, such
+// as eBay or tenant_id.
 func capital(text string) string {
 	first, _, _ := strings.Cut(text, " ")
 	for _, r := range first {

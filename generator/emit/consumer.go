@@ -6,11 +6,11 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// consumerPart starts what the header of a file of the consumer package says about its part.
+// consumerPart is the prefix of the part that the header of a file of the consumer package names.
 const consumerPart = "consumer of "
 
-// consumerJobs render the consumer package: the payloads of the published topics, the shared types that they are made
-// of, and a consumer for each namespace that publishes. Nothing in it imports package outbox.
+// consumerJobs render the consumer package: the payloads of the published topics, the shared types that they use, and a
+// consumer for each namespace that publishes. The package does not import package outbox.
 func (e *emitter) consumerJobs() []job {
 	if e.model.Consumer == nil {
 		return nil
@@ -54,7 +54,7 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	return render(f)
 }
 
-// namespaceConsumer renders what it takes to consume the published topics of a namespace.
+// namespaceConsumer renders the consumer of the published topics of a namespace.
 func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	f := e.newFile("namespace " + ns.Name)
 	g := f.Group
@@ -62,18 +62,15 @@ func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	unimplemented := "Unimplemented" + name
 	topics := ns.Published()
 
-	doc := name + " consumes what namespace " + ns.Name + " publishes."
-	if user := fieldDoc("The namespace", ns.Doc); user != "" {
-		doc += " " + user
-	}
-	addComment(g, doc+" A new topic adds a method, so that the build fails until it is consumed; embed "+unimplemented+
-		" to opt out. A method writes its effect with tx, in which the event is recorded as handled too, so that both are there or neither; it must not commit or roll back tx. Its error undoes both; consume.Permanent(err) says that no retry will mend it. Methods run concurrently if Consume does.")
+	addComment(g, name+" consumes the events that namespace "+ns.Name+" publishes. A new topic adds a method, so the build fails until it is written. Embed "+unimplemented+
+		" to opt out. A method writes its effect with tx, which also records the event as handled, so that both take effect or neither does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says that no retry will fix it. Methods run concurrently if Consume does.",
+		userDoc("The namespace", ns.Doc))
 	g.Type().Id(name).InterfaceFunc(func(g *jen.Group) {
 		for i, t := range topics {
 			if i > 0 {
 				g.Line()
 			}
-			addComment(g, consumeName(t)+" has the effect of one "+t.FullName()+" event.")
+			addComment(g, consumeName(t)+" applies the effect of one "+t.FullName()+" event.")
 			g.Id(consumeName(t)).Params(
 				jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(pgxPath, "Tx"), jen.Id("e").Add(consumed(t)),
 			).Error()
@@ -81,11 +78,11 @@ func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	})
 	g.Line()
 
-	addComment(g, unimplemented+" may be embedded to consume some topics only: its methods return an error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write its method and return nil.")
+	addComment(g, unimplemented+" can be embedded to consume only some topics. Its methods return an error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its method and return nil.")
 	g.Type().Id(unimplemented).Struct()
 	g.Line()
 	for _, t := range topics {
-		addComment(g, consumeName(t)+" returns an error: nobody consumes "+t.FullName()+".")
+		addComment(g, consumeName(t)+" returns an error: "+t.FullName()+" has no consumer.")
 		g.Func().Params(jen.Id(unimplemented)).Id(consumeName(t)).
 			Params(jen.Qual(contextPath, "Context"), jen.Qual(pgxPath, "Tx"), consumed(t)).Error().Block(
 			jen.Return(jen.Qual(consumePath, "ErrUnimplemented")),
@@ -97,7 +94,7 @@ func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	for i, t := range topics {
 		ties[i] = jen.Qual(consumePath, "Handle").Call(jen.Id(topicVar(t)), jen.Id("c"), jen.Id(name).Dot(consumeName(t)))
 	}
-	addComment(g, "New"+name+" returns a consumer of the messages of namespace "+ns.Name+" that records their events in ib and has c write their effects. Call Consume on it for each message. The error says that ib or c is nil.")
+	addComment(g, "New"+name+" returns a consumer of the messages of namespace "+ns.Name+" that records their events in ib and calls c to apply their effects. Call Consume on it for each message. The error says that ib or c is nil.")
 	g.Func().Id("New"+name).Params(
 		jen.Id("ib").Op("*").Qual(inboxPath, "Inbox"), jen.Id("c").Id(name),
 	).Params(jen.Op("*").Qual(consumePath, "Consumer"), jen.Error()).Block(

@@ -1,6 +1,5 @@
-// Package emit renders a Model as Go files. It decides nothing about the YAML: the model is valid and
-// holds every name. All Go is built with jennifer, except the stubs that a person will own, which are
-// templates.
+// Package emit renders a Model as Go files. It makes no decisions about the YAML: the model is valid and holds every
+// name. All Go is built with jennifer, except the stubs, which are templates because a person will own them.
 package emit
 
 import (
@@ -17,23 +16,23 @@ import (
 type File struct {
 	Name    string
 	Content []byte
-	// Stub is set for a file that a person owns: it is written once and never touched again.
+	// Stub is set for a file that a person owns: it is written once and then never changed.
 	Stub *Stub
 }
 
-// Stub says what hand-written code a stub stands in for.
+// Stub says which hand-written code replaces a stub.
 type Stub struct {
 	Receiver string // the type: MiniChatHandler
 	Method   string // the method on it; "" when the stub declares the type itself
-	OptOut   string // a type embeds this one to do without methods: UnimplementedMiniChatHandlers
+	OptOut   string // the type to embed instead of writing all methods: UnimplementedMiniChatHandlers
 }
 
-// Options say what to render besides the generated files.
+// Options say what to render in addition to the generated files.
 type Options struct {
-	Stubs bool // the handler stubs too
+	Stubs bool // also render the handler stubs
 }
 
-// Files renders every file of m, sorted by name. The bytes depend on m alone.
+// Files renders every file of m, sorted by name. The bytes depend only on m.
 func Files(m *model.Model, o Options) ([]File, error) {
 	e := &emitter{
 		model: m, sensitive: sensitiveTypes(m), patterns: patternNames(m),
@@ -47,15 +46,15 @@ func Files(m *model.Model, o Options) ([]File, error) {
 	return files, nil
 }
 
-// emitter holds what is computed once and then only read, by several goroutines.
+// emitter holds what is computed once and then only read by several goroutines.
 type emitter struct {
 	model     *model.Model
 	sensitive map[*model.Type]bool    // shared structs that hold a sensitive value
 	patterns  map[*model.Field]string // variable of a field's compiled pattern
 
-	pkg   string // that the files are of
+	pkg   string // package of the files
 	part  string // what the header says before the part
-	lib   string // import path of what payloads are made of
+	lib   string // import path of the package that payloads use
 	guard string // import path of the compile-time check
 }
 
@@ -94,8 +93,8 @@ func (e *emitter) jobs(o Options) []job {
 	return jobs
 }
 
-// stubs are the files that a person fills in to handle the topics of r, which of names: one for the type,
-// named handlers, and one for each topic.
+// stubs are the files that a person completes to handle the topics of r: one for the type, named handlers, and one per
+// topic. Of names the namespace or listener.
 func (e *emitter) stubs(r reader, of, handlers string, handle func(*model.Topic) string) []job {
 	jobs := []job{{
 		name:   handlers,
@@ -139,8 +138,7 @@ func renderAll(jobs []job) ([]File, error) {
 	return files, nil
 }
 
-// sensitiveTypes finds the shared structs that hold a sensitive value, in a field of their own or in a
-// type they are made of. Types are not recursive.
+// sensitiveTypes finds the shared structs that hold a sensitive value at any depth. Types are not recursive.
 func sensitiveTypes(m *model.Model) map[*model.Type]bool {
 	found := make(map[*model.Type]bool, len(m.Types))
 	var visit func(t *model.Type) bool
@@ -167,7 +165,7 @@ func (e *emitter) isSensitive(fields []*model.Field) bool {
 	})
 }
 
-// namedType returns the shared type that ref is, or is a list or map of; nil when there is none.
+// namedType returns the shared type at the core of ref, or nil.
 func namedType(ref model.TypeRef) *model.Type {
 	for ref.Elem != nil {
 		ref = *ref.Elem
@@ -175,8 +173,8 @@ func namedType(ref model.TypeRef) *model.Type {
 	return ref.Type
 }
 
-// patternNames gives each field with a pattern the name of a package-level variable. Names joined from
-// two may coincide ("AB"+"C", "A"+"BC"), so a later one gets a number.
+// patternNames gives each field with a pattern the name of a package-level variable. Names joined from two parts may
+// coincide ("AB"+"C", "A"+"BC"), so a later one gets a number.
 func patternNames(m *model.Model) map[*model.Field]string {
 	names := make(map[*model.Field]string)
 	taken := make(map[string]bool)

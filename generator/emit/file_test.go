@@ -61,7 +61,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestPatternNamesAreDistinct joins owner and field to the same word in two ways.
+// TestPatternNamesAreDistinct joins two owners and fields to the same word.
 func TestPatternNamesAreDistinct(t *testing.T) {
 	t.Parallel()
 	first := &model.Field{GoName: "C", Pattern: "x"}

@@ -14,15 +14,15 @@ const sharedTypesFile = "shared-types" + Suffix
 
 func namespaceFile(ns *model.Namespace) string { return safeBase(ns.Name, "-ns") + Suffix }
 
-// listenerPart is what the file of a listener has where that of a topic has the topic's name.
+// listenerPart is the part of a listener's file name where a topic's file has the name of the topic.
 const listenerPart = "listener"
 
 func listenerFile(l *model.Listener) string {
 	return safeBase(l.Name, "-"+listenerPart) + "." + listenerPart + Suffix
 }
 
-// topicFile returns the name of a topic's file. That of a topic called listener would be the file of a
-// listener named like the namespace.
+// topicFile returns the name of a topic's file. A topic called listener gets a suffix, because its file would be that
+// of a listener with the name of the namespace.
 func topicFile(t *model.Topic) string {
 	name := t.Name
 	if name == listenerPart {
@@ -31,9 +31,8 @@ func topicFile(t *model.Topic) string {
 	return safeBase(t.Namespace.Name, "-ns") + "." + name + Suffix
 }
 
-// safeBase returns what a generated file's name starts with. Where name would make go build take the
-// file for one of a single platform, or Windows for a device, it gets an end that no YAML name can have,
-// so that no two names share a file.
+// safeBase returns the start of a generated file's name. A name that go build would restrict to one platform, or that
+// Windows uses for a device, gets a suffix that no YAML name can have, so that no two names share a file.
 func safeBase(name, end string) string {
 	if isPlatform(name) || isDevice(name) {
 		return name + end
@@ -41,8 +40,8 @@ func safeBase(name, end string) string {
 	return name
 }
 
-// isPlatform reports whether go build leaves out name.go, or name.x.go, on some platforms: the rule of
-// go/build for _GOOS, _GOARCH and a _test after them.
+// isPlatform reports whether go build ignores name.go, or name.x.go, on some platforms: the rule of go/build for _GOOS,
+// _GOARCH and a _test after them.
 func isPlatform(name string) bool {
 	parts := strings.Split(name, "_")
 	if last := len(parts) - 1; parts[last] == "test" {
@@ -57,8 +56,8 @@ var platforms = set("aix android darwin dragonfly freebsd hurd illumos ios js li
 	"wasip1 windows zos 386 amd64 amd64p32 arm armbe arm64 arm64be loong64 mips mipsle mips64 mips64le mips64p32 " +
 	"mips64p32le ppc ppc64 ppc64le riscv riscv64 s390 s390x sparc sparc64 wasm")
 
-// isDevice reports whether Windows takes name, with any extension, for a device. The go command refuses
-// modules with such files.
+// isDevice reports whether name, with any extension, is a device on Windows. The go command refuses modules with such
+// files.
 func isDevice(name string) bool { return devices[name] }
 
 var devices = set("con prn aux nul com0 com1 com2 com3 com4 com5 com6 com7 com8 com9 " +
@@ -72,9 +71,8 @@ func set(words string) map[string]bool {
 	return members
 }
 
-// stubNames gives stubs their file names, each once. A stub is named after its topic, namespace or listener; one
-// whose name would be taken for a test or for one platform, or is given to another stub already, gets
-// more words.
+// stubNames gives stubs their file names, each once. A stub is named after its topic, namespace or listener. It gets a
+// longer name if go build would treat the file as a test or restrict it to one platform, or if another stub has the name.
 type stubNames struct{ taken map[string]bool }
 
 func newStubNames() stubNames { return stubNames{taken: make(map[string]bool)} }
@@ -104,7 +102,7 @@ func (s stubNames) handleAs(prefix string, t *model.Topic) string {
 	return s.take(prefix+name, prefix+name+"_topic", prefix+t.Namespace.Name+"_"+name+"_topic")
 }
 
-// take returns the first candidate that is free and harmless; the last one is made so by underscores.
+// take returns the first usable candidate. It adds underscores to the last one until that is usable.
 func (s stubNames) take(candidates ...string) string {
 	for _, base := range candidates {
 		if s.usable(base) {

@@ -37,7 +37,7 @@ func TestFileNames(t *testing.T) {
 	}
 }
 
-// TestFileNamesAreDistinct draws from few words, so that everything is named like something else.
+// TestFileNamesAreDistinct draws from few words, so that many things have the same name.
 func TestFileNamesAreDistinct(t *testing.T) {
 	t.Parallel()
 	name := rapid.SampledFrom([]string{"listener", "topic", "types", "shared", "ns", "aux", "a_linux", "handlers", "companion"})
@@ -81,7 +81,7 @@ func TestStubNames(t *testing.T) {
 		return names.listen(l, &model.Topic{Namespace: &model.Namespace{Name: ns}, Name: name, GoName: goName})
 	}
 	require.Equal(t, "companion_handlers.go", names.listener(&model.Listener{Name: "companion"}))
-	require.Equal(t, "a_handlers_listener.go", names.listener(&model.Listener{Name: "a"}), "namespace a was there first")
+	require.Equal(t, "a_handlers_listener.go", names.listener(&model.Listener{Name: "a"}), "namespace a has the shorter name")
 	require.Equal(t, "companion_handle_turn_seen.go", listen("companion", "a", "turn_seen", "TurnSeen"))
 	require.Equal(t, "broadcast_handle_turn_seen.go", listen("broadcast", "a", "turn_seen", "TurnSeen"))
 	require.Equal(t, "companion_handle_url_made.go", listen("companion", "a", "made", "URLMade"))

@@ -1,19 +1,17 @@
 package emit
 
 import (
-	"fmt"
-
 	"github.com/dave/jennifer/jen"
 
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// reader is what handles topics by an interface of its own: a namespace its queue topics, or a listener
-// the log topics that it reads.
+// reader is what has a handlers interface for its topics: a namespace for its queue topics, or a listener for the log
+// topics that it reads.
 type reader struct {
 	goName        string
 	topics        []*model.Topic
-	transactional bool // handlers get the transaction in which the cursor moves
+	transactional bool // handlers get the transaction in which the cursor advances
 }
 
 func (r reader) handlers() string      { return r.goName + "Handlers" }
@@ -22,9 +20,9 @@ func (r reader) unimplemented() string { return "Unimplemented" + r.handlers() }
 
 func handleName(t *model.Topic) string { return "Handle" + t.GoName }
 
-// addHandlers declares the interface, with a method for each topic, which outcome explains.
-func (r reader) addHandlers(g *jen.Group, doc string, outcome func(*model.Topic) string) {
-	addComment(g, doc)
+// addHandlers declares the interface with a method per topic. Outcome says what becomes of an event.
+func (r reader) addHandlers(g *jen.Group, doc, user string, outcome func(*model.Topic) string) {
+	addComment(g, doc, user)
 	g.Type().Id(r.handlers()).InterfaceFunc(func(g *jen.Group) {
 		for i, t := range r.topics {
 			if i > 0 {
@@ -45,32 +43,25 @@ func delivery(t *model.Topic) *jen.Statement {
 	return jen.Qual(outboxPath, "Delivery").Types(jen.Id(t.GoName))
 }
 
-func attempts(n int) string {
-	if n == 1 {
-		return "1 attempt"
-	}
-	return fmt.Sprintf("%d attempts", n)
-}
+// whenAway is part of the comment of each interface, because it is the same for all methods.
+const whenAway = " If something that a method needs is unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged."
 
-// whenAway is said once per interface, because it is the same for all methods.
-const whenAway = " Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged."
-
-// newMethod says what becomes of the build when a topic comes: stubs tells whether generate writes one for it.
+// newMethod says what a new topic means for the build. Stubs says whether generate writes a stub for it.
 func newMethod(topic string, stubs bool) string {
 	if !stubs {
-		return " " + topic + " adds a method, so that the build fails until it is handled."
+		return " " + topic + " adds a method, so the build fails until it is written."
 	}
-	return " " + topic + " adds a method, for which generate writes a stub. With --stubs=none the build fails until it is handled."
+	return " " + topic + " adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is written."
 }
 
-// addUnimplemented declares the struct to embed for those who handle some topics only.
+// addUnimplemented declares the struct that a type embeds to handle only some topics.
 func (r reader) addUnimplemented(g *jen.Group) {
 	name := r.unimplemented()
-	addComment(g, name+" may be embedded to handle some topics only. Its methods return an error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level ERROR, and no attempt is charged. Its events wait until a process in which the method is written delivers them.")
+	addComment(g, name+" can be embedded to handle only some topics. Its methods return an error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log says so once at level ERROR. The events wait for a process that has the method.")
 	g.Type().Id(name).Struct()
 	g.Line()
 	for _, t := range r.topics {
-		addComment(g, handleName(t)+" returns an error: nobody handles "+t.FullName()+".")
+		addComment(g, handleName(t)+" returns an error: "+t.FullName()+" has no handler.")
 		params := []jen.Code{jen.Qual(contextPath, "Context")}
 		if r.transactional {
 			params = append(params, jen.Qual(pgxPath, "Tx"))

@@ -9,10 +9,10 @@ import (
 // payload names the receiver of payload methods and the parameter that holds a payload.
 const payload = "p"
 
-// addKeys declares the methods that render a payload's keys, as far as the topic has any.
+// addKeys declares the methods that render the keys that the topic has.
 func addKeys(g *jen.Group, t *model.Topic) {
 	if t.DedupeKey != nil {
-		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty, which enqueue refuses.")
+		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty; enqueue then returns an error.")
 		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("DedupeKey").Params().String().Block(
 			jen.Return(jen.Id(payload).Dot("dedupeKey").Call().Dot("String").Call()),
 		)
@@ -64,7 +64,7 @@ func keyMembers(t *model.Topic) []member {
 	return list
 }
 
-// newKey builds the key of a template: on one line up to two parts, else a line each.
+// newKey builds the key of a template: up to two parts on one line, else one line per part.
 func newKey(t *model.Template) *jen.Statement {
 	parts := make([]jen.Code, len(t.Segments))
 	for i, s := range t.Segments {
@@ -105,7 +105,7 @@ type member struct {
 	value jen.Code
 }
 
-// members renders {Name: value, ...} in the given order, a line each if there are several.
+// members renders {Name: value, ...} in the given order, with a line per member if there are several.
 func members(list []member) *jen.Statement {
 	items := make([]jen.Code, len(list))
 	for i, m := range list {

@@ -8,12 +8,12 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// listening returns what handles the topics that l reads.
+// listening returns the reader of the topics of l.
 func listening(l *model.Listener) reader {
 	return reader{goName: l.GoName, topics: l.Topics, transactional: l.Transactional}
 }
 
-// listener renders the file of a listener: what it takes to handle the log topics that it reads.
+// listener renders the file of a listener: its handlers and its constructor.
 func (e *emitter) listener(l *model.Listener) ([]byte, error) {
 	f := e.newFile("listener " + l.Name)
 	g := f.Group
@@ -22,49 +22,45 @@ func (e *emitter) listener(l *model.Listener) ([]byte, error) {
 		return render(f)
 	}
 	r := listening(l)
-	r.addHandlers(g, listenerDoc(r, l), func(*model.Topic) string { return outcome(l) })
+	r.addHandlers(g, listenerDoc(r, l), userDoc("The listener", l.Doc), func(*model.Topic) string { return outcome(l) })
 	r.addUnimplemented(g)
 	e.addListener(g, r, l)
 	return render(f)
 }
 
-// listenerDoc says what the interface is, then what the user says about the listener, then how its methods
-// run.
+// listenerDoc says what the interface is and how its methods run.
 func listenerDoc(r reader, l *model.Listener) string {
 	doc := r.handlers() + " handles the events that listener " + l.Name + " reads."
-	if user := fieldDoc("The listener", l.Doc); user != "" {
-		doc += " " + user
-	}
 	doc += newMethod("A new topic of the listener", l.Stubs) + " Embed " + r.unimplemented() +
-		" to opt out." + whenAway + " Methods run in order within a partition key, "
+		" to opt out." + whenAway + " Methods run in order per partition key, "
 	if l.Concurrency > 1 {
-		doc += fmt.Sprintf("up to %d at once", l.Concurrency)
+		doc += fmt.Sprintf("up to %d concurrently", l.Concurrency)
 	} else {
 		doc += "one at a time"
 	}
 	if l.Shards > 1 {
-		doc += fmt.Sprintf(" for each of the %d shards", l.Shards)
+		doc += fmt.Sprintf(" in each of the %d shards", l.Shards)
 	}
 	if !l.Transactional {
-		doc += " unless ListenerConfig.Concurrency says otherwise"
+		doc += ", unless ListenerConfig.Concurrency is set"
 	}
 	return doc + "."
 }
 
-// outcome ends the sentence "HandleX handles one event" with what becomes of it.
+// outcome continues "HandleX handles one event" with what becomes of the event.
 func outcome(l *model.Listener) string {
-	text := ". It may run more than once for an event: nil is success, an error "
+	text := ". It may run more than once per event. A nil error is success, any other error "
 	if l.Transactional {
-		text = " in tx, the transaction in which the cursor moves: what it writes there is there exactly once. It must not commit or roll back tx. An error undoes its writes and "
+		text = " in tx, the transaction in which the cursor advances: what it writes with tx takes effect exactly once. It must not commit or roll back tx. An error undoes its writes and "
 	}
 	if l.Retry.MaxAttempts == 1 {
-		return text + "makes it a dead letter of the listener."
+		return text + "makes the event a dead letter of the listener."
 	}
-	text += fmt.Sprintf("has it tried again, %d attempts in all, then it becomes a dead letter of the listener; outbox.Permanent(err) makes it one immediately.", l.Retry.MaxAttempts)
+	text += fmt.Sprintf("retries the event, up to %d attempts in all, then makes it a dead letter of the listener; outbox.Permanent(err) does so immediately.", l.Retry.MaxAttempts)
 	if l.ParkKeys {
-		return text + " Meanwhile the later events of its partition key wait, and all others go on."
+		return text + " Meanwhile the later events of its partition key are parked, and all others continue."
 	}
-	return text + " Until then the cursor does not pass it."
+	return text + " Until then the cursor does not advance past it."
 }
 
 func (e *emitter) addListener(g *jen.Group, r reader, l *model.Listener) {
@@ -73,7 +69,7 @@ func (e *emitter) addListener(g *jen.Group, r reader, l *model.Listener) {
 	if l.Transactional {
 		tie = "ListenTx"
 	}
-	addComment(g, name+" returns listener "+l.Name+", which reads the log in the database of pool with a cursor of its own and has h handle the events. Call Run on it. The error names the field of cfg that is out of bounds, or says that h is nil.")
+	addComment(g, name+" returns listener "+l.Name+", which reads the log in the database of pool with its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out of bounds, or says that h is nil.")
 	args := append([]jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}, r.ties(tie)...)
 	g.Func().Id(name).Params(
 		jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool"),
@@ -85,7 +81,7 @@ func (e *emitter) addListener(g *jen.Group, r reader, l *model.Listener) {
 	g.Line()
 }
 
-// listenerSpec is what the YAML says of l, without what is the default of a field.
+// listenerSpec is the spec of l, without fields that have their default.
 func (e *emitter) listenerSpec(l *model.Listener) *jen.Statement {
 	list := []member{
 		{"Schema", jen.Lit(e.model.Schema)},

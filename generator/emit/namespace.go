@@ -8,20 +8,23 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// dispatched returns what handles the queue topics of ns that are not published.
+// dispatched returns the reader of the queue topics of ns that are not published.
 func dispatched(ns *model.Namespace) reader {
 	return reader{goName: ns.GoName, topics: ns.Handled()}
 }
 
-// namespace renders the file of a namespace: what it takes to handle its queue topics.
+// namespace renders the file of a namespace: its handlers and its dispatcher.
 func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	f := e.newFile("namespace " + ns.Name)
 	g := f.Group
 	r := dispatched(ns)
 	if len(r.topics) > 0 {
-		r.addHandlers(g, namespaceDoc(r, ns), func(t *model.Topic) string {
-			return fmt.Sprintf(". It may run more than once for an event: nil acks it, an error has it retried up to %s, outbox.Permanent(err) makes it a dead letter immediately.",
-				attempts(t.Retry.MaxAttempts))
+		r.addHandlers(g, namespaceDoc(r, ns), userDoc("The namespace", ns.Doc), func(t *model.Topic) string {
+			if t.Retry.MaxAttempts == 1 {
+				return ". It may run more than once per event. A nil error acks the event, any other error makes it a dead letter."
+			}
+			return fmt.Sprintf(". It may run more than once per event. A nil error acks the event, any other error retries it, up to %d attempts in all. outbox.Permanent(err) makes it a dead letter immediately.",
+				t.Retry.MaxAttempts)
 		})
 		r.addUnimplemented(g)
 	}
@@ -29,17 +32,13 @@ func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	return render(f)
 }
 
-// namespaceDoc says what the interface is, then what the user says about the namespace.
+// namespaceDoc says what the interface is and how its methods run.
 func namespaceDoc(r reader, ns *model.Namespace) string {
 	doc := r.handlers() + " handles the queue topics of namespace " + ns.Name
 	if len(ns.Handled()) < len(ns.QueueTopics()) {
 		doc += " that are not published"
 	}
-	doc += "."
-	if user := fieldDoc("The namespace", ns.Doc); user != "" {
-		doc += " " + user
-	}
-	return doc + newMethod("A new topic", ns.Stubs) + " Embed " + r.unimplemented() + " to opt out." + whenAway + " Methods run concurrently."
+	return doc + "." + newMethod("A new topic", ns.Stubs) + " Embed " + r.unimplemented() + " to opt out." + whenAway + " Methods run concurrently."
 }
 
 func addDispatcher(g *jen.Group, r reader, ns *model.Namespace) {
@@ -57,7 +56,7 @@ func addDispatcher(g *jen.Group, r reader, ns *model.Namespace) {
 		fault += " or has no publisher"
 	}
 	if len(r.topics) > 0 {
-		doc += "has h handle them"
+		doc += "passes them to h"
 		fault += ", or says that h is nil"
 		params = append(params, jen.Id("h").Id(r.handlers()))
 		if len(published) > 0 {

@@ -8,19 +8,20 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// addStruct declares the struct name with a member for each field, in the order of the YAML.
-func (e *emitter) addStruct(g *jen.Group, name, doc string, fields []*model.Field) {
-	addComment(g, doc)
+// addStruct declares the struct name, which is what kind says ("the payload of a/b"), with a member for each field in
+// the order of the YAML.
+func (e *emitter) addStruct(g *jen.Group, name, kind, doc string, fields []*model.Field) {
+	addComment(g, name+" is "+kind+".", userDoc(name, doc))
 	g.Type().Id(name).StructFunc(func(g *jen.Group) {
 		for _, f := range fields {
-			addComment(g, fieldDoc(f.GoName, f.Doc))
+			addComment(g, userDoc(f.GoName, f.Doc))
 			g.Id(f.GoName).Add(e.fieldType(f)).Add(jsonTag(f))
 		}
 	})
 	g.Line()
 }
 
-// fieldType is the Go type of a field: a pointer when it is optional, but for types that have a nil.
+// fieldType is the Go type of a field: a pointer when it is optional, except for types that have a nil.
 func (e *emitter) fieldType(f *model.Field) *jen.Statement {
 	if f.Optional && isPointer(f) {
 		return jen.Op("*").Add(e.goType(f.Type))
@@ -87,19 +88,19 @@ func (e *emitter) addMasking(g *jen.Group, self, name string, fields []*model.Fi
 	if len(masked) > 0 {
 		what = enumerate(masked) + " masked"
 	}
-	addComment(g, "Format writes "+self+" alike for every verb of package fmt, with "+what+".")
+	addComment(g, "Format writes "+self+" the same way for every verb of package fmt, with "+what+".")
 	g.Func().Params(jen.Id(self).Id(name)).Id("Format").Params(jen.Id("s").Qual(fmtPath, "State"), jen.Id("_").Rune()).Block(
 		jen.Qual(e.lib, "FormatMasked").Call(args...),
 	)
 	g.Line()
-	addComment(g, "LogValue gives package slog what Format writes.")
+	addComment(g, "LogValue returns what Format writes, for package slog.")
 	g.Func().Params(jen.Id(self).Id(name)).Id("LogValue").Params().Qual(slogPath, "Value").Block(
 		jen.Return(jen.Qual(slogPath, "StringValue").Call(jen.Qual(fmtPath, "Sprint").Call(jen.Id(self)))),
 	)
 	g.Line()
 }
 
-// enumerate joins names as a sentence does: "A", "A and B", "A, B and C".
+// enumerate joins names for a sentence: "A", "A and B", "A, B and C".
 func enumerate(names []string) string {
 	last := len(names) - 1
 	if last == 0 {

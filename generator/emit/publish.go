@@ -11,12 +11,12 @@ import (
 
 func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publication" }
 
-// places say what a broker calls where events go.
+// places name the destinations of the brokers.
 var places = map[model.Broker]string{
-	model.Kafka: "topic %s of Kafka", model.NATS: "subject %s of NATS", model.Webhook: "webhook %s",
+	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.Webhook: "webhook %s",
 }
 
-// addPublication declares where the events of t are published, with the methods that its publication needs.
+// addPublication declares where the events of t are published, and the methods that its publication needs.
 func addPublication(g *jen.Group, t *model.Topic) {
 	p := t.Publish
 	if p == nil {
@@ -81,8 +81,8 @@ func headerValue(h *model.Header) *jen.Statement {
 	return value
 }
 
-// fieldText renders the value of a required scalar field as text, as its JSON has it without quotes; a duration as
-// people write it.
+// fieldText renders the value of a required scalar field as text: like its JSON without quotes, and a duration like
+// 1m30s.
 func fieldText(f *model.Field) *jen.Statement {
 	value := jen.Id(payload).Dot(f.GoName)
 	if f.Type.Kind == model.Named && f.Type.Base() == model.Int64 {
@@ -127,12 +127,9 @@ func publishersOf(topics []*model.Topic) string {
 // addRelay declares the constructor of a listener that publishes.
 func (e *emitter) addRelay(g *jen.Group, l *model.Listener) {
 	name := "New" + l.GoName + "Listener"
-	doc := name + " returns listener " + l.Name + ", which reads the log in the database of pool with a cursor of its own and publishes the events with " +
-		publishersOf(l.Topics) + ", in order within a partition key."
-	if user := fieldDoc("The listener", l.Doc); user != "" {
-		doc += " " + user
-	}
-	addComment(g, doc+" Call Run on it. The error names the field of cfg that is out of bounds or has no publisher.")
+	doc := name + " returns listener " + l.Name + ", which reads the log in the database of pool with its own cursor and publishes the events with " +
+		publishersOf(l.Topics) + ", in order per partition key. Call Run on it. The error names the field of cfg that is out of bounds or has no publisher."
+	addComment(g, doc, userDoc("The listener", l.Doc))
 	args := []jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}
 	for _, t := range l.Topics {
 		args = append(args, publishTie("ListenPublish", t))

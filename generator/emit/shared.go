@@ -8,7 +8,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// sharedTypes renders the file of types, which payloads share.
+// sharedTypes renders the file of the types that payloads share.
 func (e *emitter) sharedTypes(types []*model.Type) ([]byte, error) {
 	f := e.newFile("types")
 	for _, t := range types {
@@ -25,7 +25,7 @@ func (e *emitter) sharedTypes(types []*model.Type) ([]byte, error) {
 }
 
 func (e *emitter) addSharedStruct(g *jen.Group, t *model.Type) {
-	e.addStruct(g, t.GoName, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc), t.Fields)
+	e.addStruct(g, t.GoName, "the shared type "+t.Name, t.Doc, t.Fields)
 	e.addPatterns(g, t.GoName, t.Fields)
 	e.addValidate(g, "v", t.GoName, t.Name, t.Fields)
 	e.addMasking(g, "v", t.GoName, t.Fields)
@@ -33,11 +33,11 @@ func (e *emitter) addSharedStruct(g *jen.Group, t *model.Type) {
 
 // addEnum declares an enum: a string type, its constants in YAML order and their check.
 func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
-	doc := typeDoc(t.GoName, "the shared type "+t.Name, t.Doc)
+	doc := t.GoName + " is the shared type " + t.Name + "."
 	if e.lib == payloadPath {
-		doc += " A newer producer may send a value that is not among the constants: Known tells."
+		doc += " A newer producer may send a value that is not among the constants; Known reports whether it is."
 	}
-	addComment(g, doc)
+	addComment(g, doc, userDoc(t.GoName, t.Doc))
 	g.Type().Id(t.GoName).String()
 	g.Line()
 	addComment(g, "The values of "+t.GoName+".")
@@ -54,7 +54,7 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	g.Line()
 
 	parse := "Parse" + t.GoName
-	addComment(g, parse+" returns the value that s is, or "+e.validationError()+" that lists what there is.")
+	addComment(g, parse+" returns the "+t.GoName+" whose text is s, or "+e.validationError()+" that lists the valid values.")
 	g.Func().Id(parse).Params(jen.Id("s").String()).Params(jen.Id(t.GoName), jen.Error()).Block(
 		jen.Return(jen.Qual(e.lib, "ParseEnum").Call(jen.Lit(t.Name), jen.Id("s"), jen.Id(values).Call().Op("..."))),
 	)
@@ -66,7 +66,7 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	)
 	g.Line()
 
-	addComment(g, "Validate returns nil for the constants of "+t.GoName+", else "+e.validationError()+".")
+	addComment(g, "Validate returns nil for the constants of "+t.GoName+", and "+e.validationError()+" for any other value.")
 	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Validate").Params().Error().Block(jen.Return(e.enumCall(t)))
 	g.Line()
 }
@@ -82,8 +82,8 @@ func constants(t *model.Type) *jen.Statement {
 	return jen.Custom(jen.Options{Open: "{", Close: "}", Separator: ",", Multi: length > commentWidth}, items...)
 }
 
-// addScalar declares a scalar: a type of its own, so that nothing else passes for it, with the methods that it would
-// otherwise lose.
+// addScalar declares a scalar: a distinct type, so that no other value can be used for it, with the methods that it
+// would otherwise lose.
 func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	const self = "v"
 	kind := t.Scalar.Type.Kind
@@ -92,7 +92,7 @@ func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	if kind == model.UUID {
 		name = "uuid.UUID"
 	}
-	addComment(g, typeDoc(t.GoName, "the shared type "+t.Name, t.Doc)+" Convert it with "+t.GoName+"(x) and "+name+"(v).")
+	addComment(g, t.GoName+" is the shared type "+t.Name+". Convert it with "+t.GoName+"(x) and "+name+"(v).", userDoc(t.GoName, t.Doc))
 	g.Type().Id(t.GoName).Add(base)
 	g.Line()
 	if kind == model.UUID {
@@ -100,7 +100,7 @@ func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	}
 	if t.HasRules() {
 		e.addPatterns(g, t.GoName, []*model.Field{t.Scalar})
-		addComment(g, "Validate returns nil, or "+e.validationError()+" that lists the broken rules and no value.")
+		addComment(g, "Validate returns nil, or "+e.validationError()+" that lists the broken rules, without values.")
 		checks := e.valueChecks(t.Scalar, jen.Lit(""), base.Clone().Parens(jen.Id(self)))
 		g.Func().Params(jen.Id(self).Id(t.GoName)).Id("Validate").Params().Error().Block(
 			jen.Return(jen.Qual(e.lib, "Check").Custom(callLines(strconv.Quote(t.Name)), checks...)),
@@ -109,7 +109,7 @@ func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	}
 }
 
-// addUUIDMethods declares the methods of uuid.UUID that JSON, package fmt and databases go by.
+// addUUIDMethods declares the methods of uuid.UUID that JSON, package fmt and databases use.
 func (e *emitter) addUUIDMethods(g *jen.Group, self string, t *model.Type) {
 	id := func() *jen.Statement { return jen.Qual(uuidPath, "UUID") }
 	value := func() *jen.Statement { return id().Parens(jen.Id(self)) }
@@ -140,7 +140,7 @@ func (e *emitter) addUUIDMethods(g *jen.Group, self string, t *model.Type) {
 		jen.Return(value().Dot("Value").Call()),
 	)
 	g.Line()
-	addComment(g, "Scan implements sql.Scanner. NULL leaves "+self+" as it is.")
+	addComment(g, "Scan implements sql.Scanner. NULL leaves "+self+" unchanged.")
 	g.Func().Params(byPointer).Id("Scan").Params(jen.Id("src").Any()).Error().Block(
 		jen.Return(pointer().Dot("Scan").Call(jen.Id("src"))),
 	)

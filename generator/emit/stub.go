@@ -5,8 +5,8 @@ import (
 	"github.com/outboxgen/outboxgen/templates"
 )
 
-// handlersStub renders the type that a person fills in to handle the topics of a namespace or listener, as
-// of says.
+// handlersStub renders the type that a person completes to handle the topics of a namespace or listener, which of
+// names.
 func (e *emitter) handlersStub(r reader, of string) ([]byte, error) {
 	return templates.HandlersStub(templates.Handlers{
 		Package:   e.model.Package,
@@ -16,7 +16,7 @@ func (e *emitter) handlersStub(r reader, of string) ([]byte, error) {
 	})
 }
 
-// handleStub renders the method that a person fills in to handle a topic.
+// handleStub renders the method that a person completes to handle a topic.
 func (e *emitter) handleStub(r reader, t *model.Topic) ([]byte, error) {
 	data := templates.Handle{
 		Package: e.model.Package,

@@ -23,7 +23,7 @@ func (e *emitter) topic(t *model.Topic) ([]byte, error) {
 
 // addPayload declares the payload of t with its rules.
 func (e *emitter) addPayload(g *jen.Group, t *model.Topic) {
-	e.addStruct(g, t.GoName, typeDoc(t.GoName, "the payload of "+t.FullName(), t.Doc), t.Fields)
+	e.addStruct(g, t.GoName, "the payload of "+t.FullName(), t.Doc, t.Fields)
 	e.addPatterns(g, t.GoName, t.Fields)
 	e.addValidate(g, payload, t.GoName, t.FullName(), t.Fields)
 }
@@ -91,7 +91,7 @@ func topicVarDoc(t *model.Topic) string {
 	}
 	doc += "."
 	if !t.Bell {
-		doc += " Its events wake no " + waker + ": they wait for the next poll."
+		doc += " Enqueueing an event does not wake a " + waker + ": the event waits for the next poll."
 	}
 	return doc
 }
@@ -118,7 +118,7 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 		doc = one + " appends one " + t.FullName() + " event to the log with tx: listeners read it if and only if tx commits. "
 	}
 	if t.DedupeKey != nil {
-		doc += "If an event with its dedupe key is already there, nothing is written and the receipt has Duplicate set. "
+		doc += "If an event with its dedupe key already exists, nothing is written and the receipt has Duplicate set. "
 	}
 	addComment(g, doc+"An error leaves tx usable unless it came from PostgreSQL.")
 	g.Func().Id(one).
@@ -127,14 +127,14 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 		Block(jen.Return(topic.Clone().Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload), jen.Id("opts").Op("..."))))
 	g.Line()
 
-	addComment(g, many+" writes one event for each of ps, in one round trip, with the contract of "+one+". Receipts are in the order of ps; an invalid payload refuses them all.")
+	addComment(g, many+" writes one event for each of ps, with one statement per 1,000. The contract is that of "+one+". Receipts are in the order of ps. If one payload is invalid, no event is written.")
 	g.Func().Id(many).
 		Params(ctx, tx, jen.Id(payload+"s").Index().Id(t.GoName), opts).
 		Params(jen.Index().Qual(outboxPath, "Receipt"), jen.Error()).
 		Block(jen.Return(topic.Clone().Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"), jen.Id("opts").Op("..."))))
 	g.Line()
 
-	addComment(g, queue+" adds the event to b, which the caller sends in a transaction of its own: no extra round trip. The receipt is filled in when the results of b are read.")
+	addComment(g, queue+" adds the event to b. Send b inside your transaction; the event costs no extra round trip. The receipt is filled in when the results of b are read.")
 	g.Func().Id(queue).
 		Params(jen.Id("b").Op("*").Qual(pgxPath, "Batch"), jen.Id(payload).Id(t.GoName), opts).
 		Params(jen.Op("*").Qual(outboxPath, "QueuedReceipt"), jen.Error()).

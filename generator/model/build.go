@@ -8,11 +8,11 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// Load decodes source, an outbox.yaml that positions call name, and builds its Model. The findings are
-// all there are, of every rule, sorted; the Model is nil when one of them is an error.
+// Load decodes source, an outbox.yaml that positions refer to as name, and builds its Model. It returns the findings of
+// all rules, sorted. The Model is nil when one of them is an error.
 func Load(source []byte, name string) (*Model, diag.List) { return LoadFor(source, name, ".") }
 
-// LoadFor is Load for an output folder, given as a slash path from the root of its module; "." when it is not known.
+// LoadFor is Load with an output folder: a slash path from the root of its module, "." when it is not known.
 func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	s, findings := spec.Decode(source, name)
 	m, more := build(s, folder)
@@ -23,9 +23,9 @@ func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	return m, all
 }
 
-// Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. A
-// nil Spec, which Decode returns for a file that it could not read, has neither Model nor findings. Build
-// copes with a Spec that Decode had findings about; the Model of one must not be used.
+// Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. For a nil Spec,
+// which Decode returns for a file that it could not read, it returns no Model and no findings. Build accepts a Spec that
+// Decode had findings about, but the Model of such a Spec must not be used.
 func Build(s *spec.Spec) (*Model, diag.List) { return build(s, ".") }
 
 func build(s *spec.Spec, folder string) (*Model, diag.List) {
@@ -78,8 +78,8 @@ type builder struct {
 	folder        string // of the output
 	defaults      policy
 	types         map[string]*Type // by YAML name
-	typeNames     []string         // built in and shared, for suggestions
-	enums         map[*Type]bool   // the types that have an enum, be it empty or refused
+	typeNames     []string         // built-in and shared, for suggestions
+	enums         map[*Type]bool   // the types with an enum, even an empty or refused one
 	topics        map[string]*Topic
 	logNames      []string        // the log topics, for suggestions
 	meant         map[string]bool // topics whose name a listener has misspelt, by full name
@@ -90,10 +90,10 @@ type builder struct {
 	structs       []structure
 }
 
-// isEnum reports whether t is declared as an enum, whose values may have been refused.
+// isEnum reports whether t is declared as an enum. Its values may have been refused.
 func (b *builder) isEnum(t *Type) bool { return b.enums[t] }
 
-// sharedTypes builds the types, first by name, so that fields may use a type declared further down.
+// sharedTypes builds the types. It declares all names first, so that a field can use a type that is declared later.
 func (b *builder) sharedTypes(specs []*spec.Type) {
 	for _, kind := range scalars {
 		b.typeNames = append(b.typeNames, string(kind))
@@ -106,11 +106,11 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		if s.Scalar.Set() {
 			t.Scalar = &Field{Type: TypeRef{Kind: Kind(s.Scalar.V)}}
 		}
-		if !b.checkName(s.Name, "a type") {
+		if !b.checkName(s.Name, "type") {
 			continue
 		}
 		if slices.Contains(scalars, Kind(t.Name)) {
-			b.Errorf(s.Name.Pos, diag.NameCollision, "type %s has the name of a built-in type", t.Name)
+			b.Errorf(s.Name.Pos, diag.NameCollision, "type %s has the name of a built-in type: choose another name", t.Name)
 			continue
 		}
 		b.typeNames = append(b.typeNames, t.Name)
@@ -137,7 +137,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 func (b *builder) namespace(s *spec.Namespace) {
 	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Stubs: !s.Stubs.Set()}
 	b.model.Namespaces = append(b.model.Namespaces, n)
-	named := b.checkName(s.Name, "a namespace")
+	named := b.checkName(s.Name, "namespace")
 	if named {
 		n.GoName = b.goName(s.Name, s.Go)
 	}
@@ -187,7 +187,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
 	b.entity(s, t)
 	b.publish(s, t)
-	if !b.checkName(s.Name, "a topic") {
+	if !b.checkName(s.Name, "topic") {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)

@@ -10,7 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// Consumer is the package for those who consume what is published.
+// Consumer is the package for services that consume the published events.
 type Consumer struct {
 	Package string
 	Dir     string // its folder, as a slash path from the output folder, cleaned
@@ -19,8 +19,7 @@ type Consumer struct {
 // dirPattern is what a dir looks like.
 var dirPattern = regexp.MustCompile(`^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
 
-// unusableFolders are folders that Go does not import from another module, or from anywhere, and those that Windows
-// takes for devices.
+// unusableFolders are folders that Go cannot import from another module, or at all, and the names of devices on Windows.
 var unusableFolders = regexp.MustCompile(`^(internal|main|testdata|vendor|con|prn|aux|nul|com[0-9]|lpt[0-9])$`)
 
 // consumer sets the consumer package and checks its name.
@@ -43,16 +42,16 @@ func (b *builder) consumer(s *spec.Spec) {
 	last := path.Base(c.Dir)
 	switch where := path.Join(b.folder, c.Dir); {
 	case unusableFolders.MatchString(last) || unusableFolders.MatchString(name.V):
-		b.Errorf(pos, diag.BadName, "%s: %q cannot be imported by other services", map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
+		b.Errorf(pos, diag.BadName, "%s: other services cannot import %q: choose another name", map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
 	case isInternal(where):
-		b.Warnf(pos, diag.ConsumerInternal, "consumer: package %s in %s cannot be imported from other modules, since it is below internal: set dir, for example to %q", name.V, where, outside(b.folder, name.V))
+		b.Warnf(pos, diag.ConsumerInternal, "consumer: other modules cannot import package %s from %s, because it is below internal: set dir, for example to %q", name.V, where, outside(b.folder, name.V))
 	}
 }
 
-// isInternal reports whether Go lets only the surroundings of a folder import its package.
+// isInternal reports whether Go restricts who can import the package of folder.
 func isInternal(folder string) bool { return slices.Contains(strings.Split(folder, "/"), "internal") }
 
-// outside returns the way from folder to a folder called name that is not below internal.
+// outside returns the path from folder to a folder called name that is not below internal.
 func outside(folder, name string) string {
 	elements := strings.Split(folder, "/")
 	at := slices.Index(elements, "internal")
@@ -72,10 +71,10 @@ func (b *builder) consumed(s *spec.Spec) {
 			return
 		}
 	}
-	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty, "consumer: no topic says publish: there is nothing to consume")
+	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty, "consumer: no topic has publish, so there is nothing to consume: add publish to a topic, or remove consumer")
 }
 
-// ConsumedTypes returns the shared types that the payloads of published topics are made of, in YAML order.
+// ConsumedTypes returns the shared types that the payloads of published topics use, in YAML order.
 func (m *Model) ConsumedTypes() []*Type {
 	used := make(map[*Type]bool)
 	var visit func(fields []*Field)

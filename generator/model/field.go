@@ -10,8 +10,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// fields returns a Field for each of specs, in their order, a refused one included: it exists, and has
-// no Kind. Methods are the Go methods that the struct will have whatever its fields are.
+// fields returns a Field for each of specs, in their order. A refused field is included, without a Kind.
+// Methods are the Go methods that the struct has with any fields.
 func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) []*Field {
 	members := b.newSymbols()
 	fields := make([]*Field, 0, len(specs))
@@ -19,7 +19,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 		where := "field " + spec.Show(s.Name.V) + " of " + owner
 		f := &Field{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Sensitive: s.Sensitive.V}
 		fields = append(fields, f)
-		if b.checkName(s.Name, "a field") {
+		if b.checkName(s.Name, "field") {
 			f.GoName = b.goName(s.Name, s.Go)
 			members.declare(&decl{what: where, pos: nameOrGo(s.Name, s.Go)}, f.GoName)
 		}
@@ -42,7 +42,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 	return fields
 }
 
-// structure is a Go struct to be.
+// structure is a Go struct that will be generated.
 type structure struct {
 	owner   string
 	specs   []*spec.Field
@@ -50,11 +50,11 @@ type structure struct {
 	methods []string
 }
 
-// maskingMethods are what a struct with sensitive values gets, so that fmt and slog do not show them.
+// maskingMethods are the methods of a struct with sensitive values, which keep fmt and slog from showing them.
 var maskingMethods = []string{"Format", "LogValue"}
 
-// checkMethods reports fields whose Go name is a method of their struct. It runs last: whether a struct
-// masks sensitive values depends on the types of its fields.
+// checkMethods reports fields whose Go name is a method of their struct. It runs last, because the types of its fields
+// decide whether a struct masks sensitive values.
 func (b *builder) checkMethods() {
 	known := make(map[*Type]bool)
 	for _, s := range b.structs {
@@ -70,8 +70,8 @@ func (b *builder) checkMethods() {
 	}
 }
 
-// holdsSensitive reports whether a field is sensitive at any depth. Known has the answer for the types
-// that were looked at, and false for one that is being looked at, which is how recursion ends.
+// holdsSensitive reports whether a field is sensitive at any depth. Known holds the answer for the types
+// that were visited, and false for a type that is being visited, which ends the recursion.
 func holdsSensitive(fields []*Field, known map[*Type]bool) bool {
 	return slices.ContainsFunc(fields, func(f *Field) bool {
 		inner := f.Type.named()
@@ -112,13 +112,13 @@ func (b *builder) bounds(s *spec.Field, f *Field, where string) {
 	}
 }
 
-// bound returns a min or max as the int64 or float64 that the type of f calls for, or nil.
+// bound returns a min or max as the int64 or float64 that the type of f needs, or nil.
 func (b *builder) bound(key string, bound spec.Value[spec.Bound], f *Field, where string) any {
 	if !bound.Set() {
 		return nil
 	}
 	refuse := func(want string) any {
-		b.Errorf(bound.Pos, diag.AttributeBounds, "%s: want %s for %s, got %q", key, want, where, bound.V.Text)
+		b.Errorf(bound.Pos, diag.AttributeBounds, "%s: must be %s for %s, not %q", key, want, where, bound.V.Text)
 		return nil
 	}
 	switch f.Type.Kind {
@@ -172,15 +172,15 @@ func (b *builder) length(key string, length spec.Value[int64], f *Field, where s
 		b.Errorf(length.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s", key, f.Type, where, elsewhere(f))
 		return nil
 	case length.V < 0 || length.V > math.MaxInt32:
-		b.Errorf(length.Pos, diag.AttributeBounds, "%s: want 0 to %d for %s, got %d", key, math.MaxInt32, where, length.V)
+		b.Errorf(length.Pos, diag.AttributeBounds, "%s: %d in %s is not between 0 and %d", key, length.V, where, math.MaxInt32)
 		return nil
 	}
 	n := int(length.V)
 	return &n
 }
 
-// pattern sets the pattern of f. It is parsed, not compiled: that is where regexp.Compile can fail, and
-// a pattern may take much longer to compile than to read.
+// pattern sets the pattern of f. It is parsed, not compiled: regexp.Compile can fail only in its parser, and
+// compiling a pattern may take much longer than parsing it.
 func (b *builder) pattern(s *spec.Field, f *Field, where string) {
 	if !s.Pattern.Set() {
 		return
@@ -190,13 +190,13 @@ func (b *builder) pattern(s *spec.Field, f *Field, where string) {
 		return
 	}
 	if _, err := syntax.Parse(s.Pattern.V, syntax.Perl); err != nil {
-		b.Errorf(s.Pattern.Pos, diag.PatternInvalid, "pattern: %q of %s is no regular expression of RE2: %s", s.Pattern.V, where, patternFault(err))
+		b.Errorf(s.Pattern.Pos, diag.PatternInvalid, "pattern: %q of %s is not a valid regular expression (RE2): %s", s.Pattern.V, where, patternFault(err))
 		return
 	}
 	f.Pattern = s.Pattern.V
 }
 
-// patternFault returns the cause of err without the pattern, which the finding quotes already.
+// patternFault returns the cause of err without the pattern, which the finding already quotes.
 func patternFault(err error) string {
 	if fault, ok := err.(*syntax.Error); ok { //nolint:errorlint // syntax.Parse documents it, unwrapped
 		return fault.Code.String()

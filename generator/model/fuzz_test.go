@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// FuzzDecode: any bytes give findings that have a place, a known rule and a clean line each, or a Model;
-// and the same bytes give the same.
+// FuzzDecode: any bytes give a Model, or findings that each have a place, a known rule and one clean line. The same bytes
+// give the same result.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob("../testdata/*/outbox.yaml")
 	require.NoError(f, err)

@@ -71,7 +71,7 @@ func TestGoldenFindings(t *testing.T) {
 func TestEveryRuleHasAGoldenCase(t *testing.T) {
 	t.Parallel()
 	shown := map[diag.Rule]bool{
-		diag.YAMLTooLarge: true,                           // spec.TestDecodeRefusesLargeFiles: a golden of a mebibyte helps nobody
+		diag.YAMLTooLarge: true,                           // spec.TestDecodeRefusesLargeFiles: a golden of 1 MiB would be too large
 		diag.OutputShared: true, diag.OutputPackage: true, // of the folder, not of the file: output.txtar of cmd/outboxgen
 	}
 	for _, c := range errorCases(t) {
@@ -86,7 +86,7 @@ func TestEveryRuleHasAGoldenCase(t *testing.T) {
 	require.Empty(t, shown, "rules that diag.Rules does not list")
 }
 
-// A rule has a case of its name, so that a reader finds what it means.
+// Every rule has a case with its name, so that a reader finds what it means.
 func TestCasesAreNamedAfterRules(t *testing.T) {
 	t.Parallel()
 	for _, rule := range diag.Rules() {

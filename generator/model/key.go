@@ -27,12 +27,12 @@ var (
 		diag.EntityFieldType, diag.EntitySensitive, diag.EntityNotInjective}
 )
 
-// keyKinds are the types that a key may be made of, enums and shared scalars of these types aside. The others have no single text form
-// (floats, JSON), no order worth a key (lists), or more precision than survives (timestamps).
+// keyKinds are the types that a key may use, in addition to enums and to shared scalars of these types. The others
+// have no single text form (floats, JSON), no useful order (lists), or more precision than is kept (timestamps).
 var keyKinds = map[Kind]bool{UUID: true, String: true, Int32: true, Int64: true, Date: true}
 
-// template parses a key template of t and looks up its fields. It returns what could be parsed, which is
-// whole when there was no finding, and nil when there is nothing.
+// template parses a key template of t and looks up its fields. It returns what could be parsed: everything
+// without a finding, nil when there is nothing.
 func (b *builder) template(text spec.Value[string], t *Topic, rules *keyRules) (*Template, pattern) {
 	if !text.Set() {
 		return nil, nil
@@ -40,11 +40,11 @@ func (b *builder) template(text spec.Value[string], t *Topic, rules *keyRules) (
 	where := "topic " + showTopic(t)
 	parsed, err := parseTemplate(text.V)
 	if err != nil {
-		b.Errorf(text.Pos, diag.TemplateSyntax, "%s: %s in %s", rules.key, err, where)
+		b.Errorf(text.Pos, diag.TemplateSyntax, "%s: the template of %s %s", rules.key, where, err)
 		return nil, nil
 	}
 	if err := parsed.injective(); err != nil {
-		b.Errorf(text.Pos, rules.notInjective, "%s: %s in %s", rules.key, err, where)
+		b.Errorf(text.Pos, rules.notInjective, "%s: the template of %s %s", rules.key, where, err)
 	}
 	template := &Template{Text: text.V}
 	seen := make(map[string]bool)
@@ -76,9 +76,9 @@ func (b *builder) keyField(pos diag.Pos, name string, t *Topic, rules *keyRules)
 	enum := f.Type.Kind == Named && b.isEnum(f.Type.Type)
 	switch {
 	case f.Type.Kind != "" && !keyKinds[f.Type.Base()] && !enum:
-		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: a key is made of uuid, string, int32, int64, date and enum fields", rules.key, name, where, f.Type)
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: use a uuid, string, int32, int64, date or enum field", rules.key, name, where, f.Type)
 	case enum && f.Type.Type.hasEmptyValue():
-		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s, one of whose values is empty: a key needs a value", rules.key, name, where, f.Type)
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s, which has an empty value: use an enum without one", rules.key, name, where, f.Type)
 	}
 	return f
 }
@@ -86,10 +86,10 @@ func (b *builder) keyField(pos diag.Pos, name string, t *Topic, rules *keyRules)
 // keyNeeds reports a field that is optional or sensitive.
 func (b *builder) keyNeeds(pos diag.Pos, f *Field, where string, rules *keyRules) {
 	if f.Optional {
-		b.Errorf(pos, rules.optional, "%s: field %q of %s is optional: a key needs a value", rules.key, f.Name, where)
+		b.Errorf(pos, rules.optional, "%s: field %q of %s is optional: use a required field", rules.key, f.Name, where)
 	}
 	if f.Sensitive {
-		b.Errorf(pos, rules.sensitive, "%s: field %q of %s is sensitive: keys appear in logs and in the CLI", rules.key, f.Name, where)
+		b.Errorf(pos, rules.sensitive, "%s: field %q of %s is sensitive: use another field, because logs and the CLI show keys", rules.key, f.Name, where)
 	}
 }
 
@@ -101,7 +101,7 @@ func (b *builder) dedupeKey(s *spec.Topic, t *Topic) {
 		return
 	}
 	if !parsed.startsWith(t.Tenant.Name) {
-		b.Errorf(s.DedupeKey.Pos, diag.DedupeTenantPrefix, "dedupe_key: must start with %q, the tenant of topic %s, and go on after it", "{"+t.Tenant.Name+"}/", showTopic(t))
+		b.Errorf(s.DedupeKey.Pos, diag.DedupeTenantPrefix, "dedupe_key: must start with %q, the tenant of topic %s, followed by at least one more segment", "{"+t.Tenant.Name+"}/", showTopic(t))
 		return
 	}
 	for _, segment := range parsed[1:] {
@@ -109,7 +109,7 @@ func (b *builder) dedupeKey(s *spec.Topic, t *Topic) {
 			return
 		}
 	}
-	b.Warnf(s.DedupeKey.Pos, diag.DedupeTenantOnly, "dedupe_key: all events of one tenant get one key in topic %s: only the first is kept; add a {field} that tells them apart, unless that is meant", showTopic(t))
+	b.Warnf(s.DedupeKey.Pos, diag.DedupeTenantOnly, "dedupe_key: all events of a tenant get the same key in topic %s, so only the first is kept: add a {field} that tells them apart, unless this is intended", showTopic(t))
 }
 
 // entity sets the entity of t.
@@ -119,7 +119,7 @@ func (b *builder) entity(s *spec.Topic, t *Topic) {
 	}
 	t.Entity = &Entity{Type: s.Entity.Type.V}
 	if s.Entity.Type.Set() {
-		b.checkName(s.Entity.Type, "an entity type")
+		b.checkName(s.Entity.Type, "entity type")
 	}
 	t.Entity.ID, _ = b.template(s.Entity.ID, t, entityRules)
 	version := s.Entity.Version
@@ -136,12 +136,12 @@ func (b *builder) entity(s *spec.Topic, t *Topic) {
 	}
 	b.keyNeeds(version.Pos, f, where, &rules)
 	if kind := f.Type.Base(); kind != "" && kind != Int32 && kind != Int64 {
-		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: want int32 or int64", rules.key, f.Name, where, f.Type)
+		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: use an int32 or int64", rules.key, f.Name, where, f.Type)
 	}
 	t.Entity.Version = f
 }
 
-// tenant sets the tenant of t, unless it is no required uuid.
+// tenant sets the tenant of t. It reports a field that is not a required uuid.
 func (b *builder) tenant(s *spec.Topic, t *Topic) {
 	if !s.Tenant.Set() {
 		return
@@ -155,10 +155,10 @@ func (b *builder) tenant(s *spec.Topic, t *Topic) {
 	case f.Type.Kind == "":
 		return
 	case f.Type.Base() != UUID:
-		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: want a required uuid", f.Name, where, f.Type)
+		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: use a required uuid", f.Name, where, f.Type)
 		return
 	case f.Optional:
-		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is optional: want a required uuid", f.Name, where)
+		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is optional: use a required uuid", f.Name, where)
 	}
 	t.Tenant = f
 }
@@ -172,7 +172,7 @@ func (t *Topic) field(name string) *Field {
 	return nil
 }
 
-// unknownField reports that t has no field of that name, unless it is not known which fields t has.
+// unknownField reports that t has no field of that name, unless the fields of t could not be read.
 func (b *builder) unknownField(pos diag.Pos, rule diag.Rule, key, name, where string, t *Topic) {
 	if b.unreadable[t] {
 		return
@@ -183,7 +183,7 @@ func (b *builder) unknownField(pos diag.Pos, rule diag.Rule, key, name, where st
 	}
 	hint := b.DidYouMean(strings.ReplaceAll(name, ".", "_"), names)
 	if outer, _, dotted := strings.Cut(name, "."); dotted && t.field(outer) != nil {
-		hint = " (only fields of the payload itself can be named: repeat the value as one)"
+		hint = " (only fields of the payload itself can be used: repeat the value in one)"
 	}
 	b.Errorf(pos, rule, "%s: unknown field %q in %s%s", key, name, where, hint)
 }

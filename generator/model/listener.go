@@ -28,7 +28,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		where := "listener " + spec.Show(l.Name)
 		l.Concurrency = b.count("concurrency", s.Concurrency, maxConcurrency, diag.ListenerConcurrency, where)
 		if l.Transactional && l.Concurrency > 1 {
-			b.Errorf(s.Concurrency.Pos, diag.ListenerConcurrency, "concurrency: %d in %s, which is transactional: its handlers share one transaction and run one at a time; use shards, or mode leased", l.Concurrency, where)
+			b.Errorf(s.Concurrency.Pos, diag.ListenerConcurrency, "concurrency: %d in %s, which is transactional: its handlers share a transaction and run one at a time, so use shards, or mode leased", l.Concurrency, where)
 		}
 		l.Shards = b.count("shards", s.Shards, maxShards, diag.ListenerShards, where)
 		l.Lease = b.lease(b.defaults.lease, s.Lease, where)
@@ -42,7 +42,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		b.short(l.Retry, &s.Retry, where)
 		b.listenerTopics(s, l, where)
 		b.publishing(s, l, where)
-		if !b.checkName(s.Name, "a listener") {
+		if !b.checkName(s.Name, "listener") {
 			continue
 		}
 		l.GoName = b.goName(s.Name, s.Go)
@@ -54,7 +54,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 	}
 }
 
-// count returns v, which is 1 to most, or 1 when it is not set or refused.
+// count returns v, which must be 1 to most, or 1 when it is not set or refused.
 func (b *builder) count(key string, v spec.Value[int64], most int64, rule diag.Rule, where string) int {
 	switch {
 	case !v.Set():
@@ -75,7 +75,7 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 			continue
 		}
 		if pos, twice := first[name.V]; twice {
-			b.Errorf(name.Pos, diag.ListenerDuplicateTopic, "topics: %q of %s stands at line %d already", name.V, where, pos.Line)
+			b.Errorf(name.Pos, diag.ListenerDuplicateTopic, "topics: duplicate topic %q in %s: the first one is at line %d", name.V, where, pos.Line)
 			continue
 		}
 		first[name.V] = name.Pos
@@ -86,7 +86,7 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 			b.meant[near] = true
 			b.Errorf(name.Pos, diag.ListenerUnknownTopic, "topics: unknown topic %q in %s%s", name.V, where, diag.Hint(near))
 		case t.Delivery != Log:
-			b.Errorf(name.Pos, diag.ListenerQueueTopic, "topics: %q of %s has delivery queue: a listener reads topics with delivery log", name.V, where)
+			b.Errorf(name.Pos, diag.ListenerQueueTopic, "topics: %q of %s has delivery queue: a listener can only read topics with delivery log", name.V, where)
 		default:
 			l.Topics = append(l.Topics, t)
 			t.Listeners = append(t.Listeners, l)
@@ -94,7 +94,7 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 	}
 }
 
-// readers checks of each topic what depends on the listeners that read it.
+// readers checks the rules of each topic that depend on the listeners that read it.
 func (b *builder) readers(s *spec.Spec) {
 	specs := make(map[*Listener]*spec.Listener, len(s.Listeners.Items))
 	for i, l := range b.model.Listeners {
@@ -112,24 +112,24 @@ func (b *builder) readers(s *spec.Spec) {
 	}
 }
 
-// reader reports a log topic that nobody reads without saying so, and one that says so and is read.
+// reader reports a log topic that no listener reads without "listeners: none", and one with it that a listener reads.
 func (b *builder) reader(s *spec.Topic, t *Topic) {
 	where := "topic " + showTopic(t)
 	unread := !b.unsure && !b.meant[t.FullName()]
 	switch none := s.Listeners; {
 	case none.Set() && t.Delivery != Log:
-		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: only a log topic has listeners or none", where)
+		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: remove listeners, which only applies to a log topic", where)
 	case none.Set() && len(t.Listeners) > 0:
-		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove listeners: none", spec.Show(t.Listeners[0].Name), where)
+		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove \"listeners: none\"", spec.Show(t.Listeners[0].Name), where)
 	case t.unpublished() && unread:
-		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener that says publish: true reads %s: add one under listeners", where)
+		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener with \"publish: true\" reads %s: add one under listeners", where)
 	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && unread:
-		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or say listeners: none", where)
+		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or set \"listeners: none\"", where)
 	}
 }
 
-// logWindow reports a log topic whose events may be forgotten while a listener still tries them. Where
-// the topic leaves its retention to the defaults, the retries of the listener are what is pointed at, once.
+// logWindow reports a log topic whose events may be deleted while a listener still retries them. When the topic
+// uses the default retention, the finding points at the retries of the listener, once per listener.
 func (b *builder) logWindow(s *spec.Topic, t *Topic, specs map[*Listener]*spec.Listener, told map[*Listener]bool) {
 	set, delivered := s.Policy.Retention.Delivered, t.Retention.Delivered
 	if delivered == 0 {
@@ -137,11 +137,11 @@ func (b *builder) logWindow(s *spec.Topic, t *Topic, specs map[*Listener]*spec.L
 		if !pos.IsValid() {
 			pos, from = s.Delivery.Pos, ", from defaults,"
 		}
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s in topic %s: a log topic has no ack to delete on, its retention counts from the enqueue", from, showTopic(t))
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s is too short for topic %s: a log topic keeps events for this long after the enqueue, not until an ack", from, showTopic(t))
 		return
 	}
 	report := func(pos diag.Pos, l *Listener) {
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in topic %s does not exceed the longest retry horizon of listener %s, %s", showDuration(delivered), showTopic(t), spec.Show(l.Name), showDuration(l.Retry.Horizon()))
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in topic %s must be longer than %s, the longest time that listener %s retries an event", showDuration(delivered), showTopic(t), showDuration(l.Retry.Horizon()), spec.Show(l.Name))
 	}
 	var longest *Listener
 	for _, l := range t.Listeners {

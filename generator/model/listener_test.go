@@ -51,7 +51,7 @@ listeners:
 	require.Empty(t, archived.Listeners)
 }
 
-// The events of a log topic are tried as its listeners say, so its own retries are measured against nothing.
+// Listeners retry the events of a log topic, so no rule applies to the retries of the topic itself.
 func TestLogTopicIsKeptForTheRetriesOfItsListeners(t *testing.T) {
 	t.Parallel()
 	source := func(topic, listener string) string {

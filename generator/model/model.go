@@ -1,5 +1,5 @@
-// Package model turns a decoded outbox.yaml into a Model: every Go and SQL name computed once, every
-// template parsed, every rule checked. A Model that exists is valid; the emitter has nothing to check.
+// Package model turns a decoded outbox.yaml into a Model: every Go and SQL name is computed once, every template is
+// parsed, and every rule is checked. A Model is always valid, so the emitter has nothing to check.
 package model
 
 import "time"
@@ -24,7 +24,7 @@ type Namespace struct {
 	Topics []*Topic
 }
 
-// Handled returns the queue topics of n that have handlers, in YAML order: the others publish.
+// Handled returns the queue topics of n that have handlers, in YAML order. The others are published.
 func (n *Namespace) Handled() []*Topic {
 	var handled []*Topic
 	for _, t := range n.QueueTopics() {
@@ -63,11 +63,11 @@ type Topic struct {
 	Doc       string // "is emitted once per chat turn, ...", may be empty
 	Version   int
 	Delivery  Delivery
-	Bell      bool          // false for `wake: none`: enqueue without ringing the doorbell
-	Retry     Retry         // of a queue topic; the events of a log topic are tried as its listeners say
+	Bell      bool          // false for `wake: none`: enqueue does not wake a dispatcher or listener
+	Retry     Retry         // of a queue topic; each listener has its own for a log topic
 	Lease     time.Duration // likewise
 	Retention Retention
-	Listeners []*Listener // that read it, in YAML order; a log topic may say that there is none
+	Listeners []*Listener // that read it, in YAML order; a log topic may have none
 	Fields    []*Field
 
 	Tenant       *Field       // nil when the topic has no tenant
@@ -80,15 +80,15 @@ type Topic struct {
 // FullName returns "namespace/topic".
 func (t *Topic) FullName() string { return t.Namespace.Name + "/" + t.Name }
 
-// Retry bounds the attempts of a topic or listener and the delays between them.
+// Retry bounds the attempts of a topic or listener, and the delays between them.
 type Retry struct {
 	MaxAttempts int
 	BaseDelay   time.Duration
 	MaxDelay    time.Duration
 }
 
-// Horizon is the longest time from the first attempt to the last, handler time excluded: the sum of
-// the unjittered delays min(base*2^(n-1), max) over the MaxAttempts-1 retries.
+// Horizon is the longest time from the first attempt to the last, without the time of handlers: the sum of the delays
+// min(base*2^(n-1), max), without jitter, of the MaxAttempts-1 retries.
 func (r Retry) Horizon() time.Duration {
 	var sum time.Duration
 	delay := r.BaseDelay
@@ -102,14 +102,14 @@ func (r Retry) Horizon() time.Duration {
 	return sum
 }
 
-// Retention says how long finalised events are kept. Delivered of zero deletes on ack; it is positive for a
-// log topic, where it counts from the enqueue.
+// Retention says how long finalised events are kept. A Delivered of zero deletes them on ack. For a log topic it is
+// positive and counts from the enqueue.
 type Retention struct {
 	Delivered time.Duration
 	Dead      time.Duration
 }
 
-// Entity ties the events of a topic to a versioned thing of the producer.
+// Entity connects the events of a topic to a versioned thing of the producer.
 type Entity struct {
 	Type    string
 	ID      *Template
@@ -117,7 +117,7 @@ type Entity struct {
 }
 
 // Template is a parsed key pattern such as "{tenant_id}/turn-{turn_id}". Its segments are joined by
-// "/" and hold at most one placeholder each, so two tuples of fields never render alike.
+// "/" and hold at most one placeholder each, so different field values never render to the same key.
 type Template struct {
 	Text     string
 	Segments []Segment
@@ -161,7 +161,7 @@ type EnumValue struct {
 // Kind is the shape of a TypeRef.
 type Kind string
 
-// Scalars carry the YAML's names; the last three are composed.
+// The scalar kinds have the names of the YAML. The last three are composed.
 const (
 	String    Kind = "string"
 	Bool      Kind = "bool"
@@ -195,9 +195,9 @@ type Field struct {
 	Optional  bool
 	Sensitive bool
 
-	// Bounds, nil or empty when not given. Min and Max hold an int64 for int32, int64 and duration
-	// (nanoseconds), a float64 for float64. Lengths count runes of a string, bytes of bytes, items of
-	// a list, entries of a map.
+	// Bounds, nil or empty when they are not set. Min and Max hold an int64 for int32, int64 and duration (in
+	// nanoseconds), and a float64 for float64. Lengths count runes of a string, bytes of bytes, items of a list, entries
+	// of a map.
 	Min, Max       any
 	MinLen, MaxLen *int
 	Pattern        string // RE2, known to compile

@@ -129,7 +129,7 @@ func TestTypesAndBounds(t *testing.T) {
 	require.Equal(t, "^a+$", fields[5].Pattern)
 }
 
-// Names that are words of Go or SQL are fine for fields, and so is one name in several structs.
+// Fields may have names that are words of Go or SQL, and several structs may have fields of the same name.
 func TestAwkwardFieldNamesAreFine(t *testing.T) {
 	t.Parallel()
 	m := load(t, head+topic("type: string, id: uuid, url: string, from: string, func: string, select: string, range: int32, string: string, error: string, len: int32"))
@@ -147,7 +147,7 @@ func TestDocsBecomeOneCleanLine(t *testing.T) {
 	require.Equal(t, "//go:generate rm x", turn.Fields[0].Doc)
 }
 
-// A file that could not be read has nothing to report twice.
+// A file that could not be read is not reported twice.
 func TestBuildWithoutSpec(t *testing.T) {
 	t.Parallel()
 	m, findings := model.Build(nil)
@@ -202,7 +202,7 @@ func TestThousandTopicsLoadQuickly(t *testing.T) {
 	require.Less(t, took, time.Minute, "half a second is usual, also with -race")
 }
 
-// A file that is built to be slow still answers soon: suggestions, circles and collisions are bounded.
+// A file that is built to be slow is still checked quickly: suggestions, circles and collisions are bounded.
 func TestLoadIsBoundedOnHostileFiles(t *testing.T) {
 	t.Parallel()
 	many := func(before string, format func(i int) string) string {

@@ -15,7 +15,7 @@ var (
 	goNamePattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 )
 
-// checkName reports a name of the YAML that is no name of ours, and whether it is one.
+// checkName reports a name of the YAML that does not match namePattern. It returns whether the name is valid.
 func (b *builder) checkName(name spec.Value[string], what string) bool {
 	if namePattern.MatchString(name.V) {
 		return true
@@ -24,31 +24,31 @@ func (b *builder) checkName(name spec.Value[string], what string) bool {
 	if better := snake(name.V); better != name.V && namePattern.MatchString(better) {
 		hint = diag.Hint(better)
 	}
-	b.Errorf(name.Pos, diag.BadName, "%q is no name for %s: want a lower-case letter, then up to 40 of a-z, 0-9 and _%s", name.V, what, hint)
+	b.Errorf(name.Pos, diag.BadName, "%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _%s", name.V, what, hint)
 	return false
 }
 
-// checkPackage reports a package name that the Go toolchain refuses or passes over.
+// checkPackage reports a package name that the Go toolchain refuses or ignores.
 func (b *builder) checkPackage(name spec.Value[string]) {
 	switch {
-	case !name.Set() || !b.checkName(name, "a package"):
+	case !name.Set() || !b.checkName(name, "package"):
 	case token.IsKeyword(name.V):
-		b.Errorf(name.Pos, diag.BadName, "package: %q is a Go keyword", name.V)
+		b.Errorf(name.Pos, diag.BadName, "package: %q is a Go keyword: choose another name", name.V)
 	case strings.HasSuffix(name.V, "_test"):
-		b.Errorf(name.Pos, diag.BadName, "package: %q ends in _test, which Go keeps for test files", name.V)
+		b.Errorf(name.Pos, diag.BadName, "package: %q ends in _test, which Go reserves for test files: choose another name", name.V)
 	case name.V == "documentation":
-		b.Errorf(name.Pos, diag.BadName, "package: Go ignores the files of a package named %q", name.V)
+		b.Errorf(name.Pos, diag.BadName, "package: Go ignores the files of a package named %q: choose another name", name.V)
 	}
 }
 
-// checkSchema reports a schema name that PostgreSQL keeps to itself.
+// checkSchema reports a schema name that PostgreSQL reserves.
 func (b *builder) checkSchema(name spec.Value[string]) {
 	switch {
-	case !name.Set() || !b.checkName(name, "a schema"):
+	case !name.Set() || !b.checkName(name, "schema"):
 	case sqlReserved[name.V]:
-		b.Errorf(name.Pos, diag.BadName, "schema: %q is a reserved word of SQL", name.V)
+		b.Errorf(name.Pos, diag.BadName, "schema: %q is a reserved word of SQL: choose another name", name.V)
 	case strings.HasPrefix(name.V, "pg_"), name.V == "information_schema":
-		b.Errorf(name.Pos, diag.BadName, "schema: %q belongs to PostgreSQL", name.V)
+		b.Errorf(name.Pos, diag.BadName, "schema: %q is reserved for PostgreSQL: choose another name", name.V)
 	}
 }
 
@@ -62,7 +62,7 @@ func (b *builder) goName(name, override spec.Value[string]) string {
 		if better := camel(snake(override.V)); goNamePattern.MatchString(better) {
 			hint = diag.Hint(better)
 		}
-		b.Errorf(override.Pos, diag.BadGoName, "go: %q is no exported Go name: want an upper-case letter, then up to 63 letters and digits%s", override.V, hint)
+		b.Errorf(override.Pos, diag.BadGoName, "go: %q is not a valid exported Go name: use an upper-case letter, then up to 63 letters and digits%s", override.V, hint)
 		return camel(name.V)
 	}
 	return override.V
@@ -111,8 +111,8 @@ func snake(name string) string {
 	return out.String()
 }
 
-// cleanDoc returns text of the user as one line of printable words, so that it can stand in a Go comment:
-// line breaks, control characters and invisible ones become spaces.
+// cleanDoc returns the user's text as one line of printable words, so that it can stand in a Go comment:
+// line breaks, control characters and invisible characters become spaces.
 func cleanDoc(doc string) string {
 	words := strings.FieldsFunc(doc, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) })
 	return strings.Join(words, " ")
@@ -126,8 +126,8 @@ func setOf(words string) map[string]bool {
 	return set
 }
 
-// initialisms are written in one case in Go. Source: the list of golint, continued by staticcheck ST1003,
-// without the ones that read as words.
+// initialisms are written in one case in Go. Source: the list of golint, which staticcheck ST1003 continues,
+// without those that read as words.
 var initialisms = setOf(`acl amqp api ascii cpu css db dns eof gid guid html http https id ip json qps ram
 	rpc rtp sip sla smtp sql ssh tcp tls ttl udp ui uid uri url utf8 uuid vm xml xmpp xsrf xss`)
 

@@ -8,7 +8,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// policy is the settings in force somewhere: built in, from defaults, from a topic.
+// policy holds the settings that apply somewhere: built in, from defaults, from a topic.
 type policy struct {
 	retry     Retry
 	lease     time.Duration
@@ -16,7 +16,7 @@ type policy struct {
 	bell      bool
 }
 
-// builtIn is in force where the YAML says nothing. DESIGN: "version 1" of the YAML.
+// builtIn applies where the YAML has no setting.
 var builtIn = policy{
 	retry:     Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	lease:     30 * time.Second,
@@ -34,11 +34,11 @@ const (
 	maxRetention = 100 * 365 * 24 * time.Hour
 )
 
-// shortHorizon is what a restart, a deployment or a failover of what handlers call may take.
+// shortHorizon is how long a restart, a deployment or a failover of what handlers call may take.
 const shortHorizon = 10 * time.Minute
 
-// override returns base with what s sets, and reports what is out of bounds. A finding is made only where
-// a setting that it is about was written, so that a slip in defaults is told once and not per topic.
+// override returns base with the settings of s, and reports what is out of bounds. A finding points only at a
+// setting that was written there, so that a mistake in defaults is reported once and not per topic.
 func (b *builder) override(base policy, s *spec.Policy, where string) policy {
 	p := policy{
 		retry:     b.retry(base.retry, &s.Retry, where),
@@ -63,7 +63,7 @@ func (b *builder) lease(base time.Duration, v spec.Value[time.Duration], where s
 	return v.V
 }
 
-// retry returns base with what s sets.
+// retry returns base with the settings of s.
 func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
 	r := base
 	if s.MaxAttempts.Set() {
@@ -96,7 +96,7 @@ func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
 	return r
 }
 
-// retention returns base with what s sets.
+// retention returns base with the settings of s.
 func (b *builder) retention(base Retention, s *spec.Retention, where string) Retention {
 	r := base
 	if s.Delivered.Set() {
@@ -107,29 +107,29 @@ func (b *builder) retention(base Retention, s *spec.Retention, where string) Ret
 	}
 	for _, v := range []spec.Value[time.Duration]{s.Delivered, s.Dead} {
 		if v.Set() && v.V > maxRetention {
-			b.Errorf(v.Pos, diag.RetentionBounds, "retention: %s in %s is more than %s", showDuration(v.V), where, showDuration(maxRetention))
+			b.Errorf(v.Pos, diag.RetentionBounds, "retention: %s in %s is longer than %s", showDuration(v.V), where, showDuration(maxRetention))
 			return r
 		}
 	}
 	pos := firstSet(s.Dead, s.Delivered)
 	switch {
 	case s.Dead.Set() && r.Dead == 0:
-		b.Errorf(pos, diag.RetentionBounds, "retention.dead: 0s in %s would lose dead letters unseen", where)
+		b.Errorf(pos, diag.RetentionBounds, "retention.dead: 0s in %s would delete dead letters before anybody sees them: use a longer time", where)
 	case pos.IsValid() && r.Dead < r.Delivered:
 		b.Errorf(pos, diag.RetentionBounds, "retention.dead: %s in %s is shorter than retention.delivered %s", showDuration(r.Dead), where, showDuration(r.Delivered))
 	}
 	return r
 }
 
-// short warns of retries that end before a short outage does. It is told where a retry was written: the defaults last for
-// hours.
+// short warns about retries that end before a short outage does. It only applies where a retry was written: the
+// built-in retries last for hours.
 func (b *builder) short(r Retry, s *spec.Retry, where string) {
 	if pos := retryPos(s); pos.IsValid() && r.BaseDelay <= r.MaxDelay && r.Horizon() < shortHorizon {
-		b.Warnf(pos, diag.RetryShort, "retry: the attempts in %s end after %s: an outage of %s turns events into dead letters; raise max_attempts or max_delay", where, showDuration(r.Horizon()), showDuration(shortHorizon))
+		b.Warnf(pos, diag.RetryShort, "retry: the attempts in %s end after %s, so an outage of %s turns events into dead letters: raise max_attempts or max_delay", where, showDuration(r.Horizon()), showDuration(shortHorizon))
 	}
 }
 
-// horizon reports a policy under which an event may be forgotten while it is still tried.
+// horizon reports a policy under which an event may be deleted while it is still retried.
 func (b *builder) horizon(p policy, s *spec.Policy, where string) {
 	pos := s.Retention.Delivered.Pos
 	if !pos.IsValid() {
@@ -137,11 +137,11 @@ func (b *builder) horizon(p policy, s *spec.Policy, where string) {
 	}
 	delivered, horizon := p.retention.Delivered, p.retry.Horizon()
 	if pos.IsValid() && delivered > 0 && delivered <= horizon {
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in %s does not exceed the longest retry horizon, %s", showDuration(delivered), where, showDuration(horizon))
+		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in %s must be longer than %s, the longest time that an event is retried", showDuration(delivered), where, showDuration(horizon))
 	}
 }
 
-// retryPos returns where s sets how long an event is tried, or no place.
+// retryPos returns where s sets how long an event is retried, or the zero Pos.
 func retryPos(s *spec.Retry) diag.Pos {
 	if pos := firstSet(s.MaxDelay, s.BaseDelay); pos.IsValid() {
 		return pos
@@ -149,7 +149,7 @@ func retryPos(s *spec.Retry) diag.Pos {
 	return s.MaxAttempts.Pos
 }
 
-// dedupeWindow reports a topic that deletes on ack what its dedupe key is looked up in.
+// dedupeWindow reports a topic with a dedupe key that deletes its events on ack: duplicates are found in delivered events.
 func (b *builder) dedupeWindow(s *spec.Topic, t *Topic) {
 	if !s.DedupeKey.Set() || t.Retention.Delivered > 0 {
 		return
@@ -158,7 +158,7 @@ func (b *builder) dedupeWindow(s *spec.Topic, t *Topic) {
 	if !pos.IsValid() {
 		pos, from = s.DedupeKey.Pos, ", from defaults,"
 	}
-	b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s deletes topic %s on ack, which has a dedupe_key to remember", from, showTopic(t))
+	b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s deletes events of topic %s on ack, but its dedupe_key needs them: use a longer time, or remove the dedupe_key", from, showTopic(t))
 }
 
 func firstSet(values ...spec.Value[time.Duration]) diag.Pos {

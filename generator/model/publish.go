@@ -39,7 +39,7 @@ type HeaderPart struct {
 	Field   *Field
 }
 
-// Published returns the topics that say publish, in YAML order.
+// Published returns the topics with a publish, in YAML order.
 func (n *Namespace) Published() []*Topic {
 	var published []*Topic
 	for _, t := range n.Topics {
@@ -53,14 +53,14 @@ func (n *Namespace) Published() []*Topic {
 var publishKeyRules = &keyRules{"publish.key", diag.PublishKey, diag.PublishKey,
 	diag.PublishKey, diag.PublishKey, diag.PublishKey}
 
-// destinations are what brokers call where events go, and what that looks like.
+// destinations are the YAML keys of the brokers' destinations, and what a destination looks like.
 var destinations = map[Broker]struct {
 	key, want string
 	names     *regexp.Regexp
 }{
-	Kafka:   {"kafka.topic", "1 to 249 letters, digits, '.', '_' and '-', not only dots", regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)},
-	NATS:    {"nats.subject", "tokens of printable ASCII joined by '.', without spaces and wildcards", regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)},
-	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 and _", namePattern},
+	Kafka:   {"kafka.topic", "1 to 249 letters, digits, '.', '_' or '-', but not only dots", regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)},
+	NATS:    {"nats.subject", "tokens of printable ASCII joined by '.', without spaces or wildcards", regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)},
+	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 or _", namePattern},
 }
 
 // publish sets the publication of t.
@@ -84,7 +84,7 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 	}
 	p.Key, _ = b.template(s.Publish.Key, t, publishKeyRules)
 	if s.Publish.Key.Set() && t.Delivery == Log {
-		b.Errorf(s.Publish.Key.Pos, diag.PublishKey, "publish.key: topic %s has delivery log: a listener publishes in the order of the partition_key, and only there", showTopic(t))
+		b.Errorf(s.Publish.Key.Pos, diag.PublishKey, "publish.key: topic %s has delivery log, which is published in the order of its partition_key: remove the key", showTopic(t))
 	}
 	for _, h := range s.Publish.Headers.Items {
 		p.Headers = append(p.Headers, b.header(h, t))
@@ -96,7 +96,7 @@ func (b *builder) destination(broker Broker, to spec.Value[string], t *Topic) {
 	d := destinations[broker]
 	dots := broker == Kafka && strings.Trim(to.V, ".") == ""
 	if dots || len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
-		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is no destination: want %s", d.key, spec.Show(to.V), showTopic(t), d.want)
+		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is not a valid destination: use %s", d.key, spec.Show(to.V), showTopic(t), d.want)
 	}
 }
 
@@ -106,8 +106,8 @@ func printable(text string) bool {
 
 var headerPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,60}$`)
 
-// Headers that publishers or their protocols set, or that say who is calling: one of the YAML would not arrive, or
-// pretend to be something else.
+// Headers that publishers or their protocols set, or that identify the caller. A header of the YAML with such a name
+// would be lost, or misread by the receiver.
 var (
 	takenPrefixes = []string{"ce-", "content-", "nats-", "outbox-", "proxy-", "webhook-"}
 	takenHeaders  = setOf(`accept-encoding authorization connection cookie expect host keep-alive te traceparent
@@ -132,9 +132,9 @@ func (b *builder) header(s *spec.Header, t *Topic) *Header {
 		if better := strings.ReplaceAll(snake(h.Name), "_", "-"); headerPattern.MatchString(better) {
 			hint = diag.Hint(better)
 		}
-		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %q of %s is no name for a header: want a lower-case letter, then up to 60 of a-z, 0-9 and -%s", h.Name, where, hint)
+		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %q of %s is not a valid header name: use a lower-case letter, then up to 60 of a-z, 0-9 or -%s", h.Name, where, hint)
 	case takenHeader(h.Name):
-		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %s of %s is a header that publishers set or withhold: choose another name", h.Name, where)
+		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %s of %s is reserved for publishers and their protocols: choose another name", h.Name, where)
 	}
 	if !s.Value.Set() {
 		return h
@@ -145,7 +145,7 @@ func (b *builder) header(s *spec.Header, t *Topic) *Header {
 		segment, err = patternSegment{}, nil
 	}
 	if err != nil {
-		b.Errorf(s.Value.Pos, diag.PublishHeader, "publish.headers: %s in %s of %s", err, spec.Show(h.Name), where)
+		b.Errorf(s.Value.Pos, diag.PublishHeader, "publish.headers: the value of %s of %s %s", spec.Show(h.Name), where, err)
 		return h
 	}
 	for i, literal := range segment.literals {
@@ -171,45 +171,45 @@ func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *F
 		b.unknownField(pos, diag.PublishHeader, "publish.headers", name, where, t)
 		return nil
 	case f.Optional:
-		fault = "is optional: a header needs a value"
+		fault = "is optional: use a required field"
 	case f.Sensitive:
-		fault = "is sensitive: headers appear in logs and at the broker"
+		fault = "is sensitive: use another field, because logs and the broker show headers"
 	case f.Type.Kind == "" || f.Type.Kind == Named && b.isEnum(f.Type.Type):
 		return f
 	case headerKinds[f.Type.Base()]:
 		return f
 	default:
-		fault = "is a " + f.Type.String() + ": a header is made of scalars and enums"
+		fault = "is a " + f.Type.String() + ": use a scalar or an enum"
 	}
 	b.Errorf(pos, diag.PublishHeader, "publish.headers: field %q in %s %s", name, where, fault)
 	return f
 }
 
-// headerKinds are the types that a header may be made of, enums aside.
+// headerKinds are the types that a header may use, in addition to enums.
 var headerKinds = map[Kind]bool{
 	String: true, Bool: true, Int32: true, Int64: true, Float64: true, UUID: true, Timestamp: true, Date: true, Duration: true,
 }
 
-// publishing checks what a listener that publishes may be. It runs when its topics are known.
+// publishing checks the rules of a listener that publishes. It runs when its topics are known.
 func (b *builder) publishing(s *spec.Listener, l *Listener, where string) {
 	if !s.Publish.V {
 		return
 	}
 	l.Publish = true
 	if l.Transactional {
-		b.Errorf(s.Mode.Pos, diag.ListenerPublish, "mode: %s publishes, which no transaction can undo: it is leased", where)
+		b.Errorf(s.Mode.Pos, diag.ListenerPublish, "mode: %s publishes, which a transaction cannot undo: use mode leased", where)
 	}
 	var first *Topic
 	for _, t := range l.Topics {
 		pos := b.topicPos(s, t)
 		switch {
 		case t.Publish == nil:
-			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s, which publishes, does not say publish", showTopic(t), where)
-		case t.Publish.Broker == "": // told
+			b.Errorf(pos, diag.ListenerPublish, "topics: %s publishes, but topic %s has no publish: add it to the topic", where, showTopic(t))
+		case t.Publish.Broker == "": // already reported
 		case first == nil:
 			first = t
 		case t.Publish.Broker != first.Publish.Broker:
-			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s publishes to %s, and topic %s to %s: a listener publishes to one broker", showTopic(t), where, t.Publish.Broker, showTopic(first), first.Publish.Broker)
+			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s publishes to %s, and topic %s to %s: use one listener per broker", showTopic(t), where, t.Publish.Broker, showTopic(first), first.Publish.Broker)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (b *builder) topicPos(s *spec.Listener, t *Topic) diag.Pos {
 	return s.Topics.Pos
 }
 
-// unpublished reports whether t is a log topic that says publish and that no listener publishes.
+// unpublished reports whether t is a log topic with a publish that no listener publishes.
 func (t *Topic) unpublished() bool {
 	if t.Publish == nil || t.Delivery != Log {
 		return false

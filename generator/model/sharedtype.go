@@ -13,7 +13,7 @@ import (
 
 var enumPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// maxEnumValue is how many bytes a value may have whose constant has a name of its own.
+// maxEnumValue is how many bytes a value may have whose constant is named by go.
 const maxEnumValue = 200
 
 func (b *builder) enumValues(values []spec.EnumValue, t *Type, where string) {
@@ -24,7 +24,7 @@ func (b *builder) enumValues(values []spec.EnumValue, t *Type, where string) {
 			continue
 		}
 		if pos, twice := first[v.V]; twice {
-			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: value %s of %s stands at line %d already", spec.Show(v.V), where, pos.Line)
+			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: duplicate value %s in %s: the first one is at line %d", spec.Show(v.V), where, pos.Line)
 			continue
 		}
 		first[v.V] = v.Pos
@@ -56,7 +56,7 @@ func (b *builder) enumConstant(v spec.EnumValue, where string) (string, bool) {
 		if strings.Contains(strings.TrimSpace(text), " ") {
 			comma = "put a comma between two values, or "
 		}
-		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q of %s does not make the name of a Go constant: %sname it, as in {value: %q, go: %s}", text, where, comma, text, constantFor(text))
+		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q of %s cannot be turned into the name of a Go constant: %sname the constant, as in {value: %q, go: %s}", text, where, comma, text, constantFor(text))
 		return "", false
 	case len(text) > maxEnumValue || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }):
 		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q is not a valid value of %s: use up to %d bytes of printable text", text, where, maxEnumValue)
@@ -70,7 +70,7 @@ func (t *Type) hasEmptyValue() bool {
 	return slices.ContainsFunc(t.Values, func(v EnumValue) bool { return v.Value == "" })
 }
 
-// constantFor proposes the name of a constant for a value that does not make one.
+// constantFor proposes the name of a constant for a value that cannot be turned into one.
 func constantFor(value string) string {
 	words := strings.Map(func(r rune) rune {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
@@ -87,7 +87,7 @@ func constantFor(value string) string {
 	return "SomeName"
 }
 
-// scalarBounds sets the bounds of a shared scalar, and reports those that something else is given.
+// scalarBounds sets the bounds of a shared scalar, and reports bounds of any other type.
 func (b *builder) scalarBounds(s *spec.Type, t *Type, where string) {
 	bounds := &spec.Field{Min: s.Min, Max: s.Max, MinLen: s.MinLen, MaxLen: s.MaxLen, Pattern: s.Pattern}
 	if f := t.Scalar; f != nil {
@@ -101,7 +101,7 @@ func (b *builder) scalarBounds(s *spec.Type, t *Type, where string) {
 		pos diag.Pos
 	}{{"min", s.Min.Pos}, {"max", s.Max.Pos}, {"min_len", s.MinLen.Pos}, {"max_len", s.MaxLen.Pos}, {"pattern", s.Pattern.Pos}} {
 		if given.pos.IsValid() {
-			b.Errorf(given.pos, diag.AttributeType, "%s: does not apply to %s: only a type with scalar has bounds of its own", given.key, where)
+			b.Errorf(given.pos, diag.AttributeType, "%s: does not apply to %s: only a type with scalar can have bounds", given.key, where)
 		}
 	}
 }

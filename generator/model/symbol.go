@@ -7,15 +7,15 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// decl is something of the YAML that other things must not share a generated name with.
+// decl is something in the YAML that generated names are made from. No two may share a name.
 type decl struct {
 	what string   // topic mini_chat/turn_finalized
 	pos  diag.Pos // where a finding about its name points
 	fix  string   // what to do about a name that is taken; "" means to rename, or to set go
 }
 
-// symbols is one scope of generated names. Names that differ in case only collide too: they become one
-// in SQL, in file names on some systems, and in the eyes of a reader.
+// symbols is one scope of generated names. Names that differ only in case collide too: they are equal in SQL and in
+// file names on some systems, and readers confuse them.
 type symbols struct {
 	*diag.Reporter
 	taken map[string]symbol
@@ -31,7 +31,7 @@ func (b *builder) newSymbols() *symbols {
 	return &symbols{b.Reporter, make(map[string]symbol), make(map[[2]*decl]bool)}
 }
 
-// declare takes names for owner. A name that another has is reported, once for the two of them.
+// declare reserves names for owner. A name that another owner has is reported, once per pair of owners.
 func (s *symbols) declare(owner *decl, names ...string) {
 	for _, name := range names {
 		folded := strings.ToLower(name)
@@ -47,7 +47,7 @@ func (s *symbols) declare(owner *decl, names ...string) {
 		s.told[pair] = true
 		taken := "is taken by"
 		if other.name != name {
-			taken = "differs in case only from " + other.name + " of"
+			taken = "differs only in case from " + other.name + " of"
 		}
 		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): %s", owner.what, name, taken, other.owner.what, other.owner.pos.Line, cmp.Or(owner.fix, "rename one, or set its go: name"))
 	}

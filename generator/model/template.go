@@ -19,17 +19,18 @@ type patternSegment struct {
 	fields   []string
 }
 
-// parseTemplate reads a key template such as "{tenant_id}/turn-{turn_id}". Segments are separated by "/"
-// and made of printable ASCII and {field}. A "/" never stands in what a field renders to, since strings
-// are percent-encoded, so the segments of a key can be told apart; and a segment with one placeholder
-// gives its value back once prefix and suffix are taken off. Hence two tuples of fields never render
-// alike as long as injective returns nil.
+// parseTemplate reads a key template such as "{tenant_id}/turn-{turn_id}". Segments are separated by "/" and
+// consist of printable ASCII and {field}. An error continues "the template": "is empty".
+//
+// A rendered field never holds a "/", because strings are percent-encoded. So the segments of a key can be told
+// apart, and a segment with one placeholder yields its value when prefix and suffix are removed. Hence two tuples
+// of fields never render to the same key as long as injective returns nil.
 func parseTemplate(text string) (pattern, error) {
 	if text == "" {
-		return nil, errors.New("the template is empty")
+		return nil, errors.New("is empty")
 	}
 	if len(text) > maxTemplate {
-		return nil, fmt.Errorf("the template is longer than %d bytes", maxTemplate)
+		return nil, fmt.Errorf("is longer than %d bytes", maxTemplate)
 	}
 	var parsed pattern
 	for part := range strings.SplitSeq(text, "/") {
@@ -45,7 +46,7 @@ func parseTemplate(text string) (pattern, error) {
 func parseSegment(part string) (patternSegment, error) {
 	var segment patternSegment
 	if part == "" {
-		return segment, errors.New("a segment between slashes is empty")
+		return segment, errors.New("has an empty segment between slashes")
 	}
 	for {
 		at := strings.IndexAny(part, "{}")
@@ -55,7 +56,7 @@ func parseSegment(part string) (patternSegment, error) {
 		}
 		for _, r := range literal {
 			if r < ' ' || r > '~' {
-				return segment, fmt.Errorf("the character %q is not printable ASCII", r)
+				return segment, fmt.Errorf("holds the character %q, which is not printable ASCII", r)
 			}
 		}
 		segment.literals = append(segment.literals, literal)
@@ -63,24 +64,24 @@ func parseSegment(part string) (patternSegment, error) {
 			return segment, nil
 		}
 		if part[at] == '{' && (strings.HasSuffix(literal, "$") || strings.HasPrefix(part[at:], "{{")) {
-			return segment, fmt.Errorf("a placeholder is written {field}, not %s", quotedPlaceholder(part[:at], part[at:]))
+			return segment, fmt.Errorf("must write a placeholder as {field}, not %s", quotedPlaceholder(part[:at], part[at:]))
 		}
 		if part[at] == '}' {
-			return segment, errors.New(`a "}" has no "{" before it`)
+			return segment, errors.New(`has a "}" without a "{" before it`)
 		}
 		field, rest, closed := strings.Cut(part[at+1:], "}")
 		switch {
 		case !closed || strings.Contains(field, "{"):
-			return segment, errors.New(`a "{" has no "}" after it`)
+			return segment, errors.New(`has a "{" without a "}" after it`)
 		case field == "":
-			return segment, errors.New(`"{}" names no field`)
+			return segment, errors.New(`has a "{}" that names no field`)
 		}
 		segment.fields = append(segment.fields, field)
 		part = rest
 	}
 }
 
-// quotedPlaceholder returns "${field}" or "{{field}}", with the place where it should be written otherwise.
+// quotedPlaceholder returns the "${field}" or "{{field}}" that before and part hold, with a suggestion.
 func quotedPlaceholder(before, part string) string {
 	open, name := "{{", strings.TrimLeft(part, "{")
 	if strings.HasSuffix(before, "$") {
@@ -94,17 +95,17 @@ func quotedPlaceholder(before, part string) string {
 	return fmt.Sprintf("%q (did you mean %q?)", open+name+strings.Repeat("}", strings.Count(open, "{")), "{"+name+"}")
 }
 
-// injective returns why two tuples of fields may render alike, or nil when they never do.
+// injective returns why two tuples of fields may render to the same key, or nil when they never do.
 func (p pattern) injective() error {
 	some := false
 	for _, segment := range p {
 		if len(segment.fields) > 1 {
-			return fmt.Errorf(`%q and %q must be separated by "/", or two events may get one key`, "{"+segment.fields[0]+"}", "{"+segment.fields[1]+"}")
+			return fmt.Errorf(`must have a "/" between %q and %q, or two events may get the same key`, "{"+segment.fields[0]+"}", "{"+segment.fields[1]+"}")
 		}
 		some = some || len(segment.fields) == 1
 	}
 	if !some {
-		return errors.New("no {field} in the template: all events would get one key")
+		return errors.New("has no {field}, so all events would get the same key")
 	}
 	return nil
 }

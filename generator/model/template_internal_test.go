@@ -26,21 +26,21 @@ func TestParseTemplate(t *testing.T) {
 func TestParseTemplateRefuses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":             "the template is empty",
-		"{a":           `a "{" has no "}" after it`,
-		"{a{b}}":       `a "{" has no "}" after it`,
-		"a}":           `a "}" has no "{" before it`,
-		"{a}}":         `a "}" has no "{" before it`,
-		"{}":           `"{}" names no field`,
-		"/{a}":         "a segment between slashes is empty",
-		"{a}//{b}":     "a segment between slashes is empty",
-		"{a}/":         "a segment between slashes is empty",
-		"{a/b}":        `a "{" has no "}" after it`,
-		"é{a}":         `the character 'é' is not printable ASCII`,
-		"{a}\n":        `the character '\n' is not printable ASCII`,
-		"{a}\x7f":      `the character '\x7f' is not printable ASCII`,
-		"\xff/{a}":     `the character '�' is not printable ASCII`,
-		long("x", 513): "the template is longer than 512 bytes",
+		"":             "is empty",
+		"{a":           `has a "{" without a "}" after it`,
+		"{a{b}}":       `has a "{" without a "}" after it`,
+		"a}":           `has a "}" without a "{" before it`,
+		"{a}}":         `has a "}" without a "{" before it`,
+		"{}":           `has a "{}" that names no field`,
+		"/{a}":         "has an empty segment between slashes",
+		"{a}//{b}":     "has an empty segment between slashes",
+		"{a}/":         "has an empty segment between slashes",
+		"{a/b}":        `has a "{" without a "}" after it`,
+		"é{a}":         `holds the character 'é', which is not printable ASCII`,
+		"{a}\n":        `holds the character '\n', which is not printable ASCII`,
+		"{a}\x7f":      `holds the character '\x7f', which is not printable ASCII`,
+		"\xff/{a}":     `holds the character '�', which is not printable ASCII`,
+		long("x", 513): "is longer than 512 bytes",
 	} {
 		_, err := parseTemplate(text)
 		require.EqualError(t, err, want, "%q", text)
@@ -54,10 +54,10 @@ func long(unit string, n int) string { return strings.Repeat(unit, n) }
 func TestInjective(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"{a}{b}":       `"{a}" and "{b}" must be separated by "/"`,
-		"{a}-{b}":      `"{a}" and "{b}" must be separated by "/"`,
-		"{a}/x{b}{a}y": `"{b}" and "{a}" must be separated by "/"`,
-		"a/b":          "no {field} in the template",
+		"{a}{b}":       `must have a "/" between "{a}" and "{b}"`,
+		"{a}-{b}":      `must have a "/" between "{a}" and "{b}"`,
+		"{a}/x{b}{a}y": `must have a "/" between "{b}" and "{a}"`,
+		"a/b":          "has no {field}",
 	} {
 		parsed, err := parseTemplate(text)
 		require.NoError(t, err)
@@ -78,7 +78,7 @@ func (p pattern) render(values map[string]string) string {
 	return strings.Join(segments, "/")
 }
 
-// checkInjective draws tuples from a small alphabet, in which a careless template collides soon.
+// checkInjective draws tuples from a small alphabet, in which an ambiguous template soon collides.
 func checkInjective(t require.TestingT, p pattern, values []string) {
 	fields := make(map[string]bool)
 	var names []string
@@ -108,7 +108,7 @@ func checkInjective(t require.TestingT, p pattern, values []string) {
 	}
 }
 
-// tricky are values that stand for one another once a separator or an escape is forgotten.
+// tricky are values that render to the same key when a separator or an escape is forgotten.
 var tricky = []string{"a", "b", "ab", "a/b", "b/a", "a%2Fb", "/", "//", "%", "%2F", "%25", "a/", "/a", "-", "a-b", "{a}", "}", "é", "\x00", "%252F"}
 
 func TestTemplatesAreInjective(t *testing.T) {

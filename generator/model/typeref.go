@@ -12,7 +12,7 @@ import (
 // scalars are the built-in types, in the order of the documentation.
 var scalars = []Kind{String, Bool, Int32, Int64, Float64, UUID, Timestamp, Date, Duration, Bytes, JSON}
 
-// synonyms are names that other systems have for the built-in types.
+// synonyms are names that other systems use for the built-in types.
 var synonyms = map[string]Kind{
 	"int": Int64, "integer": Int64, "long": Int64, "bigint": Int64, "uint64": Int64, "int16": Int32, "uint32": Int64,
 	"float": Float64, "float32": Float64, "double": Float64, "number": Float64, "decimal": String,
@@ -22,7 +22,7 @@ var synonyms = map[string]Kind{
 	"uuid.uuid": UUID, "time.time": Timestamp, "time.duration": Duration, "json.rawmessage": JSON, "[]byte": Bytes, "[]uint8": Bytes,
 }
 
-// typeForms are ways to write an optional type, a list and a map in other languages, by what stands before their element.
+// typeForms are the ways in which other languages write an optional type, a list and a map.
 var typeForms = []struct {
 	form *regexp.Regexp
 	ours string // before the element
@@ -39,7 +39,7 @@ var typeForms = []struct {
 	{regexp.MustCompile(`^(?i:map)\s*\[\s*(?i:string|str|text)\s*\]\s*(.+)$`), "map[string]", ""},
 }
 
-// typeWord is what is looked up as the name of a type; anything else is a slip in the grammar.
+// typeWord matches what is looked up as the name of a type; anything else is a mistake in the grammar.
 var typeWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 
 // maxNesting is how many [] and map[string] a type may have.
@@ -60,7 +60,7 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	}
 	switch {
 	case !typeWord.MatchString(name):
-		b.Errorf(text.Pos, diag.BadType, "type: %q of %s is no type: want a name, []T or map[string]T, and a ? at the end when it is optional%s", text.V, where, diag.Hint(b.betterType(text.V, 0)))
+		b.Errorf(text.Pos, diag.BadType, "type: %q of %s is not a valid type: use a name, []T or map[string]T, with a ? at the end if it is optional%s", text.V, where, diag.Hint(b.betterType(text.V, 0)))
 		return TypeRef{}, optional
 	case len(nesting) > maxNesting:
 		b.Errorf(text.Pos, diag.BadType, "type: %q of %s nests deeper than %d: name the inner type under types", text.V, where, maxNesting)
@@ -86,7 +86,7 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	return ref, optional
 }
 
-// betterType returns the type that text is likely meant as, or "" when there is none, or it is text itself.
+// betterType returns the type that text was probably meant as, or "" when there is none, or it is text itself.
 func (b *builder) betterType(text string, depth int) string {
 	word := strings.TrimSpace(text)
 	if kind, ok := synonyms[strings.ToLower(word)]; ok {
@@ -116,7 +116,7 @@ func (b *builder) betterType(text string, depth int) string {
 	return ""
 }
 
-// named returns the shared type that r is made of, or nil.
+// named returns the shared type at the core of r, or nil.
 func (r TypeRef) named() *Type {
 	for r.Elem != nil {
 		r = *r.Elem
@@ -124,7 +124,7 @@ func (r TypeRef) named() *Type {
 	return r.Type
 }
 
-// Base returns the kind of the values of r: that of a shared scalar is what it is made of.
+// Base returns the kind of the values of r. For a shared scalar it is the kind of the built-in type below it.
 func (r TypeRef) Base() Kind {
 	if r.Kind == Named && r.Type.Scalar != nil {
 		return r.Type.Scalar.Type.Kind
@@ -146,7 +146,7 @@ func (r TypeRef) String() string {
 }
 
 // checkRecursion reports each shared type that contains itself, at the field that closes the circle. A
-// list or map in between does not help: a payload has a bounded depth.
+// list or map in between is no exception: a payload has a bounded depth.
 func (b *builder) checkRecursion(types []*spec.Type) {
 	fields := make(map[*Type][]*spec.Field, len(types))
 	for i, t := range b.model.Types {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -10,10 +11,9 @@ import (
 // formatVersion is the version of the YAML that this package reads.
 const formatVersion = "1"
 
-// Decode reads source, an outbox.yaml that positions call name. It returns every finding about keys and
-// shapes, sorted, together with what could be read in spite of them, so that the rules of the model can
-// run on the rest. The Spec is nil when nothing could be read: the YAML does not parse, or has a version
-// that is not known. It never panics.
+// Decode reads source, an outbox.yaml that positions refer to as name. It returns every finding about keys and
+// shapes, sorted, and what could be read despite them, so that the rules of the model can check the rest. The
+// Spec is nil when nothing could be read: the YAML does not parse, or its version is unknown. It never panics.
 func Decode(source []byte, name string) (*Spec, diag.List) {
 	d := &decoder{Reporter: diag.NewReporter(name), hints: make(map[diag.Pos]string)}
 	d.UseHints(d.hints)
@@ -37,8 +37,8 @@ type decoder struct {
 	hints map[diag.Pos]string // see addHint
 }
 
-// at returns the position of n. The library puts what is missing at the end of a file, as in "---", behind
-// its last line.
+// at returns the position of n. The library places an empty value at the end of a file, as in "---", after the
+// last line.
 func (d *decoder) at(n *node) diag.Pos {
 	if n.Line > d.lines {
 		return d.Pos(d.lines, 1)
@@ -46,7 +46,7 @@ func (d *decoder) at(n *node) diag.Pos {
 	return d.Pos(n.Line, n.Column)
 }
 
-// place says where a value stands, for messages: under the key, in the thing.
+// place says where a value is, for messages: under the key, in the thing.
 type place struct {
 	key string
 	in  string // "topic mini_chat/turn_finalized"; empty at the top level
@@ -74,7 +74,7 @@ func (p place) prefix() string {
 	return ""
 }
 
-// wrongType reports that n is not what its key wants, unless the guard has refused it already.
+// wrongType reports that n is not what its key needs, unless the guard has already refused it.
 func (d *decoder) wrongType(n *node, at place, want string) {
 	if refused(n) {
 		return
@@ -83,12 +83,12 @@ func (d *decoder) wrongType(n *node, at place, want string) {
 	if text := shapeHint(n, want); text != "" {
 		hint = " (" + text + ")"
 	}
-	d.Errorf(d.at(n), diag.WrongType, "%swant %s, got %s%s", at.prefix(), want, describe(n), hint)
+	d.Errorf(d.at(n), diag.WrongType, "%smust be %s, not %s%s", cmp.Or(at.prefix(), "the file "), want, describe(n), hint)
 }
 
-// versionKnown reports whether root has a version that this package reads, and reports one that it does
-// not read: the keys of another version would only be noise. An absent or unusable version is known, and
-// left to the key tables.
+// versionKnown reports a version of root that this package does not read, and returns whether to continue:
+// findings about the keys of another version would be noise. An absent or unusable version is left to the key
+// tables.
 func (d *decoder) versionKnown(root *node) bool {
 	if root.Kind != mappingNode {
 		return true
@@ -108,7 +108,7 @@ func (d *decoder) versionKnown(root *node) bool {
 	return true
 }
 
-// quoteShort quotes user text for a message, cut when it is long.
+// quoteShort quotes user text for a message, and truncates long text.
 func quoteShort(s string) string {
 	const longest = 60
 	if len(s) > longest {
@@ -117,7 +117,7 @@ func quoteShort(s string) string {
 	return strconv.Quote(s)
 }
 
-// Show returns a name of the file as messages write it: bare when it is a plain word, else quoted.
+// Show returns a name of the file as messages write it: without quotes when it is a plain word, else quoted.
 func Show(name string) string {
 	for i := range len(name) {
 		c := name[i]

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// addHint keeps what the text n, if it is without quotes, may have been meant as, for the findings that are made about it: a comment
-// without a space in front, quotes of a word processor, a character that nobody sees.
+// addHint records a likely mistake in n, if it is text without quotes, for findings about it: a comment without a
+// space before it, the quotes of a word processor, an invisible character.
 func (d *decoder) addHint(n *node) {
 	if n.Kind != scalarNode || n.Style != 0 {
 		return
@@ -30,7 +30,7 @@ func plainHint(text string) string {
 	switch at := strings.IndexFunc(text, hidden); {
 	case at >= 0:
 		r, _ := utf8.DecodeRuneInString(text[at:])
-		return fmt.Sprintf("it holds the character %U, which cannot be seen: type it again", r)
+		return fmt.Sprintf("it holds the invisible character %U: type the text again", r)
 	case strings.ContainsRune(quotes, first) || strings.ContainsRune(quotes, last):
 		return `use plain quotes, " or '`
 	case strings.Contains(text, "#"):
@@ -43,7 +43,7 @@ func plainHint(text string) string {
 	return ""
 }
 
-// shapeHint says how to write what a key wants instead of n.
+// shapeHint says how to write what a key needs instead of n.
 func shapeHint(n *node, want string) string {
 	block := n.Style&flowStyle == 0
 	wants := func(what string) bool { return strings.HasPrefix(want, what) }

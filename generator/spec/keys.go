@@ -7,9 +7,9 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// The key tables: every key of an outbox.yaml, where it may stand, what its value looks like, and what it
-// means. The decoder, its suggestions and the JSON Schema read them; a new key is a line here, a member
-// of the spec, and its rule in the model.
+// The key tables: every key of an outbox.yaml, where it is allowed, what its value looks like, and what it means. The
+// decoder, its suggestions and the JSON Schema read them. A new key needs a line here, a member of the spec, and its
+// rule in the model.
 
 var (
 	nameText     shape[Value[string]]        = &text{pattern: namePattern}
@@ -41,27 +41,27 @@ var file = &record[Spec]{
 		optional("schema", nameText, func(s *Spec) *Value[string] { return &s.Schema },
 			"PostgreSQL schema of the outbox tables. Default: outbox."),
 		optional("consumer", consumer, func(s *Spec) *Consumer { return &s.Consumer },
-			"Code for the services that consume the topics that are published, in a package of its own."),
+			"Code for services that consume the published topics, in a separate package."),
 		optional("defaults", policy, func(s *Spec) *Policy { return &s.Defaults },
-			"Settings of every topic that does not override them; retry and lease are those of listeners, too."),
+			"Settings of every topic that does not override them; retry and lease also apply to listeners."),
 		optional("types", types, func(s *Spec) *Section[*Type] { return &s.Types },
-			"Structs, enums and scalars that fields may use by name."),
+			"Structs, enums and scalars that fields can use by name."),
 		required("namespaces", namespaces, func(s *Spec) *Section[*Namespace] { return &s.Namespaces },
 			"Owner modules and their topics."),
 		optional("listeners", listeners, func(s *Spec) *Section[*Listener] { return &s.Listeners },
-			"Named consumers of log topics, each with a cursor of its own."),
+			"Named consumers of log topics, each with its own cursor."),
 	},
 }
 
 var consumer = &record[Consumer]{
 	name:  "consumer",
-	doc:   "A package for the services that consume the topics that are published. It pulls in nothing of the producer.",
+	doc:   "A package for services that consume the published topics. It does not depend on the code of the producer.",
 	start: func(c *Consumer) *diag.Pos { return &c.Pos },
 	keys: []key[Consumer]{
 		required("package", nameText, func(c *Consumer) *Value[string] { return &c.Package },
-			"Go package, and the sub-folder of the output folder that it is generated into unless dir names another."),
+			"Go package. It is also the sub-folder of the output folder that the code is generated into, unless dir names another."),
 		optional("dir", dirText, func(c *Consumer) *Value[string] { return &c.Dir },
-			"Folder of the package, relative to the output folder: ../../userevents, for example, if that is below internal."),
+			"Folder of the package, relative to the output folder: for example ../../userevents, if the output folder is below internal."),
 	},
 }
 
@@ -69,7 +69,7 @@ var consumer = &record[Consumer]{
 func policyKeys[T any](of func(*T) *Policy) []key[T] {
 	return []key[T]{
 		optional("retry", retry, func(t *T) *Retry { return &of(t).Retry },
-			"How often and how fast a failed event is tried again. A horizon under ten minutes is a warning."),
+			"How often and how fast a failed event is retried. Retries that end within ten minutes are a warning."),
 		optional("lease", span, func(t *T) *Value[time.Duration] { return &of(t).Lease },
 			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. Default: 30s."),
 		optional("retention", retention, func(t *T) *Retention { return &of(t).Retention },
@@ -81,7 +81,7 @@ func policyKeys[T any](of func(*T) *Policy) []key[T] {
 
 var policy = &record[Policy]{
 	name: "defaults",
-	doc:  "Settings of every topic that does not override them; retry and lease are those of listeners, too.",
+	doc:  "Settings of every topic that does not override them; retry and lease also apply to listeners.",
 	keys: policyKeys(func(p *Policy) *Policy { return p }),
 }
 
@@ -103,9 +103,9 @@ var retention = &record[Retention]{
 	doc:  "How long finished events are kept.",
 	keys: []key[Retention]{
 		optional("delivered", span, func(r *Retention) *Value[time.Duration] { return &r.Delivered },
-			"How long delivered events are kept, which is also the dedupe window. It exceeds the longest retry horizon; 0s deletes on ack and is refused with a dedupe_key. In a log topic it counts from the enqueue and is not 0s. Default: 168h."),
+			"How long delivered events are kept, which is also the dedupe window. It must be longer than the retries of an event can take. 0s deletes events on ack, and is not allowed with a dedupe_key. In a log topic it counts from the enqueue and must not be 0s. Default: 168h."),
 		optional("dead", span, func(r *Retention) *Value[time.Duration] { return &r.Dead },
-			"How long dead letters are kept, at least as long as delivered events. Default: 720h."),
+			"How long dead letters are kept: at least as long as delivered events. Default: 720h."),
 	},
 }
 
@@ -117,29 +117,29 @@ var types = &dict[Type]{
 
 var sharedType = &record[Type]{
 	name:  "type",
-	doc:   "A struct, given by fields, an enum, or a scalar with a Go type of its own.",
+	doc:   "A struct with fields, an enum, or a scalar with its own Go type.",
 	oneOf: []string{"fields", "enum", "scalar"},
 	keys: []key[Type]{
 		optional("doc", freeText, func(t *Type) *Value[string] { return &t.Doc },
-			"Sentence for the Go doc comment."),
+			"Text for the Go doc comment, where it becomes a separate paragraph."),
 		optional("go", goName, func(t *Type) *Value[string] { return &t.Go },
-			"Go name, when the one made from the YAML name does not suit."),
+			"Go name. Default: made from the YAML name."),
 		optional("fields", fieldsOf(true), func(t *Type) *Section[*Field] { return &t.Fields },
 			"Fields of the struct, in order."),
 		optional("enum", &list[EnumValue]{enumValue, diag.EnumEmpty}, func(t *Type) *Section[EnumValue] { return &t.Enum },
 			"Values of the enum: text, or {value, go} to name the constant."),
 		optional("scalar", oneOf("uuid", "string", "int32", "int64"), func(t *Type) *Value[string] { return &t.Scalar },
-			"What the values are. The Go type is distinct, so that an id of one kind does not pass for another."),
+			"What the values are. The Go type is distinct, so that an id of one kind cannot be used as an id of another."),
 		optional("min", limit, func(t *Type) *Value[Bound] { return &t.Min },
-			"Least value of a scalar int32 or int64."),
+			"Minimum value of a scalar int32 or int64."),
 		optional("max", limit, func(t *Type) *Value[Bound] { return &t.Max },
-			"Greatest value of a scalar int32 or int64."),
+			"Maximum value of a scalar int32 or int64."),
 		optional("min_len", length, func(t *Type) *Value[int64] { return &t.MinLen },
-			"Least length of a scalar string, in characters."),
+			"Minimum length of a scalar string, in characters."),
 		optional("max_len", length, func(t *Type) *Value[int64] { return &t.MaxLen },
-			"Greatest length of a scalar string, in characters."),
+			"Maximum length of a scalar string, in characters."),
 		optional("pattern", freeText, func(t *Type) *Value[string] { return &t.Pattern },
-			"Regular expression (RE2) that a scalar string matches."),
+			"Regular expression (RE2) that a scalar string must match."),
 	},
 }
 
@@ -152,9 +152,9 @@ var enumValue = &shorthand[EnumValue, Value[string]]{
 		doc:  "A value of an enum with the name of its constant.",
 		keys: []key[EnumValue]{
 			required("value", freeText, func(v *EnumValue) *Value[string] { return &v.Value },
-				"The value, as the JSON has it: with go any printable text, and the empty one."),
+				"The value, as it is written in JSON. With go it can be any printable text, or empty."),
 			optional("go", goName, func(v *EnumValue) *Value[string] { return &v.Go },
-				"What the Go constant is called after the name of the enum: NotApplicable."),
+				"Name of the Go constant, which follows the name of the enum: NotApplicable."),
 		},
 	},
 }
@@ -171,13 +171,13 @@ var namespace = &record[Namespace]{
 	doc:  "An owner module and its topics. Its queue topics share a handlers interface and a dispatcher.",
 	keys: []key[Namespace]{
 		optional("doc", freeText, func(n *Namespace) *Value[string] { return &n.Doc },
-			"Sentence for the Go doc comment."),
+			"Text for the Go doc comment, where it becomes a separate paragraph."),
 		optional("go", goName, func(n *Namespace) *Value[string] { return &n.Go },
-			"Go name, when the one made from the YAML name does not suit."),
+			"Go name. Default: made from the YAML name."),
 		optional("stubs", oneOf("none"), func(n *Namespace) *Value[string] { return &n.Stubs },
 			"none: no handler stubs are written, because the handlers live in another package."),
 		required("topics", topics, func(n *Namespace) *Section[*Topic] { return &n.Topics },
-			"Kinds of event of this namespace."),
+			"Topics of this namespace: its kinds of event."),
 	},
 }
 
@@ -195,25 +195,25 @@ var topic = &record[Topic]{
 	doc:  "A kind of event.",
 	keys: append([]key[Topic]{
 		optional("doc", freeText, func(t *Topic) *Value[string] { return &t.Doc },
-			"Sentence for the Go doc comment; it continues the Go name, as in: is emitted once per chat turn."),
+			"Text for the Go doc comment, where it becomes a separate paragraph."),
 		optional("go", goName, func(t *Topic) *Value[string] { return &t.Go },
-			"Go name, when the one made from the YAML name does not suit."),
+			"Go name. Default: made from the YAML name."),
 		optional("version", whole(1, 1<<31-1), func(t *Topic) *Value[int64] { return &t.Version },
 			"Payload version. Default: 1."),
 		optional("delivery", oneOf("queue", "log"), func(t *Topic) *Value[string] { return &t.Delivery },
-			"queue (default): one handler works each event off. log: any number of listeners read it."),
+			"queue (default): one handler handles each event. log: any number of listeners read each event."),
 		optional("listeners", oneOf("none"), func(t *Topic) *Value[string] { return &t.Listeners },
-			"none, for a log topic that no listener reads yet."),
+			"none: no listener reads this log topic yet."),
 		optional("tenant", nameText, func(t *Topic) *Value[string] { return &t.Tenant },
-			"Payload field, a required uuid, that owns the event."),
+			"Payload field with the tenant that owns the event: a required uuid."),
 		optional("dedupe_key", templateText, func(t *Topic) *Value[string] { return &t.DedupeKey },
-			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it starts with {<tenant field>}/."),
+			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it must start with {<tenant field>}/."),
 		optional("partition_key", templateText, func(t *Topic) *Value[string] { return &t.PartitionKey },
-			"Template of the key whose events stay together when they are published, and in order when a listener reads them."),
+			"Template of the key that keeps events together when they are published, and in order when a listener reads them."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
 		optional("publish", publish, func(t *Topic) *Publish { return &t.Publish },
-			"Where the events are published, in place of a handler of a queue topic; a log topic is published by a listener that says publish: true."),
+			"Where the events are published. It replaces the handler of a queue topic. A log topic is published by a listener with publish: true."),
 		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
 			"Fields of the payload, in order."),
 	}, policyKeys(func(t *Topic) *Policy { return &t.Policy })...),
@@ -227,33 +227,33 @@ var entity = &record[Entity]{
 		required("type", nameText, func(e *Entity) *Value[string] { return &e.Type },
 			"Kind of thing, such as turn."),
 		required("id", templateText, func(e *Entity) *Value[string] { return &e.ID },
-			"Template of its id, as for dedupe_key."),
+			"Template of its id, like a dedupe_key."),
 		optional("version", nameText, func(e *Entity) *Value[string] { return &e.Version },
-			"Payload field, a required int32 or int64, that holds its version."),
+			"Payload field with its version: a required int32 or int64."),
 	},
 }
 
 var publish = &record[Publish]{
 	name:      "publish",
-	doc:       "Where the events of a topic are published: to one broker.",
+	doc:       "Where the events of a topic are published: one broker.",
 	start:     func(p *Publish) *diag.Pos { return &p.Pos },
 	oneOf:     []string{"kafka", "nats", "webhook"},
 	oneOfRule: diag.PublishBroker,
 	keys: []key[Publish]{
-		optional("kafka", broker("kafka", "topic", kafkaPattern, "Topic of Kafka."), func(p *Publish) *Broker { return &p.Kafka },
-			"Publishes to a topic of Kafka, by the publisher that the configuration has under kafka."),
-		optional("nats", broker("nats", "subject", natsPattern, "Subject of NATS, without wildcards."), func(p *Publish) *Broker { return &p.NATS },
-			"Publishes to a subject of NATS, by the publisher that the configuration has under nats."),
+		optional("kafka", broker("kafka", "topic", kafkaPattern, "Kafka topic."), func(p *Publish) *Broker { return &p.Kafka },
+			"Publishes to a Kafka topic, with the publisher that the configuration has under kafka."),
+		optional("nats", broker("nats", "subject", natsPattern, "NATS subject, without wildcards."), func(p *Publish) *Broker { return &p.NATS },
+			"Publishes to a NATS subject, with the publisher that the configuration has under nats."),
 		optional("webhook", broker("webhook", "to", namePattern, "Name of the endpoint in the configuration of the publisher."), func(p *Publish) *Broker { return &p.Webhook },
-			"Publishes to a webhook, by the publisher that the configuration has under webhook."),
+			"Publishes to a webhook, with the publisher that the configuration has under webhook."),
 		optional("key", templateText, func(p *Publish) *Value[string] { return &p.Key },
-			"Template of the key by which the broker keeps events in order, as for partition_key, which is the default. Queue topics only."),
+			"Template of the key by which the broker keeps events in order. Queue topics only. Default: the partition_key."),
 		optional("headers", headers, func(p *Publish) *Section[*Header] { return &p.Headers },
-			"Headers of each event: text with {field}, beside those that it is enqueued with."),
+			"Headers of each event, in addition to those that it is enqueued with: text with {field}."),
 	},
 }
 
-// broker is a mapping with the one key that names where events go.
+// broker is a mapping whose only key names the destination of events.
 func broker(name, to, pattern, doc string) *record[Broker] {
 	return &record[Broker]{
 		name:  "publish-" + name,
@@ -272,7 +272,7 @@ var headers = &dict[Header]{
 	names: headerPattern,
 }
 
-// fieldsOf is a mapping of fields. A payload may be empty, a shared type without fields is a slip.
+// fieldsOf is a mapping of fields. A payload may be empty; a shared type without fields is a mistake.
 func fieldsOf(some bool) *dict[Field] {
 	return &dict[Field]{
 		item:  field,
@@ -291,25 +291,25 @@ var field = &shorthand[Field, Value[string]]{
 		doc:  "A field with attributes.",
 		keys: []key[Field]{
 			required("type", typeText, func(f *Field) *Value[string] { return &f.Type },
-				"string bool int32 int64 float64 uuid timestamp date duration bytes json, a name from types, []T or map[string]T; a trailing ? makes the field optional."),
+				"string, bool, int32, int64, float64, uuid, timestamp, date, duration, bytes, json, a name from types, []T or map[string]T. A trailing ? makes the field optional."),
 			optional("doc", freeText, func(f *Field) *Value[string] { return &f.Doc },
-				"Sentence for the Go doc comment."),
+				"Text for the Go doc comment, where it becomes a separate paragraph."),
 			optional("go", goName, func(f *Field) *Value[string] { return &f.Go },
-				"Go name, when the one made from the YAML name does not suit."),
+				"Go name. Default: made from the YAML name."),
 			optional("optional", flag, func(f *Field) *Value[bool] { return &f.Optional },
-				"Whether the field may be left out, like a trailing ? of its type."),
+				"Whether the field can be left out, like a trailing ? in its type."),
 			optional("sensitive", flag, func(f *Field) *Value[bool] { return &f.Sensitive },
 				"Whether the value is kept out of logs, errors, the CLI and keys."),
 			optional("min", limit, func(f *Field) *Value[Bound] { return &f.Min },
-				"Least value of an int32, int64, float64 or duration."),
+				"Minimum value of an int32, int64, float64 or duration."),
 			optional("max", limit, func(f *Field) *Value[Bound] { return &f.Max },
-				"Greatest value of an int32, int64, float64 or duration."),
+				"Maximum value of an int32, int64, float64 or duration."),
 			optional("min_len", length, func(f *Field) *Value[int64] { return &f.MinLen },
-				"Least length: characters of a string, bytes of bytes, items of a list, entries of a map."),
+				"Minimum length: characters of a string, bytes of bytes, items of a list, entries of a map."),
 			optional("max_len", length, func(f *Field) *Value[int64] { return &f.MaxLen },
-				"Greatest length: characters of a string, bytes of bytes, items of a list, entries of a map."),
+				"Maximum length: characters of a string, bytes of bytes, items of a list, entries of a map."),
 			optional("pattern", freeText, func(f *Field) *Value[string] { return &f.Pattern },
-				"Regular expression (RE2) that a string matches."),
+				"Regular expression (RE2) that a string must match."),
 		},
 	},
 }
@@ -322,33 +322,33 @@ var listeners = &dict[Listener]{
 
 var listener = &record[Listener]{
 	name: "listener",
-	doc:  "A named consumer of log topics, with a cursor, retries and dead letters of its own.",
+	doc:  "A named consumer of log topics, with its own cursor, retries and dead letters.",
 	keys: []key[Listener]{
 		optional("doc", freeText, func(l *Listener) *Value[string] { return &l.Doc },
-			"Sentence for the Go doc comment."),
+			"Text for the Go doc comment, where it becomes a separate paragraph."),
 		optional("go", goName, func(l *Listener) *Value[string] { return &l.Go },
-			"Go name, when the one made from the YAML name does not suit."),
+			"Go name. Default: made from the YAML name."),
 		optional("stubs", oneOf("none"), func(l *Listener) *Value[string] { return &l.Stubs },
 			"none: no handler stubs are written, because the handlers live in another package."),
 		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] { return &l.Topics },
 			"Log topics that it reads, as namespace/topic."),
 		optional("publish", flag, func(l *Listener) *Value[bool] { return &l.Publish },
-			"Whether the listener forwards its topics to where they say publish, all to one broker, in place of handlers. Default: false."),
+			"Whether the listener publishes its topics instead of having handlers. All its topics must have publish, to the same broker. Default: false."),
 		optional("mode", oneOf("leased", "transactional"), func(l *Listener) *Value[string] { return &l.Mode },
 			"leased (default): no transaction is open while the handler runs. transactional: the handler gets the transaction in which the cursor advances."),
 		optional("start", oneOf("earliest", "latest"), func(l *Listener) *Value[string] { return &l.Start },
-			"Where a new listener starts: at the earliest event that is kept (default), or behind the latest one."),
+			"earliest (default): a new listener starts at the earliest event that is kept. latest: it starts after the latest event."),
 		optional("on_failure", oneOf("block", "park_key"), func(l *Listener) *Value[string] { return &l.OnFailure },
-			"block (default): a failed event is tried again in place, and those behind it wait. park_key: the events of its partition key are set aside, and all others go on."),
+			"block (default): a failed event is retried in place, and the events behind it wait. park_key: the events of its partition key are parked, and all others continue."),
 		optional("concurrency", whole(1, 1000), func(l *Listener) *Value[int64] { return &l.Concurrency },
-			"How many events are handled at once, in order within a partition key; mode leased only. Default: 1."),
+			"How many events are handled concurrently, in order per partition key; mode leased only. Default: 1."),
 		optional("shards", whole(1, 64), func(l *Listener) *Value[int64] { return &l.Shards },
-			"How many cursors the listener has, each with the partition keys of its hash, so that several processes share the work. Default: 1."),
+			"How many shards the listener has, so that several processes share the work. Each has its own cursor, for the partition keys that hash to it. Default: 1."),
 		optional("lease", span, func(l *Listener) *Value[time.Duration] { return &l.Lease },
-			"How long a process holds a cursor before another may take it over; renewed while handlers run. Default: that of defaults, else 30s."),
+			"How long a process holds a shard before another may take it over; renewed while handlers run. Default: the lease of defaults, else 30s."),
 		optional("max_lag", span, func(l *Listener) *Value[time.Duration] { return &l.MaxLag },
-			"How old the oldest event that waits may be before the listener raises an alarm, 1s at least. Default: no alarm."),
+			"How old the oldest waiting event may be before the listener raises an alarm: at least 1s. Default: no alarm."),
 		optional("retry", retry, func(l *Listener) *Retry { return &l.Retry },
-			"How often and how fast a failed event is tried again."),
+			"How often and how fast a failed event is retried."),
 	},
 }

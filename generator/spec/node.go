@@ -2,7 +2,7 @@ package spec
 
 import "gopkg.in/yaml.v3"
 
-// The YAML library enters the package here alone: another that offers the same names takes one line.
+// Only this file imports the YAML library, so that a compatible one can replace it.
 type node = yaml.Node
 
 const (
@@ -28,7 +28,7 @@ const (
 	mergeTag  = "!!merge"
 )
 
-// describe names what n is, for "want a list, got a mapping".
+// describe says what n is, for "must be a list, not a mapping".
 func describe(n *node) string {
 	switch n.Kind {
 	case mappingNode:
@@ -44,7 +44,7 @@ func describe(n *node) string {
 		case boolTag:
 			return "the boolean " + Show(n.Value)
 		case nullTag:
-			return "nothing"
+			return "an empty value"
 		case timeTag:
 			return "the timestamp " + Show(n.Value)
 		}

@@ -30,10 +30,10 @@ var (
 	durationSyntax = regexp.MustCompile(durationPattern)
 )
 
-// text is any text, or text that the schema describes by a pattern and the model checks.
+// text is any text, or text that the schema describes with a pattern and the model checks.
 type text struct {
 	pattern string
-	example string // quoted in the message about a value that is no text
+	example string // shown in the message about a value that is not text
 }
 
 func (t *text) decode(d *decoder, n *node, at place, into *Value[string]) {
@@ -59,14 +59,14 @@ func (t *text) schema(*definitions) object {
 	return s
 }
 
-// option is text out of a closed set.
+// option is text from a closed set.
 type option struct {
 	values []string
 }
 
 func (o *option) decode(d *decoder, n *node, at place, into *Value[string]) {
 	if n.Kind != scalarNode || n.Tag != stringTag || refused(n) {
-		want := strings.Join(o.values, " or ")
+		want := join(o.values, "or")
 		if n.Kind == scalarNode && slices.Contains(o.values, n.Value) {
 			want = strconv.Quote(n.Value) + " in quotes"
 		}
@@ -74,13 +74,22 @@ func (o *option) decode(d *decoder, n *node, at place, into *Value[string]) {
 		return
 	}
 	if !slices.Contains(o.values, n.Value) {
-		d.Errorf(d.at(n), diag.UnknownValue, "%sunknown value %s: want %s%s", at.prefix(), quoteShort(n.Value), strings.Join(o.values, " or "), d.DidYouMean(n.Value, o.values))
+		d.Errorf(d.at(n), diag.UnknownValue, "%sunknown value %s: use %s%s", at.prefix(), quoteShort(n.Value), join(o.values, "or"), d.DidYouMean(n.Value, o.values))
 		return
 	}
 	*into = Value[string]{V: n.Value, Pos: d.at(n)}
 }
 
 func (o *option) schema(*definitions) object { return object{{"enum", o.values}} }
+
+// join returns "a, b or c" for the word "or".
+func join(values []string, word string) string {
+	last := len(values) - 1
+	if last < 1 {
+		return strings.Join(values, "")
+	}
+	return strings.Join(values[:last], ", ") + " " + word + " " + values[last]
+}
 
 // integer is a whole number of 64 bits. The bounds are for editors: the model checks them.
 type integer struct {
@@ -108,7 +117,7 @@ func (i *integer) schema(*definitions) object {
 	return object{{"type", "integer"}, {"minimum", i.least}, {"maximum", i.most}}
 }
 
-// leadingZero reports whether text is a number that some read as octal and others as decimal, such as 010.
+// leadingZero reports whether text is a number that may be read as octal or as decimal, such as 010.
 func leadingZero(text string) bool {
 	text = strings.TrimLeft(text, "+-")
 	return len(text) > 1 && text[0] == '0' && (text[1] == '_' || text[1] >= '0' && text[1] <= '9')

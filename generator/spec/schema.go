@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// JSONSchema returns the JSON Schema (2020-12) of an outbox.yaml, for editors. It is made from the key
-// tables that Decode reads, so both know the same keys; the rules of the model go further than a schema
-// can. The bytes are the same on every call.
+// JSONSchema returns the JSON Schema (2020-12) of an outbox.yaml, for editors. It is made from the key tables that
+// Decode reads, so both know the same keys. The rules of the model check more than a schema can. The bytes are the
+// same on every call.
 func JSONSchema() ([]byte, error) {
 	defs := &definitions{}
 	root := file.schema(defs)
@@ -90,8 +90,8 @@ func (r *record[T]) body(defs *definitions) object {
 	return append(s, member{"additionalProperties", false})
 }
 
-// schema returns a reference to the definition of r, which the first caller adds. The record of the file
-// itself stands in place.
+// schema returns a reference to the definition of r, which the first call adds. The record of the file itself
+// needs no definition.
 func (r *record[T]) schema(defs *definitions) object {
 	if r.name == file.name {
 		return r.body(defs)

@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// schema is a JSON Schema with the few keywords that ours uses. It panics on any other, so that the tests
-// below cannot pass over one.
+// schema is a JSON Schema with the few keywords that ours uses. It panics on any other keyword, so that the tests below
+// cannot miss one.
 type schema struct {
 	defs     map[string]any
 	root     map[string]any
@@ -164,8 +164,8 @@ func TestSchemaAndDecoderAcceptTheFullFile(t *testing.T) {
 	require.True(t, loadSchema(t).accepts(value))
 }
 
-// Every key is renamed, left out, and given values of every kind. What the decoder refuses the schema
-// must refuse; what the schema refuses the decoder or the model must.
+// Every key is renamed, left out, and given values of every kind. The schema must refuse what the decoder refuses, and
+// the decoder or the model must refuse what the schema refuses.
 func TestSchemaAndDecoderKnowTheSameKeys(t *testing.T) {
 	t.Parallel()
 	schema := loadSchema(t)

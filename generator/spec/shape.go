@@ -3,12 +3,13 @@ package spec
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// shape is the form of a value in the file: it decodes a node into a T, with a finding for whatever does
+// shape is the form of a value in the file. It decodes a node into a T, with a finding for everything that does
 // not fit, and describes itself in JSON Schema.
 type shape[T any] interface {
 	decode(d *decoder, n *node, at place, into *T)
@@ -23,7 +24,7 @@ type record[T any] struct {
 	start func(*T) *diag.Pos // optional: takes the position of the mapping
 	oneOf []string           // keys of which exactly one must be there
 
-	oneOfRule diag.Rule // that none or several of oneOf break; "" means MissingKey or AttributeConflict
+	oneOfRule diag.Rule // for none or several of oneOf; "" means MissingKey or AttributeConflict
 }
 
 // key is one key of a record.
@@ -66,14 +67,14 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		at.in = inner(at)
 	}
 	first := make([]diag.Pos, len(r.keys))
-	misspelt := make(map[string]bool) // keys that are there under a name that is not known
+	misspelt := make(map[string]bool) // known keys for which an unknown name was probably meant
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if isMerge(name) || refused(name) {
 			continue
 		}
 		if name.Kind != scalarNode {
-			d.Errorf(d.at(name), diag.WrongType, "want a key%s, got %s", at.inside(), describe(name))
+			d.Errorf(d.at(name), diag.WrongType, "a key%s must be text, not %s", at.inside(), describe(name))
 			continue
 		}
 		known := slices.IndexFunc(r.keys, func(k key[T]) bool { return k.name == name.Value })
@@ -100,8 +101,8 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 	r.checkOneOf(d, n, at, first, slices.ContainsFunc(r.oneOf, func(name string) bool { return misspelt[name] }))
 }
 
-// checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key; the lack of
-// one that is misspelt has been told.
+// checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key. A key that
+// is misspelt has already been reported.
 func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos, misspelt bool) {
 	if r.oneOf == nil {
 		return
@@ -114,17 +115,12 @@ func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos
 			names = append(names, k.name)
 		}
 	}
-	choice := strings.Join(r.oneOf, " or ")
 	switch {
 	case len(found) == 0 && !misspelt:
-		d.Errorf(d.at(n), cmp.Or(r.oneOfRule, diag.MissingKey), "missing key%s: want %s", at.inside(), choice)
+		d.Errorf(d.at(n), cmp.Or(r.oneOfRule, diag.MissingKey), "missing key%s: add %s", at.inside(), join(r.oneOf, "or"))
 	case len(found) > 1:
 		found.Sort()
-		got := strings.Join(names, " and ")
-		if len(r.oneOf) == 2 {
-			got = "both"
-		}
-		d.Errorf(found[1].Pos, cmp.Or(r.oneOfRule, diag.AttributeConflict), "want %s%s, got %s", choice, at.inside(), got)
+		d.Errorf(found[1].Pos, cmp.Or(r.oneOfRule, diag.AttributeConflict), "%s cannot be combined%s: keep one of them", join(names, "and"), at.inside())
 	}
 }
 
@@ -145,16 +141,16 @@ func (r *record[T]) names() []string {
 }
 
 func (d *decoder) duplicate(name *node, first diag.Pos, at place) {
-	d.Errorf(d.at(name), diag.DuplicateKey, "key %s%s stands at line %d already", quoteShort(name.Value), at.inside(), first.Line)
+	d.Errorf(d.at(name), diag.DuplicateKey, "duplicate key %s%s: the first one is at line %d", quoteShort(name.Value), at.inside(), first.Line)
 }
 
-// dict is a mapping from names that the user chooses to items. It keeps their order.
+// dict is a mapping from names that the user chooses to items, in their order.
 type dict[T any] struct {
 	item  shape[T]
 	name  func(*T) *Value[string]
 	label func(outer, name string) string // what messages call an item
 	some  bool                            // whether there must be an item
-	names string                          // pattern of the names; "" means that of a name of ours
+	names string                          // pattern of the names; "" means namePattern
 }
 
 func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
@@ -164,7 +160,7 @@ func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
 	}
 	into.Pos = d.at(n)
 	if m.some && len(n.Content) == 0 {
-		d.Errorf(d.at(n), diag.EmptySection, "%swant at least one entry%s", at.prefix(), at.inside())
+		d.Errorf(d.at(n), diag.EmptySection, "%sat least one entry is required%s", at.prefix(), at.inside())
 	}
 	first := make(map[string]diag.Pos, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -173,7 +169,7 @@ func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
 			continue
 		}
 		if name.Kind != scalarNode {
-			d.Errorf(d.at(name), diag.WrongType, "%swant a name, got %s", at.prefix(), describe(name))
+			d.Errorf(d.at(name), diag.WrongType, "%sa name must be text, not %s", at.prefix(), describe(name))
 			continue
 		}
 		if pos, twice := first[name.Value]; twice {
@@ -182,7 +178,7 @@ func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
 		}
 		first[name.Value] = d.at(name)
 		if name.Tag != stringTag && nameSyntax.MatchString(name.Value) {
-			d.Errorf(d.at(name), diag.WrongType, "%swant a name, and %s is none without quotes", at.prefix(), quoteShort(name.Value))
+			d.Errorf(d.at(name), diag.WrongType, "%s%s must be quoted to be used as a name", at.prefix(), strconv.Quote(name.Value))
 		}
 		item := new(T)
 		*m.name(item) = Value[string]{V: name.Value, Pos: d.at(name)}
@@ -206,7 +202,7 @@ func (m *dict[T]) schema(defs *definitions) object {
 // list is a list of values of one shape, at least one.
 type list[T any] struct {
 	item  shape[T]
-	empty diag.Rule // that an empty list breaks
+	empty diag.Rule // of the finding about an empty list
 }
 
 func (l *list[T]) decode(d *decoder, n *node, at place, into *Section[T]) {
@@ -216,7 +212,7 @@ func (l *list[T]) decode(d *decoder, n *node, at place, into *Section[T]) {
 	}
 	into.Pos = d.at(n)
 	if len(n.Content) == 0 {
-		d.Errorf(d.at(n), l.empty, "%swant at least one entry%s", at.prefix(), at.inside())
+		d.Errorf(d.at(n), l.empty, "%sat least one entry is required%s", at.prefix(), at.inside())
 	}
 	for _, child := range n.Content {
 		var item T
@@ -229,7 +225,7 @@ func (l *list[T]) schema(defs *definitions) object {
 	return object{{"type", "array"}, {"items", l.item.schema(defs)}, {"minItems", 1}}
 }
 
-// shorthand is a mapping that may be written as the value of one of its keys alone.
+// shorthand is a mapping that may be written as only the value of one of its keys.
 type shorthand[T, V any] struct {
 	short  shape[V]
 	member func(*T) *V
@@ -248,7 +244,7 @@ func (s *shorthand[T, V]) schema(defs *definitions) object {
 	return object{{"oneOf", []object{s.short.schema(defs), s.long.schema(defs)}}}
 }
 
-// only is a value that stands for the whole of what it is a member of.
+// only is a T that is written as the value of its one member.
 type only[T, V any] struct {
 	shape  shape[V]
 	member func(*T) *V

@@ -8,26 +8,26 @@ import (
 	"unicode/utf8"
 )
 
-// slip is the first thing that keeps a file from being YAML, as its author sees it.
+// slip is the first mistake that keeps a file from being valid YAML, as its author sees it.
 type slip struct {
 	line, column int
 	what         string // "the { is not closed"
 	hint         string // what to do about it; may be empty
 }
 
-// findSlip looks for the slip in a source that the library has refused. The library tells where its parser gave up,
+// findSlip looks for the mistake in a source that the library has refused. The library says where its parser stopped,
 // which is often a line later, or at the start of the block. Here the lines are read as a person reads them: by
-// indentation, a key and a value each. It knows what an outbox.yaml is written with, not all of YAML; ok is false when
-// nothing in it looks wrong.
+// indentation, with a key and a value per line. It knows the YAML of an outbox.yaml, not all of YAML. The result ok is
+// false when nothing looks wrong.
 func findSlip(source []byte) (found slip, ok bool) {
 	s := &slipScanner{lines: splitLines(source), value: slipValue{indent: -1}}
-	defer func() { found, ok = recover().(slip) }() // of anything else the library's answer will do
+	defer func() { found, ok = recover().(slip) }() // for any other panic the answer of the library is used
 	for s.line = 0; s.line < len(s.lines) && s.block(s.lines[s.line]); s.line++ {
 	}
 	return slip{}, false
 }
 
-// slipScanner is one run of findSlip. It reports by a panic with a slip, which ends the run at the first one.
+// slipScanner is one run of findSlip. It panics with the first slip, which ends the run.
 type slipScanner struct {
 	lines  []string
 	line   int // index of the line that is read
@@ -35,13 +35,13 @@ type slipScanner struct {
 	value  slipValue // of the last key or dash
 }
 
-// slipLevel is a mapping or list that is open, by the column where its keys or dashes stand.
+// slipLevel is an open mapping or list, by the column of its keys or dashes.
 type slipLevel struct {
 	indent int
 	list   bool
 }
 
-// slipValue is what stands behind the last key or dash.
+// slipValue is what follows the last key or dash.
 type slipValue struct {
 	kind   slipKind
 	indent int // of the key or dash
@@ -53,8 +53,8 @@ type slipKind int
 
 const (
 	noValue     slipKind = iota // a mapping, list or text may follow on deeper lines
-	ownText                     // text that stands on lines of its own, below the key
-	plainText                   // text behind the key, which deeper lines continue
+	ownText                     // text on separate lines below the key
+	plainText                   // text after the key, which deeper lines continue
 	closedValue                 // in quotes or brackets: nothing deeper may follow
 	blockText                   // after | or >: all deeper lines are text
 )
@@ -63,8 +63,8 @@ func (s *slipScanner) fail(line, at int, what, hint string) {
 	panic(slip{line: line + 1, column: 1 + utf8.RuneCountInString(s.lines[line][:at]), what: what, hint: hint})
 }
 
-// block reads the line at which a block starts, and those over which a quote or bracket of it goes. It returns false
-// when the line is beyond it.
+// block reads the line at which a block starts, and the lines that a quote or bracket of it spans. It returns false
+// when it cannot read the line.
 func (s *slipScanner) block(text string) bool {
 	indent := len(text) - len(strings.TrimLeft(text, " "))
 	if s.value.kind == blockText && (indent > s.value.indent || strings.TrimSpace(text) == "") {
@@ -84,7 +84,7 @@ func (s *slipScanner) block(text string) bool {
 	if r, _ := utf8.DecodeRuneInString(rest); unicode.IsSpace(r) {
 		hint := "indent with spaces"
 		if r != '\t' {
-			hint = "it looks like a space, and is another character: indent with plain spaces"
+			hint = "it looks like a space but is another character: indent with plain spaces"
 		}
 		s.fail(s.line, indent, "the indentation holds "+nameOf(r), hint)
 	}
@@ -96,7 +96,7 @@ func (s *slipScanner) entry(at int) bool {
 	text := s.lines[s.line]
 	if isDash(text[at:]) {
 		if at > s.value.indent && (s.value.kind == plainText || s.value.kind == ownText) {
-			return true // the text goes on, and holds a dash
+			return true // the text continues, and holds a dash
 		}
 		s.open(at, true)
 		s.value = slipValue{indent: at, line: s.line}
@@ -125,7 +125,7 @@ func (s *slipScanner) entry(at int) bool {
 	return s.scalar(next, at)
 }
 
-// open enters the mapping or list whose key or dash stands at indent, or goes back to it.
+// open enters the mapping or list whose key or dash is at indent, or returns to it.
 func (s *slipScanner) open(indent int, list bool) {
 	top := func() slipLevel {
 		if len(s.levels) == 0 {
@@ -141,23 +141,23 @@ func (s *slipScanner) open(indent int, list bool) {
 		case ownText:
 			s.missingColon(s.value.line, s.value.column)
 		case plainText:
-			s.fail(s.line, indent, "this line is indented deeper than the one above, which has a value already", `indent it like the line above, or quote the text if it goes over several lines`)
+			s.fail(s.line, indent, "this line is indented deeper than the one above, which already has a value", `indent it like the line above, or quote the text if it spans several lines`)
 		default:
-			s.fail(s.line, indent, "this line is indented deeper than the one above, which has a value already", "indent it like the line above")
+			s.fail(s.line, indent, "this line is indented deeper than the one above, which already has a value", "indent it like the line above")
 		}
 	}
 	for indent < top().indent {
 		s.levels = s.levels[:len(s.levels)-1]
 	}
 	if indent != top().indent {
-		s.fail(s.line, indent, "the indentation of this line fits no line above", "indent it like the keys that it belongs to")
+		s.fail(s.line, indent, "the indentation of this line does not match any line above", "indent it like the keys that it belongs to")
 	}
 	if !list && top().list && len(s.levels) > 1 && s.levels[len(s.levels)-2].indent == indent {
-		s.levels = s.levels[:len(s.levels)-1] // the dashes may stand where their key stands
+		s.levels = s.levels[:len(s.levels)-1] // the dashes may have the indentation of their key
 	}
 	if list && !top().list {
 		if s.value.kind != noValue || s.value.indent != indent {
-			s.fail(s.line, indent, `this "- " is among keys`, `remove the "- ", or put the list below a key of its own`)
+			s.fail(s.line, indent, `this "- " is among keys`, `remove the "- ", or put the list under its own key`)
 		}
 		s.levels = append(s.levels, slipLevel{indent, true})
 	}
@@ -171,9 +171,9 @@ func (s *slipScanner) bare(at int) bool {
 	text := s.lines[s.line]
 	switch {
 	case s.value.kind == plainText && at > s.value.indent, s.value.kind == ownText && at > s.value.indent:
-		return true // the text goes on
+		return true // the text continues
 	case text[at] == '}' || text[at] == ']':
-		s.fail(s.line, at, "the "+text[at:at+1]+" closes nothing", "remove it")
+		s.fail(s.line, at, "the "+text[at:at+1]+" has nothing to close", "remove it")
 	case s.value.kind == noValue && at > s.value.indent:
 		indent := s.value.indent
 		if !s.scalar(at, indent) {
@@ -188,7 +188,7 @@ func (s *slipScanner) bare(at int) bool {
 	return false
 }
 
-// missingColon reports the text at the byte at of a line, where a key has to stand.
+// missingColon reports the text at the byte at of a line, where a key is needed.
 func (s *slipScanner) missingColon(line, at int) {
 	text := s.lines[line][at:]
 	if strings.HasPrefix(text, "//") || strings.HasPrefix(text, "/*") {
@@ -209,7 +209,7 @@ func (s *slipScanner) missingColon(line, at int) {
 		case sign == ':':
 			s.fail(line, at+name, "a space is missing after the colon", `write "key: value"`)
 		case sign == '\uFF1A':
-			s.fail(line, at+name, "the colon is not a plain one", `write "key: value"`)
+			s.fail(line, at+name, "the colon is not a plain colon", `write "key: value"`)
 		case sign == '=':
 			s.fail(line, at+name, `the key is followed by "=" instead of ":"`, `write "key: value"`)
 		}
@@ -269,7 +269,7 @@ func (s *slipScanner) scalar(at, indent int) bool {
 
 var aliasOnly = regexp.MustCompile(`^\*[A-Za-z0-9_-]+\s*(\s#.*)?$`)
 
-// rest sees that nothing but a comment follows the value that ends before the byte at.
+// rest checks that only a comment follows the value that ends before the byte at.
 func (s *slipScanner) rest(at int, after, hint string) {
 	text := s.lines[s.line]
 	blank := strings.TrimLeft(text[at:], " \t")
@@ -278,7 +278,7 @@ func (s *slipScanner) rest(at int, after, hint string) {
 		return
 	}
 	if blank[0] == '}' || blank[0] == ']' {
-		s.fail(s.line, next, "the "+blank[:1]+" closes nothing", "remove it")
+		s.fail(s.line, next, "the "+blank[:1]+" has nothing to close", "remove it")
 	}
 	if blank[0] == '#' {
 		hint = `a comment needs a space before "#"`
@@ -303,7 +303,7 @@ func quoteHint(c byte) string {
 	return `inside '...' write a quote as ''`
 }
 
-// quoted reads the quoted text that starts at the byte at, over several lines if need be, and returns where it ends.
+// quoted reads the quoted text that starts at the byte at, which may span several lines, and returns where it ends.
 func (s *slipScanner) quoted(at, indent int) int {
 	quote, line, start := s.lines[s.line][at], s.line, at
 	for at++; ; at++ {
@@ -318,7 +318,7 @@ func (s *slipScanner) quoted(at, indent int) int {
 		switch {
 		case text[at] == '\\' && quote == '"':
 			if at++; at < len(text) && !strings.ContainsRune("0abtnvfre \"/\\N_LPxuU\t", rune(text[at])) {
-				s.fail(s.line, at-1, `\`+string([]rune(text[at:])[0])+` is not an escape that YAML knows`, `use single quotes, or double the \`)
+				s.fail(s.line, at-1, `\`+string([]rune(text[at:])[0])+` is not a valid escape in YAML`, `use single quotes, or double the \`)
 			}
 		case text[at] != quote:
 		case quote == '\'' && strings.HasPrefix(text[at+1:], "'"):
@@ -337,7 +337,7 @@ func (s *slipScanner) flow(at, indent int, hint string) int {
 	}
 	var open []bracket
 	var (
-		value  bool   // whether something stands before the next comma or colon
+		value  bool   // whether there is something before the next comma or colon
 		closed bool   // whether that is in quotes or brackets
 		word   [2]int // the line and byte where its last word starts
 		pair   bool   // whether the entry has its colon
@@ -378,7 +378,7 @@ func (s *slipScanner) flow(at, indent int, hint string) int {
 			value, closed, word = true, true, [2]int{s.line, at}
 		case c == ',':
 			if !value && !pair {
-				s.fail(s.line, at, "nothing is before this comma", "remove the comma")
+				s.fail(s.line, at, "there is nothing before this comma", "remove the comma")
 			}
 			value, pair = false, false
 		case isColon(text, at, !closed || !value):
@@ -405,7 +405,7 @@ func (s *slipScanner) flow(at, indent int, hint string) int {
 				at++
 			}
 		case c == '?' && !strings.HasPrefix(text[at:], "? "):
-			s.fail(s.line, at, `"?" has a meaning of its own inside brackets`, flowTypeHint)
+			s.fail(s.line, at, `"?" has a special meaning inside brackets`, flowTypeHint)
 		default: // a word of plain text
 			if value && text[at-1] != ' ' && text[at-1] != '\t' {
 				s.flowMismatch(at, word)
@@ -434,7 +434,7 @@ func (s *slipScanner) flowMismatch(at int, word [2]int) {
 	s.fail(s.line, at, "a comma is missing before this", commaHint)
 }
 
-// splitLines returns the lines of source without what ends them.
+// splitLines returns the lines of source without their line ends.
 func splitLines(source []byte) []string {
 	text := strings.ReplaceAll(string(source), "\r\n", "\n")
 	return strings.Split(strings.Map(func(r rune) rune {
@@ -476,8 +476,8 @@ func keyEnd(text string, at int) int {
 	return -1
 }
 
-// isColon reports whether the colon at the byte at of text, inside brackets, ends a key. That of plain text is followed
-// by a space or bracket; that of quoted text need not be.
+// isColon reports whether the colon at the byte at of text, inside brackets, ends a key. After plain text it must be
+// followed by a space or bracket, after quoted text not.
 func isColon(text string, at int, plain bool) bool {
 	if text[at] != ':' {
 		return false
@@ -502,12 +502,12 @@ func isBlank(text string) bool {
 	return text == "" || text[0] == '#'
 }
 
-// dedented reports whether text stands no deeper than indent, and so ends what started there.
+// dedented reports whether text is indented by at most indent, and so ends what started there.
 func dedented(text string, indent int) bool {
 	return strings.TrimSpace(text) != "" && len(text)-len(strings.TrimLeft(text, " \t")) <= max(indent, 0) && indent >= 0
 }
 
-// nameOf names a character that a reader cannot see.
+// nameOf names an invisible character.
 func nameOf(r rune) string {
 	return cmp.Or(map[rune]string{'\t': "a tab", '\u00A0': "a non-breaking space"}[r], "an unusual space")
 }

@@ -19,7 +19,7 @@ const maxBytes = 1 << 20
 // decode. A source without any document has an empty mapping as its root.
 func (d *decoder) parse(source []byte) *node {
 	if len(source) > maxBytes {
-		d.Errorf(d.Pos(1, 1), diag.YAMLTooLarge, "the file has %d bytes: at most %d are read", len(source), maxBytes)
+		d.Errorf(d.Pos(1, 1), diag.YAMLTooLarge, "the file has %d bytes: the limit is %d", len(source), maxBytes)
 		return nil
 	}
 	source = bytes.TrimPrefix(source, []byte("\uFEFF"))
@@ -42,8 +42,8 @@ func (d *decoder) parse(source []byte) *node {
 		d.syntaxError(source, err, 1)
 		return nil
 	default:
-		d.Errorf(d.at(&second), diag.YAMLDocument, "a second document starts here: a file holds one")
-		return nil // half of what is missing would be in the other
+		d.Errorf(d.at(&second), diag.YAMLDocument, "a second document starts here: a file must hold only one")
+		return nil // keys that look missing may be in the other document
 	}
 	if document.Kind == documentNode && len(document.Content) == 1 {
 		return document.Content[0]
@@ -51,18 +51,18 @@ func (d *decoder) parse(source []byte) *node {
 	return &document
 }
 
-// next reads a document. The library panics on a few inputs that it should refuse; that too is an error.
+// next reads a document. The library panics on a few inputs that it should refuse; such a panic becomes an error.
 func next(parser interface{ Decode(any) error }, into *node) (err error) {
 	defer func() {
 		if recover() != nil {
-			err = errors.New("the parser gave up")
+			err = errors.New("the parser stopped")
 		}
 	}()
 	return parser.Decode(into)
 }
 
-// checkEncoding reports the first character that YAML does not allow, and whether there is none; then it
-// has counted the lines. The library would report the character without a position.
+// checkEncoding reports the first character that YAML does not allow: the library would report it without a
+// position. It returns whether there is none, and has then counted the lines.
 func (d *decoder) checkEncoding(source []byte) bool {
 	line, column := 1, 1
 	for i := 0; i < len(source); {
@@ -72,10 +72,10 @@ func (d *decoder) checkEncoding(source []byte) bool {
 			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "the byte 0x%02x is not UTF-8", source[i])
 			return false
 		case r == 0:
-			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "the file holds a NUL byte")
+			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "there is a NUL byte here: remove it")
 			return false
 		case r == 0xFEFF:
-			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "a byte order mark stands in the file: remove it, an editor does not show it")
+			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "there is a byte order mark here, which most editors do not show: remove it")
 			return false
 		case !allowed(r):
 			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "the character %U is not allowed in YAML", r)
@@ -91,8 +91,8 @@ func (d *decoder) checkEncoding(source []byte) bool {
 	return true
 }
 
-// allowed follows the character set of YAML 1.1, section 5.1, without the byte order mark, which the
-// library swallows at odd places.
+// allowed follows the character set of YAML 1.1, section 5.1, without the byte order mark, which the library
+// ignores in some places.
 func allowed(r rune) bool {
 	switch {
 	case r == '\t', r == '\n', r == '\r', r == 0x85:
@@ -107,10 +107,10 @@ func isBreak(r rune) bool {
 	return r == '\n' || r == '\r' || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-// syntaxError reports an error of the library about source, found after some good documents. What the library says is
-// the last resort: where findSlip sees what is wrong, its place and words are better. The library gives a line inside
-// its text at most: the line of what it was parsing, which is a start that says little for a missing key or comma. For
-// these it is asked to parse once more, a byte at a time, to see how far it reads.
+// syntaxError reports an error of the library about source, found after some good documents. The place and words of
+// findSlip are better, so the library's text is used only when findSlip sees nothing wrong. The library gives at most
+// a line, of what it was parsing, which does not help to find a missing key or comma. For these it parses again, one
+// byte at a time, to see how far it reads.
 func (d *decoder) syntaxError(source []byte, err error, good int) {
 	line, text := splitLine(err.Error())
 	lines := splitLines(source)
@@ -164,7 +164,7 @@ func splitLine(text string) (int, string) {
 	return line, rest
 }
 
-// byteReader hands out a byte per call and counts them.
+// byteReader returns one byte per call and counts them.
 type byteReader struct {
 	source []byte
 	read   int

@@ -20,20 +20,20 @@ func TestDecodeRefusesLargeFiles(t *testing.T) {
 	t.Parallel()
 	head := "version: \"1\"\npackage: events\nnamespaces: {}\n#"
 	_, findings := decode(head + strings.Repeat("x", 1<<20-len(head)))
-	require.EqualError(t, findings, "outbox.yaml:3:13: namespaces: want at least one entry at the top level [empty-section]")
+	require.EqualError(t, findings, "outbox.yaml:3:13: namespaces: at least one entry is required at the top level [empty-section]")
 	s, findings := decode(head + strings.Repeat("x", 1<<20-len(head)+1))
 	require.Nil(t, s)
-	require.EqualError(t, findings, "outbox.yaml:1:1: the file has 1048577 bytes: at most 1048576 are read [yaml-too-large]")
+	require.EqualError(t, findings, "outbox.yaml:1:1: the file has 1048577 bytes: the limit is 1048576 [yaml-too-large]")
 }
 
 func TestDecodePlacesBadCharacters(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
 		"a: b\nc: \xff":        "2:4: the byte 0xff is not UTF-8",
-		"é: \x00":              "1:4: the file holds a NUL byte",
+		"é: \x00":              "1:4: there is a NUL byte here: remove it",
 		"a\r\nb\rc\x01":        "3:2: the character U+0001 is not allowed in YAML",
 		"a\u0085b\u2028c\x7f":  "3:2: the character U+007F is not allowed in YAML",
-		"a: \uFEFF":            "1:4: a byte order mark stands in the file: remove it, an editor does not show it",
+		"a: \uFEFF":            "1:4: there is a byte order mark here, which most editors do not show: remove it",
 		"\xff\xfea\x00:\x00":   "1:1: the byte 0xff is not UTF-8",
 		"a: \u009b31m":         "1:4: the character U+009B is not allowed in YAML",
 		"a: \xed\xa0\x80":      "1:4: the byte 0xed is not UTF-8",
@@ -45,14 +45,14 @@ func TestDecodePlacesBadCharacters(t *testing.T) {
 	}
 }
 
-// What is missing at the end of a file has a place in the file.
+// A finding about something missing at the end of a file has a place in the file.
 func TestDecodePlacesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"---":             "1:1: want a mapping, got nothing [wrong-type]",
-		"# c\n---":        "2:1: want a mapping, got nothing [wrong-type]",
-		"---\n":           "2:1: want a mapping, got nothing [wrong-type]",
-		"---\n# c\n...\n": "3:1: want a mapping, got nothing [wrong-type]",
+		"---":             "1:1: the file must be a mapping, not an empty value [wrong-type]",
+		"# c\n---":        "2:1: the file must be a mapping, not an empty value [wrong-type]",
+		"---\n":           "2:1: the file must be a mapping, not an empty value [wrong-type]",
+		"---\n# c\n...\n": "3:1: the file must be a mapping, not an empty value [wrong-type]",
 	} {
 		_, findings := decode(source)
 		require.EqualError(t, findings, "outbox.yaml:"+want, "%q", source)
@@ -88,7 +88,7 @@ func TestDecodePlacesSyntaxErrors(t *testing.T) {
 	}
 }
 
-// What the library reads has no slip: the search must not find one in front of the true one.
+// findSlip must find nothing in a source that the library reads: it would hide the real mistake.
 func TestFindSlipKnowsWhatIsRight(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../testdata/*/outbox.yaml")
@@ -131,11 +131,11 @@ func TestDecodeTakesAnEmptyFileAsAnEmptyMapping(t *testing.T) {
 		require.Equal(t, diag.MissingKey, findings[0].Rule)
 	}
 	_, findings := decode("---\n")
-	require.EqualError(t, findings, "outbox.yaml:2:1: want a mapping, got nothing [wrong-type]")
+	require.EqualError(t, findings, "outbox.yaml:2:1: the file must be a mapping, not an empty value [wrong-type]")
 }
 
-// A file that is built to be slow still answers soon: the parser, the guard and the suggestions are all
-// linear, or bounded. Each of these takes a fraction of a second; what is quadratic takes minutes.
+// A file that is built to be slow is still checked quickly: the parser, the guard and the suggestions are all linear or
+// bounded. Each of these takes a fraction of a second; a quadratic algorithm would take minutes.
 func TestDecodeIsBoundedOnHostileFiles(t *testing.T) {
 	t.Parallel()
 	fill := func(unit string) string { return strings.Repeat(unit, (1<<18)/len(unit)) }

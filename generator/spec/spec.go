@@ -1,5 +1,5 @@
-// Package spec reads an outbox.yaml into a Spec: what is written where, without its meaning. One set of
-// key tables drives the decoder, its suggestions and the JSON Schema of the file.
+// Package spec reads an outbox.yaml into a Spec: what is written where, without its meaning. The decoder, its
+// suggestions and the JSON Schema of the file share one set of key tables.
 package spec
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// Value is a scalar of the file with its position. The zero Value stands for a key that is absent, or
-// whose value was refused and reported.
+// Value is a scalar of the file with its position. The zero Value is that of a key that is absent, or whose value was
+// refused and reported.
 type Value[T any] struct {
 	V   T
 	Pos diag.Pos
@@ -18,14 +18,14 @@ type Value[T any] struct {
 // Set reports whether the file holds a usable value.
 func (v Value[T]) Set() bool { return v.Pos.IsValid() }
 
-// Section is a list or a mapping of the file, in its order. The zero Section stands for a key that is
-// absent or was refused.
+// Section is a list or a mapping of the file, in its order. The zero Section is that of a key that is absent or was
+// refused.
 type Section[T any] struct {
 	Items []T
 	Pos   diag.Pos
 }
 
-// Set reports whether the file holds the section, be it empty.
+// Set reports whether the file holds the section, even an empty one.
 func (s Section[T]) Set() bool { return s.Pos.IsValid() }
 
 // Spec is one outbox.yaml.
@@ -41,18 +41,18 @@ type Spec struct {
 	Namespaces Section[*Namespace]
 	Listeners  Section[*Listener]
 
-	// Hints say what a value is likely a slip of, by its place: for findings of the model about it.
+	// Hints describe likely mistakes by the position of the value, for findings of the model about it.
 	Hints map[diag.Pos]string
 }
 
-// Consumer says where code for consumers goes. Its zero value stands for an absent one.
+// Consumer says where code for consumers goes. The zero value means that it is absent.
 type Consumer struct {
 	Pos     diag.Pos
 	Package Value[string]
 	Dir     Value[string]
 }
 
-// Policy holds the settings that defaults gives and a topic may override.
+// Policy holds the settings of defaults, which a topic may override.
 type Policy struct {
 	Retry     Retry
 	Lease     Value[time.Duration]
@@ -87,13 +87,13 @@ type Type struct {
 	Pattern  Value[string]
 }
 
-// EnumValue is a value of an enum, with the name of its constant if it was given one.
+// EnumValue is a value of an enum, with the name of its constant if it has one.
 type EnumValue struct {
 	Value Value[string]
 	Go    Value[string]
 }
 
-// Namespace is a namespace with its topics. Stubs is none when it is set.
+// Namespace is a namespace with its topics. Stubs is "none" when it is set.
 type Namespace struct {
 	Name   Value[string]
 	Doc    Value[string]
@@ -102,7 +102,7 @@ type Namespace struct {
 	Topics Section[*Topic]
 }
 
-// Topic is a topic. Delivery is queue or log when it is set, and Listeners none.
+// Topic is a topic. When they are set, Delivery is queue or log, and Listeners is "none".
 type Topic struct {
 	Name         Value[string]
 	Doc          Value[string]
@@ -119,7 +119,7 @@ type Topic struct {
 	Payload      Section[*Field]
 }
 
-// Entity is the entity of a topic. Its zero value stands for an absent one.
+// Entity is the entity of a topic. The zero value means that it is absent.
 type Entity struct {
 	Pos     diag.Pos
 	Type    Value[string]
@@ -127,8 +127,8 @@ type Entity struct {
 	Version Value[string]
 }
 
-// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS and Webhook. Its zero value
-// stands for an absent one.
+// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS and Webhook. The zero value means
+// that it is absent.
 type Publish struct {
 	Pos                  diag.Pos
 	Kafka, NATS, Webhook Broker
@@ -136,8 +136,7 @@ type Publish struct {
 	Headers              Section[*Header]
 }
 
-// Broker is one of the brokers of a Publish, with its name for where events go. Its zero value stands for an absent
-// one.
+// Broker is one of the brokers of a Publish, with the destination of events. The zero value means that it is absent.
 type Broker struct {
 	Pos         diag.Pos
 	Destination Value[string]
@@ -149,8 +148,8 @@ type Header struct {
 	Value Value[string]
 }
 
-// Field is a field of a payload or of a shared type, given by its type alone or by a mapping. A field
-// whose type was refused has no Type: it exists, but nothing is known of it.
+// Field is a field of a payload or of a shared type, written as its type or as a mapping. A field whose type was
+// refused has no Type.
 type Field struct {
 	Name      Value[string]
 	Type      Value[string]
@@ -170,8 +169,8 @@ type Bound struct {
 	Number bool // a YAML number, else text such as 30s
 }
 
-// Listener is a listener. Mode is leased or transactional, Start earliest or latest, and OnFailure block or
-// park_key, and Stubs none, when they are set.
+// Listener is a listener. When they are set, Mode is leased or transactional, Start earliest or latest, OnFailure block
+// or park_key, and Stubs "none".
 type Listener struct {
 	Name        Value[string]
 	Doc         Value[string]

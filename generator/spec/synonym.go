@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// keySynonyms are what other systems call our keys. Of several the first that the mapping has is meant.
+// keySynonyms are what other systems call our keys. The first one that the mapping may have is meant.
 var keySynonyms = map[string][]string{
 	"description": {"doc"}, "desc": {"doc"}, "comment": {"doc"}, "summary": {"doc"},
 	"idempotency_key": {"dedupe_key"}, "idempotency": {"dedupe_key"}, "deduplication_key": {"dedupe_key"},
@@ -30,7 +30,7 @@ var keySynonyms = map[string][]string{
 	"notify": {"wake"}, "endpoint": {"to"},
 }
 
-// nearestKey returns the key of names that is most likely meant by name, or "".
+// nearestKey returns the key of names that name most likely means, or "".
 func (d *decoder) nearestKey(name string, names []string) string {
 	for _, synonym := range keySynonyms[strings.ReplaceAll(strings.ToLower(name), "-", "_")] {
 		if slices.Contains(names, synonym) {
@@ -53,7 +53,7 @@ var (
 	}
 )
 
-// betterDuration returns what is likely meant by "7d", "5 minutes" or "PT30S", or "".
+// betterDuration returns what "7d", "5 minutes" or "PT30S" most likely mean, or "".
 func betterDuration(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if iso, ok := strings.CutPrefix(text, "p"); ok {

@@ -32,6 +32,8 @@ var IdentityLinkedTopic = outbox.Topic[IdentityLinked]{
 	Validate:  IdentityLinked.Validate,
 }
 
+// IdentityLinked is the payload of contacts/identity_linked.
+//
 // IdentityLinked is emitted once per identity, in the transaction that links it to a contact.
 type IdentityLinked struct {
 	TenantID       uuid.UUID `json:"tenant_id"`
@@ -46,7 +48,8 @@ type IdentityLinked struct {
 // identityLinkedEmailPattern is the pattern of IdentityLinked.Email.
 var identityLinkedEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p IdentityLinked) Validate() error {
 	return outbox.Check("contacts/identity_linked",
 		outbox.RequiredUUID("tenant_id", p.TenantID),
@@ -69,7 +72,7 @@ func (p IdentityLinked) Validate() error {
 }
 
 // DedupeKey returns "{tenant_id}/{contact_id}/{contact_version}": a second event with the same key
-// is a duplicate. It is "" when one of its fields is empty, which enqueue refuses.
+// is a duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p IdentityLinked) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -93,31 +96,32 @@ func (p IdentityLinked) outboxKeys() outbox.Keys {
 	}
 }
 
-// Format writes p alike for every verb of package fmt, with Email masked.
+// Format writes p the same way for every verb of package fmt, with Email masked.
 func (p IdentityLinked) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p, "Email")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p IdentityLinked) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
 
 // EnqueueIdentityLinked writes one contacts/identity_linked event with tx: it is delivered if and
-// only if tx commits. If an event with its dedupe key is already there, nothing is written and the
+// only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return IdentityLinkedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueIdentityLinkedMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueIdentityLinked. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueIdentityLinkedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueIdentityLinked. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return IdentityLinkedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueIdentityLinked adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueIdentityLinked adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueIdentityLinked(b *pgx.Batch, p IdentityLinked, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return IdentityLinkedTopic.Queue(b, p, opts...)
 }

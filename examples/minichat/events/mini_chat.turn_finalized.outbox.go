@@ -29,6 +29,8 @@ var TurnFinalizedTopic = outbox.Topic[TurnFinalized]{
 	Validate:  TurnFinalized.Validate,
 }
 
+// TurnFinalized is the payload of mini_chat/turn_finalized.
+//
 // TurnFinalized is emitted once per chat turn, when it reaches a terminal state.
 type TurnFinalized struct {
 	TenantID    uuid.UUID `json:"tenant_id"`
@@ -44,7 +46,8 @@ type TurnFinalized struct {
 	FinalizedAt time.Time `json:"finalized_at"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p TurnFinalized) Validate() error {
 	return outbox.Check("mini_chat/turn_finalized",
 		outbox.RequiredUUID("tenant_id", p.TenantID),
@@ -63,7 +66,7 @@ func (p TurnFinalized) Validate() error {
 }
 
 // DedupeKey returns "{tenant_id}/{turn_id}/{request_id}": a second event with the same key is a
-// duplicate. It is "" when one of its fields is empty, which enqueue refuses.
+// duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p TurnFinalized) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -88,20 +91,21 @@ func (p TurnFinalized) outboxKeys() outbox.Keys {
 }
 
 // EnqueueTurnFinalized writes one mini_chat/turn_finalized event with tx: it is delivered if and
-// only if tx commits. If an event with its dedupe key is already there, nothing is written and the
+// only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return TurnFinalizedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueTurnFinalizedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueTurnFinalized. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueTurnFinalizedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueTurnFinalized. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return TurnFinalizedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueTurnFinalized adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueTurnFinalized adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueTurnFinalized(b *pgx.Batch, p TurnFinalized, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return TurnFinalizedTopic.Queue(b, p, opts...)
 }

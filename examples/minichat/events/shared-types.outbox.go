@@ -21,7 +21,8 @@ type Usage struct {
 	OutputTokens int64 `json:"output_tokens"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Usage) Validate() error {
 	return outbox.Check("usage",
 		outbox.Min("input_tokens", v.InputTokens, 0),
@@ -44,7 +45,8 @@ func OutcomeValues() []Outcome {
 	return []Outcome{OutcomeCompleted, OutcomeFailed, OutcomeAborted}
 }
 
-// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// valid values.
 func ParseOutcome(s string) (Outcome, error) {
 	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
 }
@@ -54,13 +56,15 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// value.
 func (v Outcome) Validate() error {
 	return outbox.Enum("outcome", v, OutcomeCompleted, OutcomeFailed, OutcomeAborted)
 }
 
-// TurnID identifies a turn, and does not pass for the id of a tenant or a request. Convert it with
-// TurnID(x) and uuid.UUID(v).
+// TurnID is the shared type turn_id. Convert it with TurnID(x) and uuid.UUID(v).
+//
+// TurnID identifies a turn, and cannot be used as the id of a tenant or a request.
 type TurnID uuid.UUID
 
 // ParseTurnID reads a UUID as uuid.Parse does.
@@ -89,7 +93,7 @@ func (v TurnID) Value() (driver.Value, error) {
 	return uuid.UUID(v).Value()
 }
 
-// Scan implements sql.Scanner. NULL leaves v as it is.
+// Scan implements sql.Scanner. NULL leaves v unchanged.
 func (v *TurnID) Scan(src any) error {
 	return (*uuid.UUID)(v).Scan(src)
 }

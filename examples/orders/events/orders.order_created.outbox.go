@@ -31,6 +31,8 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Validate:  OrderCreated.Validate,
 }
 
+// OrderCreated is the payload of orders/order_created.
+//
 // OrderCreated is emitted once per order, in the transaction that creates it.
 type OrderCreated struct {
 	ShopID     uuid.UUID `json:"shop_id"`
@@ -42,7 +44,8 @@ type OrderCreated struct {
 	CreatedAt  time.Time `json:"created_at"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderCreated) Validate() error {
 	return outbox.Check("orders/order_created",
 		outbox.RequiredUUID("shop_id", p.ShopID),
@@ -63,7 +66,7 @@ func (p OrderCreated) Validate() error {
 }
 
 // DedupeKey returns "{shop_id}/{client_key}": a second event with the same key is a duplicate. It
-// is "" when one of its fields is empty, which enqueue refuses.
+// is "" when one of its fields is empty; enqueue then returns an error.
 func (p OrderCreated) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -80,31 +83,32 @@ func (p OrderCreated) outboxKeys() outbox.Keys {
 	}
 }
 
-// Format writes p alike for every verb of package fmt, with ShipTo masked.
+// Format writes p the same way for every verb of package fmt, with ShipTo masked.
 func (p OrderCreated) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p, "ShipTo")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p OrderCreated) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
 
 // EnqueueOrderCreated writes one orders/order_created event with tx: it is delivered if and only if
-// tx commits. If an event with its dedupe key is already there, nothing is written and the receipt
+// tx commits. If an event with its dedupe key already exists, nothing is written and the receipt
 // has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderCreatedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderCreatedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderCreated. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCreated adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOrderCreated adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOrderCreated(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderCreatedTopic.Queue(b, p, opts...)
 }

@@ -9,6 +9,8 @@ import "github.com/outboxgen/outboxgen/outbox"
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
+// Line is the shared type line.
+//
 // Line is one article of an order.
 type Line struct {
 	SKU      string `json:"sku"`
@@ -17,7 +19,8 @@ type Line struct {
 	PriceCents int64 `json:"price_cents"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Line) Validate() error {
 	return outbox.Check("line",
 		outbox.Text("sku", v.SKU),

@@ -14,31 +14,31 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// RepliesHandlers handles the queue topics of namespace replies. The work of the companion. A new
-// topic adds a method, for which generate writes a stub. With --stubs=none the build fails until it
-// is handled. Embed UnimplementedRepliesHandlers to opt out. Where what a method needs is away, it
-// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run
-// concurrently.
+// RepliesHandlers handles the queue topics of namespace replies. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedRepliesHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
+//
+// The work of the companion.
 type RepliesHandlers interface {
-	// HandleReplyRequested handles one replies/reply_requested event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 30 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleReplyRequested handles one replies/reply_requested event. It may run more than once per
+	// event. A nil error acks the event, any other error retries it, up to 30 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleReplyRequested(ctx context.Context, d outbox.Delivery[ReplyRequested]) error
 }
 
-// UnimplementedRepliesHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedRepliesHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedRepliesHandlers struct{}
 
-// HandleReplyRequested returns an error: nobody handles replies/reply_requested.
+// HandleReplyRequested returns an error: replies/reply_requested has no handler.
 func (UnimplementedRepliesHandlers) HandleReplyRequested(context.Context, outbox.Delivery[ReplyRequested]) error {
 	return outbox.Unimplemented("replies/reply_requested")
 }
 
 // NewRepliesDispatcher returns a dispatcher that claims the events of namespace replies from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewRepliesDispatcher(pool *pgxpool.Pool, h RepliesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -29,14 +29,17 @@ var ReplyRequestedTopic = outbox.Topic[ReplyRequested]{
 	Validate:  ReplyRequested.Validate,
 }
 
-// ReplyRequested is the payload of replies/reply_requested. Asks the companion to answer a message.
+// ReplyRequested is the payload of replies/reply_requested.
+//
+// Asks the companion to answer a message.
 type ReplyRequested struct {
 	TenantID  uuid.UUID `json:"tenant_id"`
 	ThreadID  uuid.UUID `json:"thread_id"`
 	MessageID uuid.UUID `json:"message_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p ReplyRequested) Validate() error {
 	return outbox.Check("replies/reply_requested",
 		outbox.RequiredUUID("tenant_id", p.TenantID),
@@ -46,7 +49,7 @@ func (p ReplyRequested) Validate() error {
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a
-// duplicate. It is "" when one of its fields is empty, which enqueue refuses.
+// duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p ReplyRequested) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -68,20 +71,21 @@ func (p ReplyRequested) outboxKeys() outbox.Keys {
 }
 
 // EnqueueReplyRequested writes one replies/reply_requested event with tx: it is delivered if and
-// only if tx commits. If an event with its dedupe key is already there, nothing is written and the
+// only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ReplyRequestedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueReplyRequestedMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueReplyRequested. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueReplyRequestedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueReplyRequested. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ReplyRequestedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueReplyRequested adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueReplyRequested adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueReplyRequested(b *pgx.Batch, p ReplyRequested, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ReplyRequestedTopic.Queue(b, p, opts...)
 }

@@ -13,6 +13,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
+// Role is the shared type role.
+//
 // Role says who writes, a person or the companion.
 type Role string
 
@@ -27,7 +29,8 @@ func RoleValues() []Role {
 	return []Role{RoleUser, RoleCompanion}
 }
 
-// ParseRole returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseRole returns the Role whose text is s, or an *outbox.ValidationError that lists the valid
+// values.
 func ParseRole(s string) (Role, error) {
 	return outbox.ParseEnum("role", s, RoleValues()...)
 }
@@ -37,7 +40,8 @@ func (v Role) Known() bool {
 	return slices.Contains(RoleValues(), v)
 }
 
-// Validate returns nil for the constants of Role, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Role, and an *outbox.ValidationError for any other
+// value.
 func (v Role) Validate() error {
 	return outbox.Enum("role", v, RoleUser, RoleCompanion)
 }

@@ -31,6 +31,8 @@ var MessageCreatedTopic = outbox.Topic[MessageCreated]{
 	Validate:  MessageCreated.Validate,
 }
 
+// MessageCreated is the payload of threads/message_created.
+//
 // MessageCreated is emitted once per message, in the transaction that posts it and holds the lock
 // of its thread.
 type MessageCreated struct {
@@ -45,7 +47,8 @@ type MessageCreated struct {
 	PostedAt time.Time `json:"posted_at"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p MessageCreated) Validate() error {
 	return outbox.Check("threads/message_created",
 		outbox.RequiredUUID("tenant_id", p.TenantID),
@@ -65,7 +68,7 @@ func (p MessageCreated) Validate() error {
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a
-// duplicate. It is "" when one of its fields is empty, which enqueue refuses.
+// duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p MessageCreated) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -89,32 +92,33 @@ func (p MessageCreated) outboxKeys() outbox.Keys {
 	}
 }
 
-// Format writes p alike for every verb of package fmt, with Text masked.
+// Format writes p the same way for every verb of package fmt, with Text masked.
 func (p MessageCreated) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p, "Text")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p MessageCreated) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
 
 // EnqueueMessageCreated appends one threads/message_created event to the log with tx: listeners
-// read it if and only if tx commits. If an event with its dedupe key is already there, nothing is
+// read it if and only if tx commits. If an event with its dedupe key already exists, nothing is
 // written and the receipt has Duplicate set. An error leaves tx usable unless it came from
 // PostgreSQL.
 func EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return MessageCreatedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueMessageCreatedMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueMessageCreated. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueMessageCreatedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueMessageCreated. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MessageCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMessageCreated adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueMessageCreated adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueMessageCreated(b *pgx.Batch, p MessageCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return MessageCreatedTopic.Queue(b, p, opts...)
 }

@@ -16,6 +16,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
+// Profile is the shared type profile.
+//
 // Profile is what other services may know of a user.
 type Profile struct {
 	Name     string    `json:"name"`
@@ -26,7 +28,8 @@ type Profile struct {
 // profileEmailPattern is the pattern of Profile.Email.
 var profileEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Profile) Validate() error {
 	return outbox.Check("profile",
 		outbox.Text("name", v.Name),
@@ -40,12 +43,12 @@ func (v Profile) Validate() error {
 	)
 }
 
-// Format writes v alike for every verb of package fmt, with Name and Email masked.
+// Format writes v the same way for every verb of package fmt, with Name and Email masked.
 func (v Profile) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, v, "Name", "Email")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (v Profile) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(v))
 }

@@ -31,6 +31,8 @@ var UserCreatedTopic = outbox.Topic[UserCreated]{
 	Validate:  UserCreated.Validate,
 }
 
+// UserCreated is the payload of user/created.
+//
 // UserCreated is emitted when somebody has signed up.
 type UserCreated struct {
 	TenantID    uuid.UUID `json:"tenant_id"`
@@ -39,7 +41,8 @@ type UserCreated struct {
 	Profile     Profile   `json:"profile"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p UserCreated) Validate() error {
 	return outbox.Check("user/created",
 		outbox.RequiredUUID("tenant_id", p.TenantID),
@@ -59,18 +62,19 @@ func (p UserCreated) outboxKeys() outbox.Keys {
 	}
 }
 
-// userCreatedPublication says where user/created is published: to topic sc.domain.user of Kafka.
+// userCreatedPublication says where user/created is published: to Kafka topic sc.domain.user.
 var userCreatedPublication = outbox.Publication[UserCreated]{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }
 
-// Format writes p alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes p the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (p UserCreated) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p UserCreated) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
@@ -81,14 +85,15 @@ func EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...o
 	return UserCreatedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueUserCreatedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueUserCreated. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueUserCreatedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueUserCreated. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserCreated adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueUserCreated adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueUserCreated(b *pgx.Batch, p UserCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return UserCreatedTopic.Queue(b, p, opts...)
 }

@@ -31,6 +31,8 @@ var UserRenamedTopic = outbox.Topic[UserRenamed]{
 	Validate:  UserRenamed.Validate,
 }
 
+// UserRenamed is the payload of user/renamed.
+//
 // UserRenamed is emitted when a user has a new name. It tells the whole profile, so that nobody
 // needs what came before.
 type UserRenamed struct {
@@ -40,7 +42,8 @@ type UserRenamed struct {
 	Profile     Profile   `json:"profile"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p UserRenamed) Validate() error {
 	return outbox.Check("user/renamed",
 		outbox.RequiredUUID("tenant_id", p.TenantID),
@@ -60,18 +63,19 @@ func (p UserRenamed) outboxKeys() outbox.Keys {
 	}
 }
 
-// userRenamedPublication says where user/renamed is published: to topic sc.domain.user of Kafka.
+// userRenamedPublication says where user/renamed is published: to Kafka topic sc.domain.user.
 var userRenamedPublication = outbox.Publication[UserRenamed]{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }
 
-// Format writes p alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes p the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (p UserRenamed) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p UserRenamed) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
@@ -82,14 +86,15 @@ func EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...o
 	return UserRenamedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueUserRenamedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueUserRenamed. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueUserRenamedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueUserRenamed. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserRenamedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserRenamed adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueUserRenamed adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueUserRenamed(b *pgx.Batch, p UserRenamed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return UserRenamedTopic.Queue(b, p, opts...)
 }

@@ -17,6 +17,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
+// Profile is the shared type profile.
+//
 // Profile is what other services may know of a user.
 type Profile struct {
 	Name     string    `json:"name"`
@@ -27,7 +29,8 @@ type Profile struct {
 // profileEmailPattern is the pattern of Profile.Email.
 var profileEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (v Profile) Validate() error {
 	return payload.Check("profile",
 		payload.Text("name", v.Name),
@@ -41,12 +44,12 @@ func (v Profile) Validate() error {
 	)
 }
 
-// Format writes v alike for every verb of package fmt, with Name and Email masked.
+// Format writes v the same way for every verb of package fmt, with Name and Email masked.
 func (v Profile) Format(s fmt.State, _ rune) {
 	payload.FormatMasked(s, v, "Name", "Email")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (v Profile) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(v))
 }

@@ -24,6 +24,8 @@ var UserCreatedTopic = consume.Topic[UserCreated]{
 	Validate:  UserCreated.Validate,
 }
 
+// UserCreated is the payload of user/created.
+//
 // UserCreated is emitted when somebody has signed up.
 type UserCreated struct {
 	TenantID    uuid.UUID `json:"tenant_id"`
@@ -32,7 +34,8 @@ type UserCreated struct {
 	Profile     Profile   `json:"profile"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p UserCreated) Validate() error {
 	return payload.Check("user/created",
 		payload.RequiredUUID("tenant_id", p.TenantID),
@@ -42,12 +45,13 @@ func (p UserCreated) Validate() error {
 	)
 }
 
-// Format writes p alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes p the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (p UserCreated) Format(s fmt.State, _ rune) {
 	payload.FormatMasked(s, p)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p UserCreated) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }

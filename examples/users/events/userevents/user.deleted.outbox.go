@@ -21,6 +21,8 @@ var UserDeletedTopic = consume.Topic[UserDeleted]{
 	Validate:  UserDeleted.Validate,
 }
 
+// UserDeleted is the payload of user/deleted.
+//
 // UserDeleted is the last event of a user.
 type UserDeleted struct {
 	TenantID    uuid.UUID `json:"tenant_id"`
@@ -28,7 +30,8 @@ type UserDeleted struct {
 	UserVersion int64     `json:"user_version"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p UserDeleted) Validate() error {
 	return payload.Check("user/deleted",
 		payload.RequiredUUID("tenant_id", p.TenantID),

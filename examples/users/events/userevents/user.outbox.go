@@ -15,45 +15,47 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// UserConsumer consumes what namespace user publishes. The life of a user account. A new topic adds
-// a method, so that the build fails until it is consumed; embed UnimplementedUserConsumer to opt
-// out. A method writes its effect with tx, in which the event is recorded as handled too, so that
-// both are there or neither; it must not commit or roll back tx. Its error undoes both;
-// consume.Permanent(err) says that no retry will mend it. Methods run concurrently if Consume does.
+// UserConsumer consumes the events that namespace user publishes. A new topic adds a method, so the
+// build fails until it is written. Embed UnimplementedUserConsumer to opt out. A method writes its
+// effect with tx, which also records the event as handled, so that both take effect or neither
+// does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says that
+// no retry will fix it. Methods run concurrently if Consume does.
+//
+// The life of a user account.
 type UserConsumer interface {
-	// ConsumeUserCreated has the effect of one user/created event.
+	// ConsumeUserCreated applies the effect of one user/created event.
 	ConsumeUserCreated(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserCreated]) error
 
-	// ConsumeUserRenamed has the effect of one user/renamed event.
+	// ConsumeUserRenamed applies the effect of one user/renamed event.
 	ConsumeUserRenamed(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserRenamed]) error
 
-	// ConsumeUserDeleted has the effect of one user/deleted event.
+	// ConsumeUserDeleted applies the effect of one user/deleted event.
 	ConsumeUserDeleted(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserDeleted]) error
 }
 
-// UnimplementedUserConsumer may be embedded to consume some topics only: its methods return an
-// error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write
-// its method and return nil.
+// UnimplementedUserConsumer can be embedded to consume only some topics. Its methods return an
+// error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its
+// method and return nil.
 type UnimplementedUserConsumer struct{}
 
-// ConsumeUserCreated returns an error: nobody consumes user/created.
+// ConsumeUserCreated returns an error: user/created has no consumer.
 func (UnimplementedUserConsumer) ConsumeUserCreated(context.Context, pgx.Tx, consume.Delivery[UserCreated]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeUserRenamed returns an error: nobody consumes user/renamed.
+// ConsumeUserRenamed returns an error: user/renamed has no consumer.
 func (UnimplementedUserConsumer) ConsumeUserRenamed(context.Context, pgx.Tx, consume.Delivery[UserRenamed]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeUserDeleted returns an error: nobody consumes user/deleted.
+// ConsumeUserDeleted returns an error: user/deleted has no consumer.
 func (UnimplementedUserConsumer) ConsumeUserDeleted(context.Context, pgx.Tx, consume.Delivery[UserDeleted]) error {
 	return consume.ErrUnimplemented
 }
 
 // NewUserConsumer returns a consumer of the messages of namespace user that records their events in
-// ib and has c write their effects. Call Consume on it for each message. The error says that ib or
-// c is nil.
+// ib and calls c to apply their effects. Call Consume on it for each message. The error says that
+// ib or c is nil.
 func NewUserConsumer(ib *inbox.Inbox, c UserConsumer) (*consume.Consumer, error) {
 	return consume.New(ib,
 		consume.Handle(UserCreatedTopic, c, UserConsumer.ConsumeUserCreated),

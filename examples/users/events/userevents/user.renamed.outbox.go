@@ -24,6 +24,8 @@ var UserRenamedTopic = consume.Topic[UserRenamed]{
 	Validate:  UserRenamed.Validate,
 }
 
+// UserRenamed is the payload of user/renamed.
+//
 // UserRenamed is emitted when a user has a new name. It tells the whole profile, so that nobody
 // needs what came before.
 type UserRenamed struct {
@@ -33,7 +35,8 @@ type UserRenamed struct {
 	Profile     Profile   `json:"profile"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p UserRenamed) Validate() error {
 	return payload.Check("user/renamed",
 		payload.RequiredUUID("tenant_id", p.TenantID),
@@ -43,12 +46,13 @@ func (p UserRenamed) Validate() error {
 	)
 }
 
-// Format writes p alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes p the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (p UserRenamed) Format(s fmt.State, _ rune) {
 	payload.FormatMasked(s, p)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p UserRenamed) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }

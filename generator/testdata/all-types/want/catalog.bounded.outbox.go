@@ -30,6 +30,8 @@ var BoundedTopic = outbox.Topic[Bounded]{
 	Validate:  Bounded.Validate,
 }
 
+// Bounded is the payload of catalog/bounded.
+//
 // Bounded carries every bound there is.
 type Bounded struct {
 	Text        string          `json:"text"`
@@ -63,7 +65,8 @@ var boundedOptTextPattern = regexp.MustCompile(`^\d+$`)
 // boundedOnlyPatternPattern is the pattern of Bounded.OnlyPattern.
 var boundedOnlyPatternPattern = regexp.MustCompile(`x`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Bounded) Validate() error {
 	return outbox.Check("catalog/bounded",
 		outbox.Text("text", p.Text),
@@ -136,7 +139,7 @@ func (p Bounded) Validate() error {
 }
 
 // DedupeKey returns "b-{text}-x/v1/{small}/{big}/{id}/{day}/{color}": a second event with the same
-// key is a duplicate. It is "" when one of its fields is empty, which enqueue refuses.
+// key is a duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p Bounded) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -158,20 +161,21 @@ func (p Bounded) outboxKeys() outbox.Keys {
 }
 
 // EnqueueBounded writes one catalog/bounded event with tx: it is delivered if and only if tx
-// commits. If an event with its dedupe key is already there, nothing is written and the receipt has
+// commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueBounded(ctx context.Context, tx pgx.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return BoundedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueBoundedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueBounded. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueBoundedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueBounded. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueBoundedMany(ctx context.Context, tx pgx.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return BoundedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueBounded adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueBounded adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueBounded(b *pgx.Batch, p Bounded, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return BoundedTopic.Queue(b, p, opts...)
 }

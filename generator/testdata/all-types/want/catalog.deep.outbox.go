@@ -47,7 +47,8 @@ type Deep struct {
 	PlainValue     map[string][]map[string][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Deep) Validate() error {
 	return outbox.Check("catalog/deep",
 		outbox.EachValue("string_value", p.StringValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Text)))),
@@ -73,13 +74,14 @@ func EnqueueDeep(ctx context.Context, tx pgx.Tx, p Deep, opts ...outbox.EnqueueO
 	return DeepTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueDeepMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueDeep. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueDeepMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueDeep. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueDeepMany(ctx context.Context, tx pgx.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return DeepTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueDeep adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueDeep adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueDeep(b *pgx.Batch, p Deep, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return DeepTopic.Queue(b, p, opts...)

@@ -34,7 +34,8 @@ type KeyedOnce struct {
 	Revision int32 `json:"revision"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p KeyedOnce) Validate() error {
 	return outbox.Check("catalog/keyed_once",
 		outbox.Valid("code", p.Code),
@@ -56,13 +57,14 @@ func EnqueueKeyedOnce(ctx context.Context, tx pgx.Tx, p KeyedOnce, opts ...outbo
 	return KeyedOnceTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueKeyedOnceMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueKeyedOnce. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueKeyedOnceMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueKeyedOnce. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueKeyedOnceMany(ctx context.Context, tx pgx.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return KeyedOnceTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueKeyedOnce adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueKeyedOnce adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueKeyedOnce(b *pgx.Batch, p KeyedOnce, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return KeyedOnceTopic.Queue(b, p, opts...)

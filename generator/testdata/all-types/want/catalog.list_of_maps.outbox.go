@@ -47,7 +47,8 @@ type ListOfMaps struct {
 	PlainValue     []map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p ListOfMaps) Validate() error {
 	return outbox.Check("catalog/list_of_maps",
 		outbox.Each("string_value", p.StringValue, outbox.EachValueIn(outbox.Text)),
@@ -73,13 +74,14 @@ func EnqueueListOfMaps(ctx context.Context, tx pgx.Tx, p ListOfMaps, opts ...out
 	return ListOfMapsTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueListOfMapsMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueListOfMaps. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueListOfMapsMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueListOfMaps. Receipts are in the order of ps. If one payload is invalid, no
+// event is written.
 func EnqueueListOfMapsMany(ctx context.Context, tx pgx.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ListOfMapsTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueListOfMaps adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueListOfMaps adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueListOfMaps(b *pgx.Batch, p ListOfMaps, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ListOfMapsTopic.Queue(b, p, opts...)

@@ -47,7 +47,8 @@ type Mapped struct {
 	PlainValue     map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Mapped) Validate() error {
 	return outbox.Check("catalog/mapped",
 		outbox.EachValue("string_value", p.StringValue, outbox.Text),
@@ -73,14 +74,15 @@ func EnqueueMapped(ctx context.Context, tx pgx.Tx, p Mapped, opts ...outbox.Enqu
 	return MappedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueMappedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueMapped. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueMappedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueMapped. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueMappedMany(ctx context.Context, tx pgx.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MappedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMapped adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueMapped adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueMapped(b *pgx.Batch, p Mapped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return MappedTopic.Queue(b, p, opts...)
 }

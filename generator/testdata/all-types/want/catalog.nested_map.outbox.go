@@ -47,7 +47,8 @@ type NestedMap struct {
 	PlainValue     map[string][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p NestedMap) Validate() error {
 	return outbox.Check("catalog/nested_map",
 		outbox.EachValue("string_value", p.StringValue, outbox.EachIn(outbox.Text)),
@@ -73,13 +74,14 @@ func EnqueueNestedMap(ctx context.Context, tx pgx.Tx, p NestedMap, opts ...outbo
 	return NestedMapTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueNestedMapMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueNestedMap. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueNestedMapMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueNestedMap. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueNestedMapMany(ctx context.Context, tx pgx.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NestedMapTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNestedMap adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueNestedMap adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueNestedMap(b *pgx.Batch, p NestedMap, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return NestedMapTopic.Queue(b, p, opts...)

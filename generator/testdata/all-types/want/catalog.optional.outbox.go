@@ -47,7 +47,8 @@ type Optional struct {
 	PlainValue     *Plain          `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Optional) Validate() error {
 	return outbox.Check("catalog/optional",
 		outbox.Optional("string_value", p.StringValue, outbox.Text),
@@ -67,14 +68,15 @@ func EnqueueOptional(ctx context.Context, tx pgx.Tx, p Optional, opts ...outbox.
 	return OptionalTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOptionalMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOptional. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOptionalMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueOptional. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueOptionalMany(ctx context.Context, tx pgx.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OptionalTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOptional adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueOptional adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueOptional(b *pgx.Batch, p Optional, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OptionalTopic.Queue(b, p, opts...)
 }

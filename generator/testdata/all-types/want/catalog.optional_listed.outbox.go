@@ -47,7 +47,8 @@ type OptionalListed struct {
 	PlainValue     []Plain           `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OptionalListed) Validate() error {
 	return outbox.Check("catalog/optional_listed",
 		outbox.Each("string_value", p.StringValue, outbox.Text),
@@ -67,14 +68,15 @@ func EnqueueOptionalListed(ctx context.Context, tx pgx.Tx, p OptionalListed, opt
 	return OptionalListedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOptionalListedMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueOptionalListed. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOptionalListedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOptionalListed. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOptionalListedMany(ctx context.Context, tx pgx.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OptionalListedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOptionalListed adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOptionalListed adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOptionalListed(b *pgx.Batch, p OptionalListed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OptionalListedTopic.Queue(b, p, opts...)
 }

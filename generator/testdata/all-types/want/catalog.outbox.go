@@ -14,150 +14,149 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// CatalogHandlers handles the queue topics of namespace catalog. A new topic adds a method, for
-// which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedCatalogHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// CatalogHandlers handles the queue topics of namespace catalog. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedCatalogHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
 type CatalogHandlers interface {
-	// HandleRequired handles one catalog/required event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleRequired handles one catalog/required event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleRequired(ctx context.Context, d outbox.Delivery[Required]) error
 
-	// HandleOptional handles one catalog/optional event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleOptional handles one catalog/optional event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleOptional(ctx context.Context, d outbox.Delivery[Optional]) error
 
-	// HandleListed handles one catalog/listed event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleListed handles one catalog/listed event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleListed(ctx context.Context, d outbox.Delivery[Listed]) error
 
-	// HandleMapped handles one catalog/mapped event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleMapped handles one catalog/mapped event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleMapped(ctx context.Context, d outbox.Delivery[Mapped]) error
 
-	// HandleOptionalListed handles one catalog/optional_listed event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleOptionalListed handles one catalog/optional_listed event. It may run more than once per
+	// event. A nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleOptionalListed(ctx context.Context, d outbox.Delivery[OptionalListed]) error
 
-	// HandleOptionalMapped handles one catalog/optional_mapped event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleOptionalMapped handles one catalog/optional_mapped event. It may run more than once per
+	// event. A nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleOptionalMapped(ctx context.Context, d outbox.Delivery[OptionalMapped]) error
 
-	// HandleNested handles one catalog/nested event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleNested handles one catalog/nested event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleNested(ctx context.Context, d outbox.Delivery[Nested]) error
 
-	// HandleNestedMap handles one catalog/nested_map event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleNestedMap handles one catalog/nested_map event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleNestedMap(ctx context.Context, d outbox.Delivery[NestedMap]) error
 
-	// HandleMapsInMaps handles one catalog/maps_in_maps event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter immediately.
+	// HandleMapsInMaps handles one catalog/maps_in_maps event. It may run more than once per event. A
+	// nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleMapsInMaps(ctx context.Context, d outbox.Delivery[MapsInMaps]) error
 
-	// HandleListOfMaps handles one catalog/list_of_maps event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter immediately.
+	// HandleListOfMaps handles one catalog/list_of_maps event. It may run more than once per event. A
+	// nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleListOfMaps(ctx context.Context, d outbox.Delivery[ListOfMaps]) error
 
-	// HandleDeep handles one catalog/deep event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleDeep handles one catalog/deep event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleDeep(ctx context.Context, d outbox.Delivery[Deep]) error
 
-	// HandleBounded handles one catalog/bounded event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleBounded handles one catalog/bounded event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleBounded(ctx context.Context, d outbox.Delivery[Bounded]) error
 
-	// HandleKeyedOnce handles one catalog/keyed_once event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleKeyedOnce handles one catalog/keyed_once event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleKeyedOnce(ctx context.Context, d outbox.Delivery[KeyedOnce]) error
 }
 
-// UnimplementedCatalogHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedCatalogHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedCatalogHandlers struct{}
 
-// HandleRequired returns an error: nobody handles catalog/required.
+// HandleRequired returns an error: catalog/required has no handler.
 func (UnimplementedCatalogHandlers) HandleRequired(context.Context, outbox.Delivery[Required]) error {
 	return outbox.Unimplemented("catalog/required")
 }
 
-// HandleOptional returns an error: nobody handles catalog/optional.
+// HandleOptional returns an error: catalog/optional has no handler.
 func (UnimplementedCatalogHandlers) HandleOptional(context.Context, outbox.Delivery[Optional]) error {
 	return outbox.Unimplemented("catalog/optional")
 }
 
-// HandleListed returns an error: nobody handles catalog/listed.
+// HandleListed returns an error: catalog/listed has no handler.
 func (UnimplementedCatalogHandlers) HandleListed(context.Context, outbox.Delivery[Listed]) error {
 	return outbox.Unimplemented("catalog/listed")
 }
 
-// HandleMapped returns an error: nobody handles catalog/mapped.
+// HandleMapped returns an error: catalog/mapped has no handler.
 func (UnimplementedCatalogHandlers) HandleMapped(context.Context, outbox.Delivery[Mapped]) error {
 	return outbox.Unimplemented("catalog/mapped")
 }
 
-// HandleOptionalListed returns an error: nobody handles catalog/optional_listed.
+// HandleOptionalListed returns an error: catalog/optional_listed has no handler.
 func (UnimplementedCatalogHandlers) HandleOptionalListed(context.Context, outbox.Delivery[OptionalListed]) error {
 	return outbox.Unimplemented("catalog/optional_listed")
 }
 
-// HandleOptionalMapped returns an error: nobody handles catalog/optional_mapped.
+// HandleOptionalMapped returns an error: catalog/optional_mapped has no handler.
 func (UnimplementedCatalogHandlers) HandleOptionalMapped(context.Context, outbox.Delivery[OptionalMapped]) error {
 	return outbox.Unimplemented("catalog/optional_mapped")
 }
 
-// HandleNested returns an error: nobody handles catalog/nested.
+// HandleNested returns an error: catalog/nested has no handler.
 func (UnimplementedCatalogHandlers) HandleNested(context.Context, outbox.Delivery[Nested]) error {
 	return outbox.Unimplemented("catalog/nested")
 }
 
-// HandleNestedMap returns an error: nobody handles catalog/nested_map.
+// HandleNestedMap returns an error: catalog/nested_map has no handler.
 func (UnimplementedCatalogHandlers) HandleNestedMap(context.Context, outbox.Delivery[NestedMap]) error {
 	return outbox.Unimplemented("catalog/nested_map")
 }
 
-// HandleMapsInMaps returns an error: nobody handles catalog/maps_in_maps.
+// HandleMapsInMaps returns an error: catalog/maps_in_maps has no handler.
 func (UnimplementedCatalogHandlers) HandleMapsInMaps(context.Context, outbox.Delivery[MapsInMaps]) error {
 	return outbox.Unimplemented("catalog/maps_in_maps")
 }
 
-// HandleListOfMaps returns an error: nobody handles catalog/list_of_maps.
+// HandleListOfMaps returns an error: catalog/list_of_maps has no handler.
 func (UnimplementedCatalogHandlers) HandleListOfMaps(context.Context, outbox.Delivery[ListOfMaps]) error {
 	return outbox.Unimplemented("catalog/list_of_maps")
 }
 
-// HandleDeep returns an error: nobody handles catalog/deep.
+// HandleDeep returns an error: catalog/deep has no handler.
 func (UnimplementedCatalogHandlers) HandleDeep(context.Context, outbox.Delivery[Deep]) error {
 	return outbox.Unimplemented("catalog/deep")
 }
 
-// HandleBounded returns an error: nobody handles catalog/bounded.
+// HandleBounded returns an error: catalog/bounded has no handler.
 func (UnimplementedCatalogHandlers) HandleBounded(context.Context, outbox.Delivery[Bounded]) error {
 	return outbox.Unimplemented("catalog/bounded")
 }
 
-// HandleKeyedOnce returns an error: nobody handles catalog/keyed_once.
+// HandleKeyedOnce returns an error: catalog/keyed_once has no handler.
 func (UnimplementedCatalogHandlers) HandleKeyedOnce(context.Context, outbox.Delivery[KeyedOnce]) error {
 	return outbox.Unimplemented("catalog/keyed_once")
 }
 
 // NewCatalogDispatcher returns a dispatcher that claims the events of namespace catalog from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewCatalogDispatcher(pool *pgxpool.Pool, h CatalogHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -36,7 +36,7 @@ func validRequired() events.Required {
 	}
 }
 
-// TestRoundTrip writes and reads every scalar at its edge: nothing is rounded.
+// TestRoundTrip writes and reads every scalar at its limits: nothing is rounded.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := validRequired()

@@ -15,7 +15,9 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// Color is the shared type color. Of a part as the catalogue names it.
+// Color is the shared type color.
+//
+// Of a part as the catalogue names it.
 type Color string
 
 // The values of Color.
@@ -42,7 +44,8 @@ func ColorValues() []Color {
 	}
 }
 
-// ParseColor returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseColor returns the Color whose text is s, or an *outbox.ValidationError that lists the valid
+// values.
 func ParseColor(s string) (Color, error) {
 	return outbox.ParseEnum("color", s, ColorValues()...)
 }
@@ -52,7 +55,8 @@ func (v Color) Known() bool {
 	return slices.Contains(ColorValues(), v)
 }
 
-// Validate returns nil for the constants of Color, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Color, and an *outbox.ValidationError for any other
+// value.
 func (v Color) Validate() error {
 	return outbox.Enum("color", v,
 		ColorRed,
@@ -65,6 +69,8 @@ func (v Color) Validate() error {
 	)
 }
 
+// Part is the shared type part.
+//
 // Part is one piece of a whole.
 type Part struct {
 	// Stock keeping unit.
@@ -78,7 +84,8 @@ type Part struct {
 // partSkuPattern is the pattern of Part.Sku.
 var partSkuPattern = regexp.MustCompile(`^[A-Z]{3}-[0-9]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Part) Validate() error {
 	return outbox.Check("part",
 		outbox.Text("sku", v.Sku),
@@ -101,7 +108,8 @@ type Maker struct {
 	ID    uuid.UUID    `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Maker) Validate() error {
 	return outbox.Check("maker",
 		outbox.Text("name", v.Name),
@@ -110,6 +118,8 @@ func (v Maker) Validate() error {
 	)
 }
 
+// Plain is the shared type plain.
+//
 // Plain holds nothing that has a rule.
 type Plain struct {
 	Count int64 `json:"count"`

@@ -43,14 +43,15 @@ func EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.
 	return ListenerTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueListenerMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueListener. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueListenerMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueListener. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueListenerMany(ctx context.Context, tx pgx.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ListenerTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueListener adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueListener adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueListener(b *pgx.Batch, p Listener, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ListenerTopic.Queue(b, p, opts...)
 }

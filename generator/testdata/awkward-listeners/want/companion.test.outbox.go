@@ -44,13 +44,14 @@ func EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueO
 	return TestTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueTestMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueTest. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueTestMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueTest. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return TestTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueTest adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueTest adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueTest(b *pgx.Batch, p Test, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return TestTopic.Queue(b, p, opts...)

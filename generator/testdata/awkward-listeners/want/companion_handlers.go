@@ -1,8 +1,8 @@
 package outbox
 
 // CompanionHandler handles the events of namespace companion.
-// Give it the fields that its methods need, such as a pool; they may run concurrently and share them. Where
-// a method calls a package that enqueues, and so imports this one, let the field be an interface.
+// Add the fields that its methods need, such as a pool. Methods may run concurrently and share them. If a
+// method calls a package that enqueues events, and so imports this one, make the field an interface.
 type CompanionHandler struct{}
 
 var _ CompanionHandlers = (*CompanionHandler)(nil)

@@ -17,32 +17,32 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HandleAHandlers handles the events that listener handle_a reads. A new topic of the listener adds
-// a method, for which generate writes a stub. With --stubs=none the build fails until it is
-// handled. Embed UnimplementedHandleAHandlers to opt out. Where what a method needs is away, it
-// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order
-// within a partition key, one at a time.
+// a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedHandleAHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run in order per partition key, one at a time.
 type HandleAHandlers interface {
-	// HandleLinux handles one companion/linux event in tx, the transaction in which the cursor moves:
-	// what it writes there is there exactly once. It must not commit or roll back tx. An error undoes
-	// its writes and has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
+	// HandleLinux handles one companion/linux event in tx, the transaction in which the cursor
+	// advances: what it writes with tx takes effect exactly once. It must not commit or roll back tx.
+	// An error undoes its writes and retries the event, up to 25 attempts in all, then makes it a dead
+	// letter of the listener; outbox.Permanent(err) does so immediately. Until then the cursor does not
+	// advance past it.
 	HandleLinux(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Linux]) error
 }
 
-// UnimplementedHandleAHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedHandleAHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedHandleAHandlers struct{}
 
-// HandleLinux returns an error: nobody handles companion/linux.
+// HandleLinux returns an error: companion/linux has no handler.
 func (UnimplementedHandleAHandlers) HandleLinux(context.Context, pgx.Tx, outbox.Delivery[Linux]) error {
 	return outbox.Unimplemented("companion/linux")
 }
 
-// NewHandleAListener returns listener handle_a, which reads the log in the database of pool with a
-// cursor of its own and has h handle the events. Call Run on it. The error names the field of cfg
-// that is out of bounds, or says that h is nil.
+// NewHandleAListener returns listener handle_a, which reads the log in the database of pool with
+// its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
+// is out of bounds, or says that h is nil.
 func NewHandleAListener(pool *pgxpool.Pool, h HandleAHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

@@ -43,14 +43,15 @@ func EnqueueAHandleLinux(ctx context.Context, tx pgx.Tx, p AHandleLinux, opts ..
 	return AHandleLinuxTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueAHandleLinuxMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueAHandleLinux. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueAHandleLinuxMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueAHandleLinux. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueAHandleLinuxMany(ctx context.Context, tx pgx.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return AHandleLinuxTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueAHandleLinux adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueAHandleLinux adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueAHandleLinux(b *pgx.Batch, p AHandleLinux, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return AHandleLinuxTopic.Queue(b, p, opts...)
 }

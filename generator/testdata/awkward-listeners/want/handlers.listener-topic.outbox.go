@@ -43,14 +43,15 @@ func EnqueueLogListener(ctx context.Context, tx pgx.Tx, p LogListener, opts ...o
 	return LogListenerTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueLogListenerMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueLogListener. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueLogListenerMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueLogListener. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueLogListenerMany(ctx context.Context, tx pgx.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LogListenerTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLogListener adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueLogListener adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueLogListener(b *pgx.Batch, p LogListener, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return LogListenerTopic.Queue(b, p, opts...)
 }

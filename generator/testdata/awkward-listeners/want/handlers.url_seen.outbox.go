@@ -33,7 +33,8 @@ type URLSeenByHTTP struct {
 	D string `json:"d"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p URLSeenByHTTP) Validate() error {
 	return outbox.Check("handlers/url_seen",
 		outbox.Text("h", p.H),
@@ -47,14 +48,15 @@ func EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts 
 	return URLSeenByHTTPTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueURLSeenByHTTPMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueURLSeenByHTTP. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueURLSeenByHTTPMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueURLSeenByHTTP. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return URLSeenByHTTPTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueURLSeenByHTTP adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueURLSeenByHTTP adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueURLSeenByHTTP(b *pgx.Batch, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return URLSeenByHTTPTopic.Queue(b, p, opts...)
 }

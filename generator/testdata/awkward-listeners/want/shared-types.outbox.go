@@ -28,7 +28,8 @@ func PoolValues() []Pool {
 	return []Pool{PoolPgx, PoolTx, PoolH}
 }
 
-// ParsePool returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParsePool returns the Pool whose text is s, or an *outbox.ValidationError that lists the valid
+// values.
 func ParsePool(s string) (Pool, error) {
 	return outbox.ParseEnum("pool", s, PoolValues()...)
 }
@@ -38,7 +39,8 @@ func (v Pool) Known() bool {
 	return slices.Contains(PoolValues(), v)
 }
 
-// Validate returns nil for the constants of Pool, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Pool, and an *outbox.ValidationError for any other
+// value.
 func (v Pool) Validate() error {
 	return outbox.Enum("pool", v, PoolPgx, PoolTx, PoolH)
 }
@@ -49,7 +51,8 @@ type Cfg struct {
 	Context string `json:"context"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Cfg) Validate() error {
 	return outbox.Check("cfg",
 		outbox.Valid("tx", v.Tx),

@@ -38,7 +38,8 @@ type Con struct {
 	A1b     bool        `json:"a1b"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Con) Validate() error {
 	return outbox.Check("aux/con",
 		outbox.Text("http_url", p.HTTPURL),
@@ -52,13 +53,14 @@ func EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOpt
 	return ConTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueConMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueCon. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueConMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueCon. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ConTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueCon adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueCon adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueCon(b *pgx.Batch, p Con, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ConTopic.Queue(b, p, opts...)

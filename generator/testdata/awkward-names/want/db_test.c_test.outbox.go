@@ -37,7 +37,8 @@ type CTest struct {
 // cTestValuePattern is the pattern of CTest.Value.
 var cTestValuePattern = regexp.MustCompile(`a`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p CTest) Validate() error {
 	return outbox.Check("db_test/c_test",
 		outbox.Optional("field", p.Field, outbox.Text),
@@ -57,14 +58,15 @@ func EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.Enqueu
 	return CTestTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueCTestMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueCTest. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueCTestMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueCTest. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return CTestTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueCTest adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueCTest adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueCTest(b *pgx.Batch, p CTest, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return CTestTopic.Queue(b, p, opts...)
 }

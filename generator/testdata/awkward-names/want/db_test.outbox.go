@@ -14,30 +14,29 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// DBTestHandlers handles the queue topics of namespace db_test. A new topic adds a method, for
-// which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedDBTestHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// DBTestHandlers handles the queue topics of namespace db_test. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedDBTestHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
 type DBTestHandlers interface {
-	// HandleCTest handles one db_test/c_test event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleCTest handles one db_test/c_test event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleCTest(ctx context.Context, d outbox.Delivery[CTest]) error
 }
 
-// UnimplementedDBTestHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedDBTestHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedDBTestHandlers struct{}
 
-// HandleCTest returns an error: nobody handles db_test/c_test.
+// HandleCTest returns an error: db_test/c_test has no handler.
 func (UnimplementedDBTestHandlers) HandleCTest(context.Context, outbox.Delivery[CTest]) error {
 	return outbox.Unimplemented("db_test/c_test")
 }
 
 // NewDBTestDispatcher returns a dispatcher that claims the events of namespace db_test from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewDBTestDispatcher(pool *pgxpool.Pool, h DBTestHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -43,14 +43,15 @@ func EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.
 	return HandlersTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueHandlersMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueHandlers. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueHandlersMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueHandlers. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueHandlersMany(ctx context.Context, tx pgx.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return HandlersTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueHandlers adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueHandlers adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueHandlers(b *pgx.Batch, p Handlers, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return HandlersTopic.Queue(b, p, opts...)
 }

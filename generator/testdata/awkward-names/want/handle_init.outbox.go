@@ -15,39 +15,39 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HandleInitHandlers handles the queue topics of namespace handle_init. A new topic adds a method,
-// for which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedHandleInitHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// and generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedHandleInitHandlers to opt out. If something that a method needs is unavailable,
+// return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run
+// concurrently.
 type HandleInitHandlers interface {
-	// HandleHandlers handles one handle_init/handlers event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter immediately.
+	// HandleHandlers handles one handle_init/handlers event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleHandlers(ctx context.Context, d outbox.Delivery[Handlers]) error
 
-	// HandleURLSeenByHTTP handles one handle_init/url_seen event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleURLSeenByHTTP handles one handle_init/url_seen event. It may run more than once per event.
+	// A nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleURLSeenByHTTP(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error
 }
 
-// UnimplementedHandleInitHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedHandleInitHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedHandleInitHandlers struct{}
 
-// HandleHandlers returns an error: nobody handles handle_init/handlers.
+// HandleHandlers returns an error: handle_init/handlers has no handler.
 func (UnimplementedHandleInitHandlers) HandleHandlers(context.Context, outbox.Delivery[Handlers]) error {
 	return outbox.Unimplemented("handle_init/handlers")
 }
 
-// HandleURLSeenByHTTP returns an error: nobody handles handle_init/url_seen.
+// HandleURLSeenByHTTP returns an error: handle_init/url_seen has no handler.
 func (UnimplementedHandleInitHandlers) HandleURLSeenByHTTP(context.Context, outbox.Delivery[URLSeenByHTTP]) error {
 	return outbox.Unimplemented("handle_init/url_seen")
 }
 
 // NewHandleInitDispatcher returns a dispatcher that claims the events of namespace handle_init from
-// the database of pool and has h handle them. Call Run on it. The error names the field of cfg that
+// the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
 func NewHandleInitDispatcher(pool *pgxpool.Pool, h HandleInitHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

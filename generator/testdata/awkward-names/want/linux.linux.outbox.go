@@ -36,7 +36,8 @@ type Linux struct {
 	Chan    bool              `json:"chan"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Linux) Validate() error {
 	return outbox.Check("linux/linux",
 		outbox.Text("func", p.Func),
@@ -51,14 +52,15 @@ func EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.Enqueu
 	return LinuxTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueLinuxMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueLinux. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueLinuxMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueLinux. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LinuxTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLinux adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueLinux adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueLinux(b *pgx.Batch, p Linux, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return LinuxTopic.Queue(b, p, opts...)
 }

@@ -14,39 +14,39 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// LinuxHandlers handles the queue topics of namespace linux. A new topic adds a method, for which
-// generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedLinuxHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// LinuxHandlers handles the queue topics of namespace linux. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedLinuxHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
 type LinuxHandlers interface {
-	// HandleTest handles one linux/test event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
+	// HandleTest handles one linux/test event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleTest(ctx context.Context, d outbox.Delivery[Test]) error
 
-	// HandleLinux handles one linux/linux event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleLinux handles one linux/linux event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleLinux(ctx context.Context, d outbox.Delivery[Linux]) error
 }
 
-// UnimplementedLinuxHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedLinuxHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedLinuxHandlers struct{}
 
-// HandleTest returns an error: nobody handles linux/test.
+// HandleTest returns an error: linux/test has no handler.
 func (UnimplementedLinuxHandlers) HandleTest(context.Context, outbox.Delivery[Test]) error {
 	return outbox.Unimplemented("linux/test")
 }
 
-// HandleLinux returns an error: nobody handles linux/linux.
+// HandleLinux returns an error: linux/linux has no handler.
 func (UnimplementedLinuxHandlers) HandleLinux(context.Context, outbox.Delivery[Linux]) error {
 	return outbox.Unimplemented("linux/linux")
 }
 
 // NewLinuxDispatcher returns a dispatcher that claims the events of namespace linux from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewLinuxDispatcher(pool *pgxpool.Pool, h LinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

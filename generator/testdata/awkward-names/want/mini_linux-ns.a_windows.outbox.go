@@ -37,7 +37,8 @@ type AWindows struct {
 	V    *StringList `json:"v,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p AWindows) Validate() error {
 	return outbox.Check("mini_linux/a_windows",
 		outbox.Text("p", p.P),
@@ -55,14 +56,15 @@ func EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.
 	return AWindowsTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueAWindowsMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueAWindows. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueAWindowsMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueAWindows. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return AWindowsTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueAWindows adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueAWindows adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueAWindows(b *pgx.Batch, p AWindows, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return AWindowsTopic.Queue(b, p, opts...)
 }

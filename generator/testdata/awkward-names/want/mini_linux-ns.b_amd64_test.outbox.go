@@ -38,7 +38,8 @@ type BAmd64Test struct {
 	True   bool      `json:"true"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p BAmd64Test) Validate() error {
 	return outbox.Check("mini_linux/b_amd64_test",
 		outbox.Text("outbox", p.Outbox),
@@ -55,13 +56,14 @@ func EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...out
 	return BAmd64TestTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueBAmd64TestMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueBAmd64Test. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueBAmd64TestMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueBAmd64Test. Receipts are in the order of ps. If one payload is invalid, no
+// event is written.
 func EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return BAmd64TestTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueBAmd64Test adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueBAmd64Test adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueBAmd64Test(b *pgx.Batch, p BAmd64Test, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return BAmd64TestTopic.Queue(b, p, opts...)

@@ -15,39 +15,39 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // MiniLinuxHandlers handles the queue topics of namespace mini_linux. A new topic adds a method,
-// for which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedMiniLinuxHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// and generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedMiniLinuxHandlers to opt out. If something that a method needs is unavailable,
+// return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run
+// concurrently.
 type MiniLinuxHandlers interface {
-	// HandleAWindows handles one mini_linux/a_windows event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead
-	// letter immediately.
+	// HandleAWindows handles one mini_linux/a_windows event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleAWindows(ctx context.Context, d outbox.Delivery[AWindows]) error
 
-	// HandleBAmd64Test handles one mini_linux/b_amd64_test event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleBAmd64Test handles one mini_linux/b_amd64_test event. It may run more than once per event.
+	// A nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleBAmd64Test(ctx context.Context, d outbox.Delivery[BAmd64Test]) error
 }
 
-// UnimplementedMiniLinuxHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedMiniLinuxHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedMiniLinuxHandlers struct{}
 
-// HandleAWindows returns an error: nobody handles mini_linux/a_windows.
+// HandleAWindows returns an error: mini_linux/a_windows has no handler.
 func (UnimplementedMiniLinuxHandlers) HandleAWindows(context.Context, outbox.Delivery[AWindows]) error {
 	return outbox.Unimplemented("mini_linux/a_windows")
 }
 
-// HandleBAmd64Test returns an error: nobody handles mini_linux/b_amd64_test.
+// HandleBAmd64Test returns an error: mini_linux/b_amd64_test has no handler.
 func (UnimplementedMiniLinuxHandlers) HandleBAmd64Test(context.Context, outbox.Delivery[BAmd64Test]) error {
 	return outbox.Unimplemented("mini_linux/b_amd64_test")
 }
 
 // NewMiniLinuxDispatcher returns a dispatcher that claims the events of namespace mini_linux from
-// the database of pool and has h handle them. Call Run on it. The error names the field of cfg that
+// the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
 func NewMiniLinuxDispatcher(pool *pgxpool.Pool, h MiniLinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

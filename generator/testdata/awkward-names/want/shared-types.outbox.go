@@ -21,7 +21,8 @@ type StringList struct {
 	Len    int64   `json:"len"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v StringList) Validate() error {
 	return outbox.Check("string_list",
 		outbox.Text("string", v.String),
@@ -44,7 +45,8 @@ func ContextValues() []Context {
 	return []Context{ContextPgx, ContextUUID, ContextContext}
 }
 
-// ParseContext returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseContext returns the Context whose text is s, or an *outbox.ValidationError that lists the
+// valid values.
 func ParseContext(s string) (Context, error) {
 	return outbox.ParseEnum("context", s, ContextValues()...)
 }
@@ -54,7 +56,8 @@ func (v Context) Known() bool {
 	return slices.Contains(ContextValues(), v)
 }
 
-// Validate returns nil for the constants of Context, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Context, and an *outbox.ValidationError for any other
+// value.
 func (v Context) Validate() error {
 	return outbox.Enum("context", v, ContextPgx, ContextUUID, ContextContext)
 }
@@ -64,7 +67,8 @@ type Time struct {
 	JSON json.RawMessage `json:"json"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Time) Validate() error {
 	return outbox.Check("time",
 		outbox.JSON("json", v.JSON),

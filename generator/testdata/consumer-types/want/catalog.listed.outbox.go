@@ -47,7 +47,8 @@ type Listed struct {
 	PlainValue     []Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Listed) Validate() error {
 	return outbox.Check("catalog/listed",
 		outbox.Each("string_value", p.StringValue, outbox.Text),
@@ -61,7 +62,7 @@ func (p Listed) Validate() error {
 	)
 }
 
-// listedPublication says where catalog/listed is published: to topic parts of Kafka.
+// listedPublication says where catalog/listed is published: to Kafka topic parts.
 var listedPublication = outbox.Publication[Listed]{
 	Broker:      "kafka",
 	Destination: "parts",
@@ -73,14 +74,15 @@ func EnqueueListed(ctx context.Context, tx pgx.Tx, p Listed, opts ...outbox.Enqu
 	return ListedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueListedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueListed. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueListedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueListed. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueListedMany(ctx context.Context, tx pgx.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ListedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueListed adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueListed adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueListed(b *pgx.Batch, p Listed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ListedTopic.Queue(b, p, opts...)
 }

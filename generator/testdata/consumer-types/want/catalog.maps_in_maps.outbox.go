@@ -47,7 +47,8 @@ type MapsInMaps struct {
 	PlainValue     map[string]map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p MapsInMaps) Validate() error {
 	return outbox.Check("catalog/maps_in_maps",
 		outbox.EachValue("string_value", p.StringValue, outbox.EachValueIn(outbox.Text)),
@@ -67,7 +68,7 @@ func (p MapsInMaps) Validate() error {
 	)
 }
 
-// mapsInMapsPublication says where catalog/maps_in_maps is published: to topic parts of Kafka.
+// mapsInMapsPublication says where catalog/maps_in_maps is published: to Kafka topic parts.
 var mapsInMapsPublication = outbox.Publication[MapsInMaps]{
 	Broker:      "kafka",
 	Destination: "parts",
@@ -79,13 +80,14 @@ func EnqueueMapsInMaps(ctx context.Context, tx pgx.Tx, p MapsInMaps, opts ...out
 	return MapsInMapsTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueMapsInMapsMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueMapsInMaps. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueMapsInMapsMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueMapsInMaps. Receipts are in the order of ps. If one payload is invalid, no
+// event is written.
 func EnqueueMapsInMapsMany(ctx context.Context, tx pgx.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MapsInMapsTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMapsInMaps adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueMapsInMaps adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueMapsInMaps(b *pgx.Batch, p MapsInMaps, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return MapsInMapsTopic.Queue(b, p, opts...)

@@ -47,7 +47,8 @@ type Nested struct {
 	PlainValue     [][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Nested) Validate() error {
 	return outbox.Check("catalog/nested",
 		outbox.Each("string_value", p.StringValue, outbox.EachIn(outbox.Text)),
@@ -61,7 +62,7 @@ func (p Nested) Validate() error {
 	)
 }
 
-// nestedPublication says where catalog/nested is published: to topic parts of Kafka.
+// nestedPublication says where catalog/nested is published: to Kafka topic parts.
 var nestedPublication = outbox.Publication[Nested]{
 	Broker:      "kafka",
 	Destination: "parts",
@@ -73,14 +74,15 @@ func EnqueueNested(ctx context.Context, tx pgx.Tx, p Nested, opts ...outbox.Enqu
 	return NestedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueNestedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueNested. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueNestedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueNested. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueNestedMany(ctx context.Context, tx pgx.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NestedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNested adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueNested adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueNested(b *pgx.Batch, p Nested, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return NestedTopic.Queue(b, p, opts...)
 }

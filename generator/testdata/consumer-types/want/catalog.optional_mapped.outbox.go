@@ -47,7 +47,8 @@ type OptionalMapped struct {
 	PlainValue     map[string]Plain           `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OptionalMapped) Validate() error {
 	return outbox.Check("catalog/optional_mapped",
 		outbox.EachValue("string_value", p.StringValue, outbox.Text),
@@ -67,8 +68,7 @@ func (p OptionalMapped) Validate() error {
 	)
 }
 
-// optionalMappedPublication says where catalog/optional_mapped is published: to topic parts of
-// Kafka.
+// optionalMappedPublication says where catalog/optional_mapped is published: to Kafka topic parts.
 var optionalMappedPublication = outbox.Publication[OptionalMapped]{
 	Broker:      "kafka",
 	Destination: "parts",
@@ -80,14 +80,15 @@ func EnqueueOptionalMapped(ctx context.Context, tx pgx.Tx, p OptionalMapped, opt
 	return OptionalMappedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOptionalMappedMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueOptionalMapped. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOptionalMappedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOptionalMapped. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOptionalMappedMany(ctx context.Context, tx pgx.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OptionalMappedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOptionalMapped adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOptionalMapped adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOptionalMapped(b *pgx.Batch, p OptionalMapped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OptionalMappedTopic.Queue(b, p, opts...)
 }

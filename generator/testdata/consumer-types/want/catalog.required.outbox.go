@@ -47,7 +47,8 @@ type Required struct {
 	PlainValue     Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Required) Validate() error {
 	return outbox.Check("catalog/required",
 		outbox.Text("string_value", p.StringValue),
@@ -63,7 +64,7 @@ func (p Required) Validate() error {
 	)
 }
 
-// requiredPublication says where catalog/required is published: to topic parts of Kafka.
+// requiredPublication says where catalog/required is published: to Kafka topic parts.
 var requiredPublication = outbox.Publication[Required]{
 	Broker:      "kafka",
 	Destination: "parts",
@@ -75,14 +76,15 @@ func EnqueueRequired(ctx context.Context, tx pgx.Tx, p Required, opts ...outbox.
 	return RequiredTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueRequiredMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueRequired. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueRequiredMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueRequired. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueRequiredMany(ctx context.Context, tx pgx.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return RequiredTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueRequired adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueRequired adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueRequired(b *pgx.Batch, p Required, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return RequiredTopic.Queue(b, p, opts...)
 }

@@ -27,6 +27,8 @@ var ReadTopic = outbox.Topic[Read]{
 	Validate:  Read.Validate,
 }
 
+// Read is the payload of logs/read.
+//
 // Read is read, at last.
 type Read struct {
 	X bool `json:"x"`
@@ -43,13 +45,14 @@ func EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueO
 	return ReadTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueReadMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueRead. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueReadMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueRead. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueReadMany(ctx context.Context, tx pgx.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ReadTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueRead adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueRead adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueRead(b *pgx.Batch, p Read, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ReadTopic.Queue(b, p, opts...)

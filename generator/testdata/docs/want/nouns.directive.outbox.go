@@ -27,7 +27,9 @@ var DirectiveTopic = outbox.Topic[Directive]{
 	Validate:  Directive.Validate,
 }
 
-// Directive is the payload of nouns/directive. //go:build ignore.
+// Directive is the payload of nouns/directive.
+//
+// //go:build ignore.
 type Directive struct {
 	// //go:embed secrets.
 	X bool `json:"x"`
@@ -44,13 +46,14 @@ func EnqueueDirective(ctx context.Context, tx pgx.Tx, p Directive, opts ...outbo
 	return DirectiveTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueDirectiveMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueDirective. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueDirectiveMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueDirective. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueDirectiveMany(ctx context.Context, tx pgx.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return DirectiveTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueDirective adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueDirective adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueDirective(b *pgx.Batch, p Directive, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return DirectiveTopic.Queue(b, p, opts...)

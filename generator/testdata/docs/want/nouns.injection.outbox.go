@@ -27,6 +27,8 @@ var InjectionTopic = outbox.Topic[Injection]{
 	Validate:  Injection.Validate,
 }
 
+// Injection is the payload of nouns/injection.
+//
 // Injection is */ func init() { panic(1) } /* +build ignore.
 type Injection struct {
 	// Bell, line reversed new: package main.
@@ -44,13 +46,14 @@ func EnqueueInjection(ctx context.Context, tx pgx.Tx, p Injection, opts ...outbo
 	return InjectionTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueInjectionMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueInjection. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueInjectionMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueInjection. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueInjectionMany(ctx context.Context, tx pgx.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return InjectionTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInjection adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueInjection adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueInjection(b *pgx.Batch, p Injection, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return InjectionTopic.Queue(b, p, opts...)

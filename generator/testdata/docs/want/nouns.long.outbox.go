@@ -27,9 +27,11 @@ var LongTopic = outbox.Topic[Long]{
 	Validate:  Long.Validate,
 }
 
-// Long is the payload of nouns/long. Tells, in many words and with more than one clause, that
-// something has come to an end which had to end at some time: the turn is over, its usage is
-// counted, and whoever waits for it may go on. It says so once.
+// Long is the payload of nouns/long.
+//
+// Tells, in many words and with more than one clause, that something has come to an end which had
+// to end at some time: the turn is over, its usage is counted, and whoever waits for it may go on.
+// It says so once.
 type Long struct {
 	// Whether the end came early, late, or when it was expected; nobody knows which of the three it
 	// will be before it is there.
@@ -47,13 +49,14 @@ func EnqueueLong(ctx context.Context, tx pgx.Tx, p Long, opts ...outbox.EnqueueO
 	return LongTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueLongMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueLong. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueLongMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueLong. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueLongMany(ctx context.Context, tx pgx.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LongTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLong adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueLong adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueLong(b *pgx.Batch, p Long, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return LongTopic.Queue(b, p, opts...)

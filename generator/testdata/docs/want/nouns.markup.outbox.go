@@ -27,7 +27,9 @@ var MarkupTopic = outbox.Topic[Markup]{
 	Validate:  Markup.Validate,
 }
 
-// Markup is the payload of nouns/markup. - a list # Heading 1. one [Link]
+// Markup is the payload of nouns/markup.
+//
+// - a list # Heading 1. one [Link]
 // https://example.com/a/very/long/address/that/does/not/fit/into/one/line/of/a/comment/at/all?with=query.
 type Markup struct {
 	// Deprecated: use y.
@@ -45,14 +47,15 @@ func EnqueueMarkup(ctx context.Context, tx pgx.Tx, p Markup, opts ...outbox.Enqu
 	return MarkupTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueMarkupMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueMarkup. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueMarkupMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueMarkup. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueMarkupMany(ctx context.Context, tx pgx.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MarkupTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMarkup adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueMarkup adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueMarkup(b *pgx.Batch, p Markup, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return MarkupTopic.Queue(b, p, opts...)
 }

@@ -43,14 +43,15 @@ func EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.Enqueu
 	return NoDocTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueNoDocMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueNoDoc. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueNoDocMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueNoDoc. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueNoDocMany(ctx context.Context, tx pgx.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NoDocTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNoDoc adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueNoDoc adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueNoDoc(b *pgx.Batch, p NoDoc, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return NoDocTopic.Queue(b, p, opts...)
 }

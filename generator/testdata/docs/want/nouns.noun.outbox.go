@@ -27,7 +27,9 @@ var NounTopic = outbox.Topic[Noun]{
 	Validate:  Noun.Validate,
 }
 
-// Noun is the payload of nouns/noun. A finished turn.
+// Noun is the payload of nouns/noun.
+//
+// A finished turn.
 type Noun struct {
 	X bool `json:"x"`
 }
@@ -43,13 +45,14 @@ func EnqueueNoun(ctx context.Context, tx pgx.Tx, p Noun, opts ...outbox.EnqueueO
 	return NounTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueNounMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueNoun. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueNounMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueNoun. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueNounMany(ctx context.Context, tx pgx.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NounTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNoun adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueNoun adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueNoun(b *pgx.Batch, p Noun, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return NounTopic.Queue(b, p, opts...)

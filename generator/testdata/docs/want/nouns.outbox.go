@@ -14,99 +14,101 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// NounsHandlers handles the queue topics of namespace nouns. Events that span several lines, and
-// end with a bracket (here). A new topic adds a method, for which generate writes a stub. With
-// --stubs=none the build fails until it is handled. Embed UnimplementedNounsHandlers to opt out.
-// Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and no
-// attempt is charged. Methods run concurrently.
+// NounsHandlers handles the queue topics of namespace nouns. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedNounsHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
+//
+// Events that span several lines, and end with a bracket (here).
 type NounsHandlers interface {
-	// HandleNoDoc handles one nouns/no_doc event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleNoDoc handles one nouns/no_doc event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleNoDoc(ctx context.Context, d outbox.Delivery[NoDoc]) error
 
-	// HandleNoun handles one nouns/noun event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
+	// HandleNoun handles one nouns/noun event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleNoun(ctx context.Context, d outbox.Delivery[Noun]) error
 
-	// HandlePlural handles one nouns/plural event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandlePlural handles one nouns/plural event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandlePlural(ctx context.Context, d outbox.Delivery[Plural]) error
 
-	// HandleUpper handles one nouns/upper event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleUpper handles one nouns/upper event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleUpper(ctx context.Context, d outbox.Delivery[Upper]) error
 
-	// HandleDirective handles one nouns/directive event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleDirective handles one nouns/directive event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleDirective(ctx context.Context, d outbox.Delivery[Directive]) error
 
-	// HandleInjection handles one nouns/injection event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleInjection handles one nouns/injection event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleInjection(ctx context.Context, d outbox.Delivery[Injection]) error
 
-	// HandleMarkup handles one nouns/markup event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleMarkup handles one nouns/markup event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleMarkup(ctx context.Context, d outbox.Delivery[Markup]) error
 
-	// HandleLong handles one nouns/long event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
+	// HandleLong handles one nouns/long event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleLong(ctx context.Context, d outbox.Delivery[Long]) error
 }
 
-// UnimplementedNounsHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedNounsHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedNounsHandlers struct{}
 
-// HandleNoDoc returns an error: nobody handles nouns/no_doc.
+// HandleNoDoc returns an error: nouns/no_doc has no handler.
 func (UnimplementedNounsHandlers) HandleNoDoc(context.Context, outbox.Delivery[NoDoc]) error {
 	return outbox.Unimplemented("nouns/no_doc")
 }
 
-// HandleNoun returns an error: nobody handles nouns/noun.
+// HandleNoun returns an error: nouns/noun has no handler.
 func (UnimplementedNounsHandlers) HandleNoun(context.Context, outbox.Delivery[Noun]) error {
 	return outbox.Unimplemented("nouns/noun")
 }
 
-// HandlePlural returns an error: nobody handles nouns/plural.
+// HandlePlural returns an error: nouns/plural has no handler.
 func (UnimplementedNounsHandlers) HandlePlural(context.Context, outbox.Delivery[Plural]) error {
 	return outbox.Unimplemented("nouns/plural")
 }
 
-// HandleUpper returns an error: nobody handles nouns/upper.
+// HandleUpper returns an error: nouns/upper has no handler.
 func (UnimplementedNounsHandlers) HandleUpper(context.Context, outbox.Delivery[Upper]) error {
 	return outbox.Unimplemented("nouns/upper")
 }
 
-// HandleDirective returns an error: nobody handles nouns/directive.
+// HandleDirective returns an error: nouns/directive has no handler.
 func (UnimplementedNounsHandlers) HandleDirective(context.Context, outbox.Delivery[Directive]) error {
 	return outbox.Unimplemented("nouns/directive")
 }
 
-// HandleInjection returns an error: nobody handles nouns/injection.
+// HandleInjection returns an error: nouns/injection has no handler.
 func (UnimplementedNounsHandlers) HandleInjection(context.Context, outbox.Delivery[Injection]) error {
 	return outbox.Unimplemented("nouns/injection")
 }
 
-// HandleMarkup returns an error: nobody handles nouns/markup.
+// HandleMarkup returns an error: nouns/markup has no handler.
 func (UnimplementedNounsHandlers) HandleMarkup(context.Context, outbox.Delivery[Markup]) error {
 	return outbox.Unimplemented("nouns/markup")
 }
 
-// HandleLong returns an error: nobody handles nouns/long.
+// HandleLong returns an error: nouns/long has no handler.
 func (UnimplementedNounsHandlers) HandleLong(context.Context, outbox.Delivery[Long]) error {
 	return outbox.Unimplemented("nouns/long")
 }
 
 // NewNounsDispatcher returns a dispatcher that claims the events of namespace nouns from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewNounsDispatcher(pool *pgxpool.Pool, h NounsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -27,7 +27,9 @@ var PluralTopic = outbox.Topic[Plural]{
 	Validate:  Plural.Validate,
 }
 
-// Plural is the payload of nouns/plural. Records of a turn; lists, too.
+// Plural is the payload of nouns/plural.
+//
+// Records of a turn; lists, too.
 type Plural struct {
 	X bool `json:"x"`
 }
@@ -43,14 +45,15 @@ func EnqueuePlural(ctx context.Context, tx pgx.Tx, p Plural, opts ...outbox.Enqu
 	return PluralTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueuePluralMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueuePlural. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueuePluralMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueuePlural. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueuePluralMany(ctx context.Context, tx pgx.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return PluralTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueuePlural adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueuePlural adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueuePlural(b *pgx.Batch, p Plural, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return PluralTopic.Queue(b, p, opts...)
 }

@@ -27,7 +27,9 @@ var UpperTopic = outbox.Topic[Upper]{
 	Validate:  Upper.Validate,
 }
 
-// Upper is the payload of nouns/upper. URL that was seen?
+// Upper is the payload of nouns/upper.
+//
+// URL that was seen?
 type Upper struct {
 	X bool `json:"x"`
 }
@@ -43,14 +45,15 @@ func EnqueueUpper(ctx context.Context, tx pgx.Tx, p Upper, opts ...outbox.Enqueu
 	return UpperTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueUpperMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueUpper. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueUpperMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueUpper. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueUpperMany(ctx context.Context, tx pgx.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UpperTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUpper adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueUpper adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueUpper(b *pgx.Batch, p Upper, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return UpperTopic.Queue(b, p, opts...)
 }

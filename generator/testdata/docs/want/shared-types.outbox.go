@@ -14,7 +14,9 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// Usage is the shared type usage. Tokens that one turn used.
+// Usage is the shared type usage.
+//
+// Tokens that one turn used.
 type Usage struct {
 	// InputTokens is what the caller sent.
 	InputTokens int64 `json:"input_tokens"`
@@ -26,7 +28,8 @@ type Usage struct {
 	Tenant uuid.UUID `json:"tenant"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Usage) Validate() error {
 	return outbox.Check("usage",
 		outbox.Text("ebay_id", v.EbayID),
@@ -34,6 +37,8 @@ func (v Usage) Validate() error {
 	)
 }
 
+// Outcome is the shared type outcome.
+//
 // Outcome says how a turn ended.
 type Outcome string
 
@@ -48,7 +53,8 @@ func OutcomeValues() []Outcome {
 	return []Outcome{OutcomeCompleted, OutcomeFailed}
 }
 
-// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// valid values.
 func ParseOutcome(s string) (Outcome, error) {
 	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
 }
@@ -58,7 +64,8 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// value.
 func (v Outcome) Validate() error {
 	return outbox.Enum("outcome", v, OutcomeCompleted, OutcomeFailed)
 }

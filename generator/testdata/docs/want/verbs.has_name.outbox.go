@@ -27,6 +27,8 @@ var HasNameTopic = outbox.Topic[HasName]{
 	Validate:  HasName.Validate,
 }
 
+// HasName is the payload of verbs/has_name.
+//
 // HasName is what it is called.
 type HasName struct {
 	X bool `json:"x"`
@@ -43,14 +45,15 @@ func EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.En
 	return HasNameTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueHasNameMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueHasName. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueHasNameMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueHasName. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return HasNameTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueHasName adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueHasName adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueHasName(b *pgx.Batch, p HasName, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return HasNameTopic.Queue(b, p, opts...)
 }

@@ -27,6 +27,8 @@ var IsFirstTopic = outbox.Topic[IsFirst]{
 	Validate:  IsFirst.Validate,
 }
 
+// IsFirst is the payload of verbs/is_first.
+//
 // IsFirst is emitted first.
 type IsFirst struct {
 	X bool `json:"x"`
@@ -43,14 +45,15 @@ func EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.En
 	return IsFirstTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueIsFirstMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueIsFirst. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueIsFirstMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueIsFirst. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return IsFirstTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueIsFirst adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueIsFirst adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueIsFirst(b *pgx.Batch, p IsFirst, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return IsFirstTopic.Queue(b, p, opts...)
 }

@@ -14,51 +14,51 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// VerbsHandlers handles the queue topics of namespace verbs. The namespace holds what starts with a
-// verb. A new topic adds a method, for which generate writes a stub. With --stubs=none the build
-// fails until it is handled. Embed UnimplementedVerbsHandlers to opt out. Where what a method needs
-// is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods
-// run concurrently.
+// VerbsHandlers handles the queue topics of namespace verbs. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedVerbsHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
+//
+// The namespace holds what starts with a verb.
 type VerbsHandlers interface {
-	// HandleIsFirst handles one verbs/is_first event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleIsFirst handles one verbs/is_first event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleIsFirst(ctx context.Context, d outbox.Delivery[IsFirst]) error
 
-	// HandleWasFirst handles one verbs/was_first event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleWasFirst handles one verbs/was_first event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleWasFirst(ctx context.Context, d outbox.Delivery[WasFirst]) error
 
-	// HandleHasName handles one verbs/has_name event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleHasName handles one verbs/has_name event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleHasName(ctx context.Context, d outbox.Delivery[HasName]) error
 }
 
-// UnimplementedVerbsHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedVerbsHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedVerbsHandlers struct{}
 
-// HandleIsFirst returns an error: nobody handles verbs/is_first.
+// HandleIsFirst returns an error: verbs/is_first has no handler.
 func (UnimplementedVerbsHandlers) HandleIsFirst(context.Context, outbox.Delivery[IsFirst]) error {
 	return outbox.Unimplemented("verbs/is_first")
 }
 
-// HandleWasFirst returns an error: nobody handles verbs/was_first.
+// HandleWasFirst returns an error: verbs/was_first has no handler.
 func (UnimplementedVerbsHandlers) HandleWasFirst(context.Context, outbox.Delivery[WasFirst]) error {
 	return outbox.Unimplemented("verbs/was_first")
 }
 
-// HandleHasName returns an error: nobody handles verbs/has_name.
+// HandleHasName returns an error: verbs/has_name has no handler.
 func (UnimplementedVerbsHandlers) HandleHasName(context.Context, outbox.Delivery[HasName]) error {
 	return outbox.Unimplemented("verbs/has_name")
 }
 
 // NewVerbsDispatcher returns a dispatcher that claims the events of namespace verbs from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewVerbsDispatcher(pool *pgxpool.Pool, h VerbsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -27,6 +27,8 @@ var WasFirstTopic = outbox.Topic[WasFirst]{
 	Validate:  WasFirst.Validate,
 }
 
+// WasFirst is the payload of verbs/was_first.
+//
 // WasFirst was emitted, long ago!
 type WasFirst struct {
 	X bool `json:"x"`
@@ -43,14 +45,15 @@ func EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.
 	return WasFirstTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueWasFirstMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueWasFirst. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueWasFirstMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueWasFirst. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return WasFirstTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueWasFirst adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueWasFirst adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueWasFirst(b *pgx.Batch, p WasFirst, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return WasFirstTopic.Queue(b, p, opts...)
 }

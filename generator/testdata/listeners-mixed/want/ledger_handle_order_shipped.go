@@ -8,8 +8,8 @@ import (
 )
 
 // HandleOrderShipped handles one orders/shipped event.
-// What it writes with tx is there exactly once; it neither commits nor rolls back tx. What it does elsewhere
-// may happen more than once. Until it is written the events of the topic wait, no attempt is charged, and the
+// What it writes with tx takes effect exactly once. It must not commit or roll back tx. What it does elsewhere
+// may happen more than once. Until it is written, the events of the topic wait, no attempt is charged, and the
 // log says so at level ERROR.
 func (h *LedgerHandler) HandleOrderShipped(ctx context.Context, tx pgx.Tx, d outbox.Delivery[OrderShipped]) error {
 	return outbox.Unimplemented("orders/shipped")

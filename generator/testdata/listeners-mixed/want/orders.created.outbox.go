@@ -33,7 +33,8 @@ type OrderCreated struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderCreated) Validate() error {
 	return outbox.Check("orders/created",
 		outbox.RequiredUUID("order_id", p.OrderID),
@@ -46,14 +47,15 @@ func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ..
 	return OrderCreatedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderCreatedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderCreated. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCreated adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOrderCreated adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOrderCreated(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderCreatedTopic.Queue(b, p, opts...)
 }

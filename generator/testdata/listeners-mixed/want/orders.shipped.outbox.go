@@ -34,7 +34,8 @@ type OrderShipped struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderShipped) Validate() error {
 	return outbox.Check("orders/shipped",
 		outbox.RequiredUUID("order_id", p.OrderID),
@@ -51,14 +52,15 @@ func EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ..
 	return OrderShippedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderShippedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderShipped. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderShippedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOrderShipped. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderShippedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderShipped adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOrderShipped adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOrderShipped(b *pgx.Batch, p OrderShipped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderShippedTopic.Queue(b, p, opts...)
 }

@@ -15,43 +15,45 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// SearchIndexHandlers handles the events that listener search reads. The search index, which is
-// rebuilt from the start of the log. A new topic of the listener adds a method, for which generate
-// writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedSearchIndexHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order within
-// a partition key, up to 2 at once unless ListenerConfig.Concurrency says otherwise.
+// SearchIndexHandlers handles the events that listener search reads. A new topic of the listener
+// adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedSearchIndexHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run in order per partition key, up to 2 concurrently, unless ListenerConfig.Concurrency is set.
+//
+// The search index, which is rebuilt from the start of the log.
 type SearchIndexHandlers interface {
-	// HandleStockMoved handles one stock/moved event. It may run more than once for an event: nil is
-	// success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
+	// HandleStockMoved handles one stock/moved event. It may run more than once per event. A nil error
+	// is success, any other error retries the event, up to 25 attempts in all, then makes it a dead
+	// letter of the listener; outbox.Permanent(err) does so immediately. Until then the cursor does not
+	// advance past it.
 	HandleStockMoved(ctx context.Context, d outbox.Delivery[StockMoved]) error
 
-	// HandleOrderShipped handles one orders/shipped event. It may run more than once for an event: nil
-	// is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of the
-	// listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
+	// HandleOrderShipped handles one orders/shipped event. It may run more than once per event. A nil
+	// error is success, any other error retries the event, up to 25 attempts in all, then makes it a
+	// dead letter of the listener; outbox.Permanent(err) does so immediately. Until then the cursor
+	// does not advance past it.
 	HandleOrderShipped(ctx context.Context, d outbox.Delivery[OrderShipped]) error
 }
 
-// UnimplementedSearchIndexHandlers may be embedded to handle some topics only. Its methods return
-// an error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedSearchIndexHandlers can be embedded to handle only some topics. Its methods return
+// an error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedSearchIndexHandlers struct{}
 
-// HandleStockMoved returns an error: nobody handles stock/moved.
+// HandleStockMoved returns an error: stock/moved has no handler.
 func (UnimplementedSearchIndexHandlers) HandleStockMoved(context.Context, outbox.Delivery[StockMoved]) error {
 	return outbox.Unimplemented("stock/moved")
 }
 
-// HandleOrderShipped returns an error: nobody handles orders/shipped.
+// HandleOrderShipped returns an error: orders/shipped has no handler.
 func (UnimplementedSearchIndexHandlers) HandleOrderShipped(context.Context, outbox.Delivery[OrderShipped]) error {
 	return outbox.Unimplemented("orders/shipped")
 }
 
 // NewSearchIndexListener returns listener search, which reads the log in the database of pool with
-// a cursor of its own and has h handle the events. Call Run on it. The error names the field of cfg
-// that is out of bounds, or says that h is nil.
+// its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
+// is out of bounds, or says that h is nil.
 func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

@@ -41,14 +41,15 @@ func EnqueueStockCounted(ctx context.Context, tx pgx.Tx, p StockCounted, opts ..
 	return StockCountedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueStockCountedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueStockCounted. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueStockCountedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueStockCounted. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueStockCountedMany(ctx context.Context, tx pgx.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return StockCountedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueStockCounted adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueStockCounted adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueStockCounted(b *pgx.Batch, p StockCounted, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return StockCountedTopic.Queue(b, p, opts...)
 }

@@ -33,7 +33,8 @@ type StockMoved struct {
 	Count int32  `json:"count"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p StockMoved) Validate() error {
 	return outbox.Check("stock/moved",
 		outbox.Text("sku", p.Sku),
@@ -46,13 +47,14 @@ func EnqueueStockMoved(ctx context.Context, tx pgx.Tx, p StockMoved, opts ...out
 	return StockMovedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueStockMovedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueStockMoved. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueStockMovedMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueStockMoved. Receipts are in the order of ps. If one payload is invalid, no
+// event is written.
 func EnqueueStockMovedMany(ctx context.Context, tx pgx.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return StockMovedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueStockMoved adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueStockMoved adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueStockMoved(b *pgx.Batch, p StockMoved, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return StockMovedTopic.Queue(b, p, opts...)

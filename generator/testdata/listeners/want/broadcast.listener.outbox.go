@@ -15,32 +15,33 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// BroadcastHandlers handles the events that listener broadcast reads. Pushes messages to connected
-// clients. A new topic of the listener adds a method, for which generate writes a stub. With
-// --stubs=none the build fails until it is handled. Embed UnimplementedBroadcastHandlers to opt
-// out. Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and
-// no attempt is charged. Methods run in order within a partition key, up to 8 at once for each of
-// the 4 shards unless ListenerConfig.Concurrency says otherwise.
+// BroadcastHandlers handles the events that listener broadcast reads. A new topic of the listener
+// adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedBroadcastHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run in order per partition key, up to 8 concurrently in each of the 4 shards, unless
+// ListenerConfig.Concurrency is set.
+//
+// Pushes messages to connected clients.
 type BroadcastHandlers interface {
-	// HandleMessageCreated handles one threads/message_created event. It may run more than once for an
-	// event: nil is success, an error makes it a dead letter of the listener.
+	// HandleMessageCreated handles one threads/message_created event. It may run more than once per
+	// event. A nil error is success, any other error makes the event a dead letter of the listener.
 	HandleMessageCreated(ctx context.Context, d outbox.Delivery[MessageCreated]) error
 }
 
-// UnimplementedBroadcastHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedBroadcastHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedBroadcastHandlers struct{}
 
-// HandleMessageCreated returns an error: nobody handles threads/message_created.
+// HandleMessageCreated returns an error: threads/message_created has no handler.
 func (UnimplementedBroadcastHandlers) HandleMessageCreated(context.Context, outbox.Delivery[MessageCreated]) error {
 	return outbox.Unimplemented("threads/message_created")
 }
 
 // NewBroadcastListener returns listener broadcast, which reads the log in the database of pool with
-// a cursor of its own and has h handle the events. Call Run on it. The error names the field of cfg
-// that is out of bounds, or says that h is nil.
+// its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
+// is out of bounds, or says that h is nil.
 func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

@@ -1,8 +1,8 @@
 package events
 
 // BroadcastHandler handles the events of listener broadcast.
-// Give it the fields that its methods need, such as a pool; they may run concurrently and share them. Where
-// a method calls a package that enqueues, and so imports this one, let the field be an interface.
+// Add the fields that its methods need, such as a pool. Methods may run concurrently and share them. If a
+// method calls a package that enqueues events, and so imports this one, make the field an interface.
 type BroadcastHandler struct{}
 
 var _ BroadcastHandlers = (*BroadcastHandler)(nil)

@@ -17,45 +17,44 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // CompanionHandlers handles the events that listener companion reads. A new topic of the listener
-// adds a method, for which generate writes a stub. With --stubs=none the build fails until it is
-// handled. Embed UnimplementedCompanionHandlers to opt out. Where what a method needs is away, it
-// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order
-// within a partition key, one at a time.
+// adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedCompanionHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run in order per partition key, one at a time.
 type CompanionHandlers interface {
 	// HandleThreadClosed handles one threads/thread_closed event in tx, the transaction in which the
-	// cursor moves: what it writes there is there exactly once. It must not commit or roll back tx. An
-	// error undoes its writes and has it tried again, 3 attempts in all, then it becomes a dead letter
-	// of the listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not
-	// pass it.
+	// cursor advances: what it writes with tx takes effect exactly once. It must not commit or roll
+	// back tx. An error undoes its writes and retries the event, up to 3 attempts in all, then makes it
+	// a dead letter of the listener; outbox.Permanent(err) does so immediately. Until then the cursor
+	// does not advance past it.
 	HandleThreadClosed(ctx context.Context, tx pgx.Tx, d outbox.Delivery[ThreadClosed]) error
 
 	// HandleMessageCreated handles one threads/message_created event in tx, the transaction in which
-	// the cursor moves: what it writes there is there exactly once. It must not commit or roll back tx.
-	// An error undoes its writes and has it tried again, 3 attempts in all, then it becomes a dead
-	// letter of the listener; outbox.Permanent(err) makes it one immediately. Until then the cursor
-	// does not pass it.
+	// the cursor advances: what it writes with tx takes effect exactly once. It must not commit or roll
+	// back tx. An error undoes its writes and retries the event, up to 3 attempts in all, then makes it
+	// a dead letter of the listener; outbox.Permanent(err) does so immediately. Until then the cursor
+	// does not advance past it.
 	HandleMessageCreated(ctx context.Context, tx pgx.Tx, d outbox.Delivery[MessageCreated]) error
 }
 
-// UnimplementedCompanionHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedCompanionHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedCompanionHandlers struct{}
 
-// HandleThreadClosed returns an error: nobody handles threads/thread_closed.
+// HandleThreadClosed returns an error: threads/thread_closed has no handler.
 func (UnimplementedCompanionHandlers) HandleThreadClosed(context.Context, pgx.Tx, outbox.Delivery[ThreadClosed]) error {
 	return outbox.Unimplemented("threads/thread_closed")
 }
 
-// HandleMessageCreated returns an error: nobody handles threads/message_created.
+// HandleMessageCreated returns an error: threads/message_created has no handler.
 func (UnimplementedCompanionHandlers) HandleMessageCreated(context.Context, pgx.Tx, outbox.Delivery[MessageCreated]) error {
 	return outbox.Unimplemented("threads/message_created")
 }
 
 // NewCompanionListener returns listener companion, which reads the log in the database of pool with
-// a cursor of its own and has h handle the events. Call Run on it. The error names the field of cfg
-// that is out of bounds, or says that h is nil.
+// its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
+// is out of bounds, or says that h is nil.
 func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

@@ -8,8 +8,8 @@ import (
 )
 
 // HandleMessageCreated handles one threads/message_created event.
-// What it writes with tx is there exactly once; it neither commits nor rolls back tx. What it does elsewhere
-// may happen more than once. Until it is written the events of the topic wait, no attempt is charged, and the
+// What it writes with tx takes effect exactly once. It must not commit or roll back tx. What it does elsewhere
+// may happen more than once. Until it is written, the events of the topic wait, no attempt is charged, and the
 // log says so at level ERROR.
 func (h *CompanionHandler) HandleMessageCreated(ctx context.Context, tx pgx.Tx, d outbox.Delivery[MessageCreated]) error {
 	return outbox.Unimplemented("threads/message_created")

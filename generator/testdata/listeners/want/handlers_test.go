@@ -8,7 +8,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestNobodyHandlesYet: stubs and opted-out methods return an error, so that no event passes unseen.
+// TestNobodyHandlesYet: stubs and opted-out methods return an error, so that no event is lost.
 func TestNobodyHandlesYet(t *testing.T) {
 	t.Parallel()
 	var created outbox.Delivery[MessageCreated]

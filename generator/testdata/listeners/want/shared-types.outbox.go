@@ -27,7 +27,8 @@ func AuthorValues() []Author {
 	return []Author{AuthorUser, AuthorAssistant}
 }
 
-// ParseAuthor returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseAuthor returns the Author whose text is s, or an *outbox.ValidationError that lists the
+// valid values.
 func ParseAuthor(s string) (Author, error) {
 	return outbox.ParseEnum("author", s, AuthorValues()...)
 }
@@ -37,7 +38,8 @@ func (v Author) Known() bool {
 	return slices.Contains(AuthorValues(), v)
 }
 
-// Validate returns nil for the constants of Author, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Author, and an *outbox.ValidationError for any other
+// value.
 func (v Author) Validate() error {
 	return outbox.Enum("author", v, AuthorUser, AuthorAssistant)
 }

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ThreadClosedTopic identifies threads/thread_closed, payload version 1, a log topic that listener
-// companion reads. Its events wake no listener: they wait for the next poll.
+// companion reads. Enqueueing an event does not wake a listener: the event waits for the next poll.
 var ThreadClosedTopic = outbox.Topic[ThreadClosed]{
 	Schema:    "outbox",
 	Namespace: "threads",
@@ -35,7 +35,8 @@ type ThreadClosed struct {
 	ThreadID uuid.UUID `json:"thread_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p ThreadClosed) Validate() error {
 	return outbox.Check("threads/thread_closed",
 		outbox.RequiredUUID("thread_id", p.ThreadID),
@@ -52,14 +53,15 @@ func EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ..
 	return ThreadClosedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueThreadClosedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueThreadClosed. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueThreadClosedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueThreadClosed. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ThreadClosedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueThreadClosed adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueThreadClosed adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueThreadClosed(b *pgx.Batch, p ThreadClosed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return ThreadClosedTopic.Queue(b, p, opts...)
 }

@@ -14,31 +14,31 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// MiniChatHandlers handles the queue topics of namespace mini_chat. Usage and lifecycle events of
-// the chat service. A new topic adds a method, for which generate writes a stub. With --stubs=none
-// the build fails until it is handled. Embed UnimplementedMiniChatHandlers to opt out. Where what a
-// method needs is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is
-// charged. Methods run concurrently.
+// MiniChatHandlers handles the queue topics of namespace mini_chat. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedMiniChatHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
+//
+// Usage and lifecycle events of the chat service.
 type MiniChatHandlers interface {
-	// HandleTurnFinalized handles one mini_chat/turn_finalized event. It may run more than once for an
-	// event: nil acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a
-	// dead letter immediately.
+	// HandleTurnFinalized handles one mini_chat/turn_finalized event. It may run more than once per
+	// event. A nil error acks the event, any other error retries it, up to 25 attempts in all.
+	// outbox.Permanent(err) makes it a dead letter immediately.
 	HandleTurnFinalized(ctx context.Context, d outbox.Delivery[TurnFinalized]) error
 }
 
-// UnimplementedMiniChatHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedMiniChatHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedMiniChatHandlers struct{}
 
-// HandleTurnFinalized returns an error: nobody handles mini_chat/turn_finalized.
+// HandleTurnFinalized returns an error: mini_chat/turn_finalized has no handler.
 func (UnimplementedMiniChatHandlers) HandleTurnFinalized(context.Context, outbox.Delivery[TurnFinalized]) error {
 	return outbox.Unimplemented("mini_chat/turn_finalized")
 }
 
 // NewMiniChatDispatcher returns a dispatcher that claims the events of namespace mini_chat from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewMiniChatDispatcher(pool *pgxpool.Pool, h MiniChatHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -19,7 +19,8 @@ type Usage struct {
 	OutputTokens int64 `json:"output_tokens"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Usage) Validate() error {
 	return outbox.Check("usage",
 		outbox.Min("input_tokens", v.InputTokens, 0),
@@ -42,7 +43,8 @@ func OutcomeValues() []Outcome {
 	return []Outcome{OutcomeCompleted, OutcomeFailed, OutcomeAborted}
 }
 
-// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// valid values.
 func ParseOutcome(s string) (Outcome, error) {
 	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
 }
@@ -52,7 +54,8 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// value.
 func (v Outcome) Validate() error {
 	return outbox.Enum("outcome", v, OutcomeCompleted, OutcomeFailed, OutcomeAborted)
 }

@@ -35,7 +35,8 @@ type Linked struct {
 	Contact uuid.UUID `json:"contact"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Linked) Validate() error {
 	return outbox.Check("contacts/linked",
 		outbox.RequiredUUID("tenant", p.Tenant),
@@ -56,14 +57,15 @@ func EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.Enqu
 	return LinkedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueLinkedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueLinked. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueLinkedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueLinked. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LinkedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLinked adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueLinked adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueLinked(b *pgx.Batch, p Linked, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return LinkedTopic.Queue(b, p, opts...)
 }

@@ -14,31 +14,31 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// ContactsHandlers handles the queue topics of namespace contacts. Identities, and the links
-// between them. A new topic adds a method, for which generate writes a stub. With --stubs=none the
-// build fails until it is handled. Embed UnimplementedContactsHandlers to opt out. Where what a
-// method needs is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is
-// charged. Methods run concurrently.
+// ContactsHandlers handles the queue topics of namespace contacts. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedContactsHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
+//
+// Identities, and the links between them.
 type ContactsHandlers interface {
-	// HandleLinked handles one contacts/linked event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 3 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleLinked handles one contacts/linked event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 3 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleLinked(ctx context.Context, d outbox.Delivery[Linked]) error
 }
 
-// UnimplementedContactsHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedContactsHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedContactsHandlers struct{}
 
-// HandleLinked returns an error: nobody handles contacts/linked.
+// HandleLinked returns an error: contacts/linked has no handler.
 func (UnimplementedContactsHandlers) HandleLinked(context.Context, outbox.Delivery[Linked]) error {
 	return outbox.Unimplemented("contacts/linked")
 }
 
 // NewContactsDispatcher returns a dispatcher that claims the events of namespace contacts from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewContactsDispatcher(pool *pgxpool.Pool, h ContactsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -34,7 +34,8 @@ type InvoiceCreated struct {
 	Lines     []Money `json:"lines"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p InvoiceCreated) Validate() error {
 	return outbox.Check("invoices/created",
 		outbox.Valid("total", p.Total),
@@ -48,14 +49,15 @@ func EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opt
 	return InvoiceCreatedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueInvoiceCreatedMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueInvoiceCreated. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueInvoiceCreatedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueInvoiceCreated. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return InvoiceCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInvoiceCreated adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueInvoiceCreated adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueInvoiceCreated(b *pgx.Batch, p InvoiceCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return InvoiceCreatedTopic.Queue(b, p, opts...)
 }

@@ -14,30 +14,28 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// InvoicesHandlers handles the queue topics of namespace invoices. A new topic adds a method, for
-// which generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedInvoicesHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// InvoicesHandlers handles the queue topics of namespace invoices. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedInvoicesHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
 type InvoicesHandlers interface {
-	// HandleInvoiceCreated handles one invoices/created event. It may run more than once for an event:
-	// nil acks it, an error has it retried up to 1 attempt, outbox.Permanent(err) makes it a dead
-	// letter immediately.
+	// HandleInvoiceCreated handles one invoices/created event. It may run more than once per event. A
+	// nil error acks the event, any other error makes it a dead letter.
 	HandleInvoiceCreated(ctx context.Context, d outbox.Delivery[InvoiceCreated]) error
 }
 
-// UnimplementedInvoicesHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedInvoicesHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedInvoicesHandlers struct{}
 
-// HandleInvoiceCreated returns an error: nobody handles invoices/created.
+// HandleInvoiceCreated returns an error: invoices/created has no handler.
 func (UnimplementedInvoicesHandlers) HandleInvoiceCreated(context.Context, outbox.Delivery[InvoiceCreated]) error {
 	return outbox.Unimplemented("invoices/created")
 }
 
 // NewInvoicesDispatcher returns a dispatcher that claims the events of namespace invoices from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewInvoicesDispatcher(pool *pgxpool.Pool, h InvoicesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

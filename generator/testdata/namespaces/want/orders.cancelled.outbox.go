@@ -16,8 +16,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// OrderCancelledTopic identifies orders/cancelled, payload version 1. Its events wake no
-// dispatcher: they wait for the next poll.
+// OrderCancelledTopic identifies orders/cancelled, payload version 1. Enqueueing an event does not
+// wake a dispatcher: the event waits for the next poll.
 var OrderCancelledTopic = outbox.Topic[OrderCancelled]{
 	Schema:    "shop_outbox",
 	Namespace: "orders",
@@ -35,7 +35,8 @@ type OrderCancelled struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderCancelled) Validate() error {
 	return outbox.Check("orders/cancelled",
 		outbox.RequiredUUID("order_id", p.OrderID),
@@ -48,14 +49,15 @@ func EnqueueOrderCancelled(ctx context.Context, tx pgx.Tx, p OrderCancelled, opt
 	return OrderCancelledTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderCancelledMany writes one event for each of ps, in one round trip, with the contract
-// of EnqueueOrderCancelled. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderCancelledMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOrderCancelled. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOrderCancelledMany(ctx context.Context, tx pgx.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCancelledTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCancelled adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOrderCancelled adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOrderCancelled(b *pgx.Batch, p OrderCancelled, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderCancelledTopic.Queue(b, p, opts...)
 }

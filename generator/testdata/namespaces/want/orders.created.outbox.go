@@ -36,7 +36,8 @@ type OrderCreated struct {
 	Total   Money     `json:"total"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p OrderCreated) Validate() error {
 	return outbox.Check("orders/created",
 		outbox.RequiredUUID("shop_id", p.ShopID),
@@ -46,7 +47,7 @@ func (p OrderCreated) Validate() error {
 }
 
 // DedupeKey returns "{shop_id}/{order_id}": a second event with the same key is a duplicate. It is
-// "" when one of its fields is empty, which enqueue refuses.
+// "" when one of its fields is empty; enqueue then returns an error.
 func (p OrderCreated) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -63,20 +64,21 @@ func (p OrderCreated) outboxKeys() outbox.Keys {
 }
 
 // EnqueueOrderCreated writes one orders/created event with tx: it is delivered if and only if tx
-// commits. If an event with its dedupe key is already there, nothing is written and the receipt has
+// commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderCreatedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueOrderCreatedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueOrderCreated. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCreated adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueOrderCreated adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueOrderCreated(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return OrderCreatedTopic.Queue(b, p, opts...)
 }

@@ -22,7 +22,8 @@ type Money struct {
 // moneyCurrencyPattern is the pattern of Money.Currency.
 var moneyCurrencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Money) Validate() error {
 	return outbox.Check("money",
 		outbox.Min("amount", v.Amount, 0),

@@ -16,32 +16,31 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ArchiveHandlers handles the events that listener archive reads. A new topic of the listener adds
-// a method, for which generate writes a stub. With --stubs=none the build fails until it is
-// handled. Embed UnimplementedArchiveHandlers to opt out. Where what a method needs is away, it
-// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run in order
-// within a partition key, one at a time unless ListenerConfig.Concurrency says otherwise.
+// a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedArchiveHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run in order per partition key, one at a time, unless ListenerConfig.Concurrency is set.
 type ArchiveHandlers interface {
-	// HandleUserDeleted handles one audit/user_deleted event. It may run more than once for an event:
-	// nil is success, an error has it tried again, 25 attempts in all, then it becomes a dead letter of
-	// the listener; outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass
-	// it.
+	// HandleUserDeleted handles one audit/user_deleted event. It may run more than once per event. A
+	// nil error is success, any other error retries the event, up to 25 attempts in all, then makes it
+	// a dead letter of the listener; outbox.Permanent(err) does so immediately. Until then the cursor
+	// does not advance past it.
 	HandleUserDeleted(ctx context.Context, d outbox.Delivery[UserDeleted]) error
 }
 
-// UnimplementedArchiveHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedArchiveHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedArchiveHandlers struct{}
 
-// HandleUserDeleted returns an error: nobody handles audit/user_deleted.
+// HandleUserDeleted returns an error: audit/user_deleted has no handler.
 func (UnimplementedArchiveHandlers) HandleUserDeleted(context.Context, outbox.Delivery[UserDeleted]) error {
 	return outbox.Unimplemented("audit/user_deleted")
 }
 
-// NewArchiveListener returns listener archive, which reads the log in the database of pool with a
-// cursor of its own and has h handle the events. Call Run on it. The error names the field of cfg
-// that is out of bounds, or says that h is nil.
+// NewArchiveListener returns listener archive, which reads the log in the database of pool with its
+// own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is
+// out of bounds, or says that h is nil.
 func NewArchiveListener(pool *pgxpool.Pool, h ArchiveHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

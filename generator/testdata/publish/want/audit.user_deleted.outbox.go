@@ -33,14 +33,15 @@ type UserDeleted struct {
 	UserID uuid.UUID `json:"user_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p UserDeleted) Validate() error {
 	return outbox.Check("audit/user_deleted",
 		outbox.RequiredUUID("user_id", p.UserID),
 	)
 }
 
-// userDeletedPublication says where audit/user_deleted is published: to topic sc.audit of Kafka.
+// userDeletedPublication says where audit/user_deleted is published: to Kafka topic sc.audit.
 var userDeletedPublication = outbox.Publication[UserDeleted]{
 	Broker:      "kafka",
 	Destination: "sc.audit",
@@ -52,14 +53,15 @@ func EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...o
 	return UserDeletedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueUserDeletedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueUserDeleted. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueUserDeletedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueUserDeleted. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserDeletedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserDeleted adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueUserDeleted adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueUserDeleted(b *pgx.Batch, p UserDeleted, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return UserDeletedTopic.Queue(b, p, opts...)
 }

@@ -39,7 +39,8 @@ type UserRenamed struct {
 	Ratio  float64       `json:"ratio"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p UserRenamed) Validate() error {
 	return outbox.Check("audit/user_renamed",
 		outbox.RequiredUUID("user_id", p.UserID),
@@ -54,7 +55,7 @@ func (p UserRenamed) outboxKeys() outbox.Keys {
 	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))}
 }
 
-// userRenamedPublication says where audit/user_renamed is published: to topic sc.audit of Kafka.
+// userRenamedPublication says where audit/user_renamed is published: to Kafka topic sc.audit.
 var userRenamedPublication = outbox.Publication[UserRenamed]{
 	Broker:      "kafka",
 	Destination: "sc.audit",
@@ -76,14 +77,15 @@ func EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...o
 	return UserRenamedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueUserRenamedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueUserRenamed. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueUserRenamedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueUserRenamed. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserRenamedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserRenamed adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueUserRenamed adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueUserRenamed(b *pgx.Batch, p UserRenamed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return UserRenamedTopic.Queue(b, p, opts...)
 }

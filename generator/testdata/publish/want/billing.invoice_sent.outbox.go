@@ -33,7 +33,8 @@ type InvoiceSent struct {
 	InvoiceID uuid.UUID `json:"invoice_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p InvoiceSent) Validate() error {
 	return outbox.Check("billing/invoice_sent",
 		outbox.RequiredUUID("invoice_id", p.InvoiceID),
@@ -57,14 +58,15 @@ func EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...o
 	return InvoiceSentTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueInvoiceSentMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueInvoiceSent. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueInvoiceSentMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueInvoiceSent. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return InvoiceSentTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInvoiceSent adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueInvoiceSent adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueInvoiceSent(b *pgx.Batch, p InvoiceSent, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return InvoiceSentTopic.Queue(b, p, opts...)
 }

@@ -14,10 +14,11 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// NewRelayListener returns listener relay, which reads the log in the database of pool with a
-// cursor of its own and publishes the events with cfg.Publishers["kafka"], in order within a
-// partition key. Sends the audit trail to Kafka. Call Run on it. The error names the field of cfg
-// that is out of bounds or has no publisher.
+// NewRelayListener returns listener relay, which reads the log in the database of pool with its own
+// cursor and publishes the events with cfg.Publishers["kafka"], in order per partition key. Call
+// Run on it. The error names the field of cfg that is out of bounds or has no publisher.
+//
+// Sends the audit trail to Kafka.
 func NewRelayListener(pool *pgxpool.Pool, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

@@ -29,7 +29,8 @@ func PlanValues() []Plan {
 	return []Plan{PlanFree, PlanPaid}
 }
 
-// ParsePlan returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParsePlan returns the Plan whose text is s, or an *outbox.ValidationError that lists the valid
+// values.
 func ParsePlan(s string) (Plan, error) {
 	return outbox.ParseEnum("plan", s, PlanValues()...)
 }
@@ -39,7 +40,8 @@ func (v Plan) Known() bool {
 	return slices.Contains(PlanValues(), v)
 }
 
-// Validate returns nil for the constants of Plan, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Plan, and an *outbox.ValidationError for any other
+// value.
 func (v Plan) Validate() error {
 	return outbox.Enum("plan", v, PlanFree, PlanPaid)
 }
@@ -50,7 +52,8 @@ type Contact struct {
 	Since outbox.Date `json:"since"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Contact) Validate() error {
 	return outbox.Check("contact",
 		outbox.Text("email", v.Email),
@@ -59,12 +62,12 @@ func (v Contact) Validate() error {
 	)
 }
 
-// Format writes v alike for every verb of package fmt, with Email masked.
+// Format writes v the same way for every verb of package fmt, with Email masked.
 func (v Contact) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, v, "Email")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (v Contact) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(v))
 }
@@ -74,7 +77,8 @@ type InternalNote struct {
 	Text string `json:"text"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v InternalNote) Validate() error {
 	return outbox.Check("internal_note",
 		outbox.Text("text", v.Text),

@@ -39,7 +39,8 @@ type LoginFailed struct {
 	Plan   Plan      `json:"plan"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p LoginFailed) Validate() error {
 	return outbox.Check("users/login_failed",
 		outbox.RequiredUUID("user_id", p.UserID),
@@ -48,8 +49,8 @@ func (p LoginFailed) Validate() error {
 	)
 }
 
-// loginFailedPublication says where users/login_failed is published: to subject users.login.failed
-// of NATS.
+// loginFailedPublication says where users/login_failed is published: to NATS subject
+// users.login.failed.
 var loginFailedPublication = outbox.Publication[LoginFailed]{
 	Broker:      "nats",
 	Destination: "users.login.failed",
@@ -75,14 +76,15 @@ func EnqueueLoginFailed(ctx context.Context, tx pgx.Tx, p LoginFailed, opts ...o
 	return LoginFailedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueLoginFailedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueLoginFailed. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueLoginFailedMany writes one event for each of ps, with one statement per 1,000. The
+// contract is that of EnqueueLoginFailed. Receipts are in the order of ps. If one payload is
+// invalid, no event is written.
 func EnqueueLoginFailedMany(ctx context.Context, tx pgx.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LoginFailedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLoginFailed adds the event to b, which the caller sends in a transaction of its own: no
-// extra round trip. The receipt is filled in when the results of b are read.
+// QueueLoginFailed adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
 func QueueLoginFailed(b *pgx.Batch, p LoginFailed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return LoginFailedTopic.Queue(b, p, opts...)
 }

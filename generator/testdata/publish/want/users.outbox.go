@@ -14,31 +14,32 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// UsersHandlers handles the queue topics of namespace users that are not published. The accounts of
-// the service. A new topic adds a method, for which generate writes a stub. With --stubs=none the
-// build fails until it is handled. Embed UnimplementedUsersHandlers to opt out. Where what a method
-// needs is away, it returns outbox.Unavailable(err): its topic rests, and no attempt is charged.
-// Methods run concurrently.
+// UsersHandlers handles the queue topics of namespace users that are not published. A new topic
+// adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedUsersHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run concurrently.
+//
+// The accounts of the service.
 type UsersHandlers interface {
-	// HandleWelcomeDue handles one users/welcome_due event. It may run more than once for an event: nil
-	// acks it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleWelcomeDue handles one users/welcome_due event. It may run more than once per event. A nil
+	// error acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err)
+	// makes it a dead letter immediately.
 	HandleWelcomeDue(ctx context.Context, d outbox.Delivery[WelcomeDue]) error
 }
 
-// UnimplementedUsersHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedUsersHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedUsersHandlers struct{}
 
-// HandleWelcomeDue returns an error: nobody handles users/welcome_due.
+// HandleWelcomeDue returns an error: users/welcome_due has no handler.
 func (UnimplementedUsersHandlers) HandleWelcomeDue(context.Context, outbox.Delivery[WelcomeDue]) error {
 	return outbox.Unimplemented("users/welcome_due")
 }
 
 // NewUsersDispatcher returns a dispatcher that claims the events of namespace users from the
-// database of pool and has h handle them, or publishes them with cfg.Publishers["kafka"] and
+// database of pool and passes them to h, or publishes them with cfg.Publishers["kafka"] and
 // cfg.Publishers["nats"]. Call Run on it. The error names the field of cfg that is out of bounds or
 // has no publisher, or says that h is nil.
 func NewUsersDispatcher(pool *pgxpool.Pool, h UsersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {

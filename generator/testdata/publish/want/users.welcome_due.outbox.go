@@ -34,7 +34,8 @@ type WelcomeDue struct {
 	Note   InternalNote `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p WelcomeDue) Validate() error {
 	return outbox.Check("users/welcome_due",
 		outbox.RequiredUUID("user_id", p.UserID),
@@ -48,13 +49,14 @@ func EnqueueWelcomeDue(ctx context.Context, tx pgx.Tx, p WelcomeDue, opts ...out
 	return WelcomeDueTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueWelcomeDueMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueWelcomeDue. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueWelcomeDueMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueWelcomeDue. Receipts are in the order of ps. If one payload is invalid, no
+// event is written.
 func EnqueueWelcomeDueMany(ctx context.Context, tx pgx.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return WelcomeDueTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueWelcomeDue adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueWelcomeDue adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueWelcomeDue(b *pgx.Batch, p WelcomeDue, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return WelcomeDueTopic.Queue(b, p, opts...)

@@ -32,7 +32,7 @@ func ended() events.Ended {
 	}
 }
 
-// TestRoundTrip: in JSON a scalar is what it is made of, on both sides.
+// TestRoundTrip: a scalar has the JSON of its underlying type, in both packages.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	p := ended()
@@ -65,7 +65,7 @@ func TestText(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestKeys: keys, the tenant and headers render a scalar as what it is made of.
+// TestKeys: keys, the tenant and headers render a scalar like its underlying type.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
@@ -84,7 +84,7 @@ func TestKeys(t *testing.T) {
 	require.EqualValues(t, 7, version)
 }
 
-// TestRules: a scalar has its bounds wherever it stands, and an id that nobody has set is a field error.
+// TestRules: the bounds of a scalar apply wherever it is used, and an unset id is a field error.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*events.Ended){

@@ -17,7 +17,9 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// TenantID identifies a customer. Convert it with TenantID(x) and uuid.UUID(v).
+// TenantID is the shared type tenant_id. Convert it with TenantID(x) and uuid.UUID(v).
+//
+// TenantID identifies a customer.
 type TenantID uuid.UUID
 
 // ParseTenantID reads a UUID as uuid.Parse does.
@@ -46,7 +48,7 @@ func (v TenantID) Value() (driver.Value, error) {
 	return uuid.UUID(v).Value()
 }
 
-// Scan implements sql.Scanner. NULL leaves v as it is.
+// Scan implements sql.Scanner. NULL leaves v unchanged.
 func (v *TenantID) Scan(src any) error {
 	return (*uuid.UUID)(v).Scan(src)
 }
@@ -80,7 +82,7 @@ func (v TurnID) Value() (driver.Value, error) {
 	return uuid.UUID(v).Value()
 }
 
-// Scan implements sql.Scanner. NULL leaves v as it is.
+// Scan implements sql.Scanner. NULL leaves v unchanged.
 func (v *TurnID) Scan(src any) error {
 	return (*uuid.UUID)(v).Scan(src)
 }
@@ -91,7 +93,7 @@ type Slug string
 // slugPattern is the pattern of Slug.
 var slugPattern = regexp.MustCompile(`^[a-z/%-]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists the broken rules and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists the broken rules, without values.
 func (v Slug) Validate() error {
 	return outbox.Check("slug",
 		outbox.Text("", string(v)),
@@ -104,7 +106,7 @@ func (v Slug) Validate() error {
 // Label is the shared type label. Convert it with Label(x) and string(v).
 type Label string
 
-// Validate returns nil, or an *outbox.ValidationError that lists the broken rules and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists the broken rules, without values.
 func (v Label) Validate() error {
 	return outbox.Check("label",
 		outbox.Text("", string(v)),
@@ -114,7 +116,7 @@ func (v Label) Validate() error {
 // Revision is the shared type revision. Convert it with Revision(x) and int64(v).
 type Revision int64
 
-// Validate returns nil, or an *outbox.ValidationError that lists the broken rules and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists the broken rules, without values.
 func (v Revision) Validate() error {
 	return outbox.Check("revision",
 		outbox.Min("", int64(v), 1),
@@ -147,7 +149,8 @@ func OutcomeValues() []Outcome {
 	}
 }
 
-// ParseOutcome returns the value that s is, or an *outbox.ValidationError that lists what there is.
+// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// valid values.
 func ParseOutcome(s string) (Outcome, error) {
 	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
 }
@@ -157,7 +160,8 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, else an *outbox.ValidationError.
+// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// value.
 func (v Outcome) Validate() error {
 	return outbox.Enum("outcome", v,
 		OutcomeCompleted,
@@ -176,7 +180,8 @@ type Step struct {
 	Tags   []Label   `json:"tags"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Step) Validate() error {
 	return outbox.Check("step",
 		outbox.RequiredUUID("turn_id", v.TurnID),

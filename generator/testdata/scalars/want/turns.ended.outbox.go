@@ -51,7 +51,8 @@ type Ended struct {
 	SeenAt    *time.Time          `json:"seen_at,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Ended) Validate() error {
 	return outbox.Check("turns/ended",
 		outbox.RequiredUUID("tenant", p.Tenant),
@@ -74,7 +75,7 @@ func (p Ended) Validate() error {
 }
 
 // DedupeKey returns "{tenant}/{turn_id}/{slug}/r{revision}/{rank}": a second event with the same
-// key is a duplicate. It is "" when one of its fields is empty, which enqueue refuses.
+// key is a duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p Ended) DedupeKey() string {
 	return p.dedupeKey().String()
 }
@@ -100,7 +101,7 @@ func (p Ended) outboxKeys() outbox.Keys {
 	}
 }
 
-// endedPublication says where turns/ended is published: to topic turns of Kafka.
+// endedPublication says where turns/ended is published: to Kafka topic turns.
 var endedPublication = outbox.Publication[Ended]{
 	Broker:      "kafka",
 	Destination: "turns",
@@ -123,20 +124,21 @@ func (p Ended) publishHeaders() map[string]string {
 }
 
 // EnqueueEnded writes one turns/ended event with tx: it is delivered if and only if tx commits. If
-// an event with its dedupe key is already there, nothing is written and the receipt has Duplicate
+// an event with its dedupe key already exists, nothing is written and the receipt has Duplicate
 // set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EndedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueEndedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueEnded. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueEndedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueEnded. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EndedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueEnded adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueEnded adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueEnded(b *pgx.Batch, p Ended, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return EndedTopic.Queue(b, p, opts...)
 }

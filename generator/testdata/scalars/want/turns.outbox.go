@@ -15,30 +15,29 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // TurnsHandlers handles the queue topics of namespace turns that are not published. A new topic
-// adds a method, for which generate writes a stub. With --stubs=none the build fails until it is
-// handled. Embed UnimplementedTurnsHandlers to opt out. Where what a method needs is away, it
-// returns outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run
-// concurrently.
+// adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is
+// written. Embed UnimplementedTurnsHandlers to opt out. If something that a method needs is
+// unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
+// run concurrently.
 type TurnsHandlers interface {
-	// HandleRanked handles one turns/ranked event. It may run more than once for an event: nil acks it,
-	// an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleRanked handles one turns/ranked event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleRanked(ctx context.Context, d outbox.Delivery[Ranked]) error
 }
 
-// UnimplementedTurnsHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedTurnsHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedTurnsHandlers struct{}
 
-// HandleRanked returns an error: nobody handles turns/ranked.
+// HandleRanked returns an error: turns/ranked has no handler.
 func (UnimplementedTurnsHandlers) HandleRanked(context.Context, outbox.Delivery[Ranked]) error {
 	return outbox.Unimplemented("turns/ranked")
 }
 
 // NewTurnsDispatcher returns a dispatcher that claims the events of namespace turns from the
-// database of pool and has h handle them, or publishes them with cfg.Publishers["kafka"]. Call Run
+// database of pool and passes them to h, or publishes them with cfg.Publishers["kafka"]. Call Run
 // on it. The error names the field of cfg that is out of bounds or has no publisher, or says that h
 // is nil.
 func NewTurnsDispatcher(pool *pgxpool.Pool, h TurnsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {

@@ -34,7 +34,8 @@ type Ranked struct {
 	Rank   Rank   `json:"rank"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Ranked) Validate() error {
 	return outbox.Check("turns/ranked",
 		outbox.RequiredUUID("turn_id", p.TurnID),
@@ -55,14 +56,15 @@ func EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.Enqu
 	return RankedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueRankedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueRanked. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueRankedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueRanked. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return RankedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueRanked adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueRanked adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueRanked(b *pgx.Batch, p Ranked, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return RankedTopic.Queue(b, p, opts...)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// secret stands in every sensitive field; born and pin are told by their digits.
+// secret is in every sensitive field; born and pin are recognised by their digits.
 const secret = "S3CRET"
 
 var secrets = []string{secret, "1987", "4711"}
@@ -81,7 +81,7 @@ func TestSlogMasks(t *testing.T) {
 	}
 }
 
-// TestWhatMaskingDoesNotReach holds the limits that the documentation names. Should Go get better at it, so may they.
+// TestWhatMaskingDoesNotReach checks the limits that the documentation names. A newer Go may lift them.
 func TestWhatMaskingDoesNotReach(t *testing.T) {
 	t.Parallel()
 	p := person()

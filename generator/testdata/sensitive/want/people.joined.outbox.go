@@ -30,6 +30,8 @@ var JoinedTopic = outbox.Topic[Joined]{
 	Validate:  Joined.Validate,
 }
 
+// Joined is the payload of people/joined.
+//
 // Joined is emitted when a person joins.
 type Joined struct {
 	PersonID uuid.UUID    `json:"person_id"`
@@ -44,7 +46,8 @@ type Joined struct {
 	Wallet   *Wallet      `json:"wallet,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Joined) Validate() error {
 	return outbox.Check("people/joined",
 		outbox.RequiredUUID("person_id", p.PersonID),
@@ -60,13 +63,13 @@ func (p Joined) Validate() error {
 	)
 }
 
-// Format writes p alike for every verb of package fmt, with Email, Phone, Born, Pin and Tokens
-// masked.
+// Format writes p the same way for every verb of package fmt, with Email, Phone, Born, Pin and
+// Tokens masked.
 func (p Joined) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p, "Email", "Phone", "Born", "Pin", "Tokens")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p Joined) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
@@ -77,14 +80,15 @@ func EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.Enqu
 	return JoinedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueJoinedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueJoined. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueJoinedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueJoined. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return JoinedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueJoined adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueJoined adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueJoined(b *pgx.Batch, p Joined, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return JoinedTopic.Queue(b, p, opts...)
 }

@@ -34,7 +34,8 @@ type Left struct {
 	From     Address   `json:"from"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Left) Validate() error {
 	return outbox.Check("people/left",
 		outbox.RequiredUUID("person_id", p.PersonID),
@@ -48,13 +49,14 @@ func EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueO
 	return LeftTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueLeftMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueLeft. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueLeftMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueLeft. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LeftTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLeft adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueLeft adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueLeft(b *pgx.Batch, p Left, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return LeftTopic.Queue(b, p, opts...)

@@ -14,48 +14,49 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
-// PeopleHandlers handles the queue topics of namespace people. A new topic adds a method, for which
-// generate writes a stub. With --stubs=none the build fails until it is handled. Embed
-// UnimplementedPeopleHandlers to opt out. Where what a method needs is away, it returns
-// outbox.Unavailable(err): its topic rests, and no attempt is charged. Methods run concurrently.
+// PeopleHandlers handles the queue topics of namespace people. A new topic adds a method, and
+// generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
+// UnimplementedPeopleHandlers to opt out. If something that a method needs is unavailable, return
+// outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run concurrently.
 type PeopleHandlers interface {
-	// HandleJoined handles one people/joined event. It may run more than once for an event: nil acks
-	// it, an error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter
-	// immediately.
+	// HandleJoined handles one people/joined event. It may run more than once per event. A nil error
+	// acks the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes
+	// it a dead letter immediately.
 	HandleJoined(ctx context.Context, d outbox.Delivery[Joined]) error
 
-	// HandlePaid handles one people/paid event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
+	// HandlePaid handles one people/paid event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandlePaid(ctx context.Context, d outbox.Delivery[Paid]) error
 
-	// HandleLeft handles one people/left event. It may run more than once for an event: nil acks it, an
-	// error has it retried up to 25 attempts, outbox.Permanent(err) makes it a dead letter immediately.
+	// HandleLeft handles one people/left event. It may run more than once per event. A nil error acks
+	// the event, any other error retries it, up to 25 attempts in all. outbox.Permanent(err) makes it a
+	// dead letter immediately.
 	HandleLeft(ctx context.Context, d outbox.Delivery[Left]) error
 }
 
-// UnimplementedPeopleHandlers may be embedded to handle some topics only. Its methods return an
-// error that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level
-// ERROR, and no attempt is charged. Its events wait until a process in which the method is written
-// delivers them.
+// UnimplementedPeopleHandlers can be embedded to handle only some topics. Its methods return an
+// error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log
+// says so once at level ERROR. The events wait for a process that has the method.
 type UnimplementedPeopleHandlers struct{}
 
-// HandleJoined returns an error: nobody handles people/joined.
+// HandleJoined returns an error: people/joined has no handler.
 func (UnimplementedPeopleHandlers) HandleJoined(context.Context, outbox.Delivery[Joined]) error {
 	return outbox.Unimplemented("people/joined")
 }
 
-// HandlePaid returns an error: nobody handles people/paid.
+// HandlePaid returns an error: people/paid has no handler.
 func (UnimplementedPeopleHandlers) HandlePaid(context.Context, outbox.Delivery[Paid]) error {
 	return outbox.Unimplemented("people/paid")
 }
 
-// HandleLeft returns an error: nobody handles people/left.
+// HandleLeft returns an error: people/left has no handler.
 func (UnimplementedPeopleHandlers) HandleLeft(context.Context, outbox.Delivery[Left]) error {
 	return outbox.Unimplemented("people/left")
 }
 
 // NewPeopleDispatcher returns a dispatcher that claims the events of namespace people from the
-// database of pool and has h handle them. Call Run on it. The error names the field of cfg that is
+// database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
 func NewPeopleDispatcher(pool *pgxpool.Pool, h PeopleHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,

@@ -36,7 +36,8 @@ type Paid struct {
 	Wallet   Wallet    `json:"wallet"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Paid) Validate() error {
 	return outbox.Check("people/paid",
 		outbox.RequiredUUID("person_id", p.PersonID),
@@ -44,12 +45,13 @@ func (p Paid) Validate() error {
 	)
 }
 
-// Format writes p alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes p the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (p Paid) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, p)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p Paid) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }
@@ -60,13 +62,14 @@ func EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueO
 	return PaidTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueuePaidMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueuePaid. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueuePaidMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueuePaid. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return PaidTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueuePaid adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueuePaid adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueuePaid(b *pgx.Batch, p Paid, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return PaidTopic.Queue(b, p, opts...)

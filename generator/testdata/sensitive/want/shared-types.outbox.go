@@ -15,6 +15,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
+// Card is the shared type card.
+//
 // Card is a payment card.
 type Card struct {
 	Number  string      `json:"number"`
@@ -24,7 +26,8 @@ type Card struct {
 // cardNumberPattern is the pattern of Card.Number.
 var cardNumberPattern = regexp.MustCompile(`^[0-9]{12,19}$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Card) Validate() error {
 	return outbox.Check("card",
 		outbox.Text("number", v.Number),
@@ -33,12 +36,12 @@ func (v Card) Validate() error {
 	)
 }
 
-// Format writes v alike for every verb of package fmt, with Number masked.
+// Format writes v the same way for every verb of package fmt, with Number masked.
 func (v Card) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, v, "Number")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (v Card) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(v))
 }
@@ -50,7 +53,8 @@ type Wallet struct {
 	Named map[string]Card `json:"named"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Wallet) Validate() error {
 	return outbox.Check("wallet",
 		outbox.Each("cards", v.Cards, outbox.Valid),
@@ -59,12 +63,13 @@ func (v Wallet) Validate() error {
 	)
 }
 
-// Format writes v alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes v the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (v Wallet) Format(s fmt.State, _ rune) {
 	outbox.FormatMasked(s, v)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (v Wallet) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(v))
 }
@@ -74,7 +79,8 @@ type Address struct {
 	City string `json:"city"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (v Address) Validate() error {
 	return outbox.Check("address",
 		outbox.Text("city", v.City),

@@ -16,31 +16,31 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // EarsHandlers handles the events that listener ears reads. A new topic of the listener adds a
-// method, so that the build fails until it is handled. Embed UnimplementedEarsHandlers to opt out.
-// Where what a method needs is away, it returns outbox.Unavailable(err): its topic rests, and no
-// attempt is charged. Methods run in order within a partition key, one at a time unless
-// ListenerConfig.Concurrency says otherwise.
+// method, so the build fails until it is written. Embed UnimplementedEarsHandlers to opt out. If
+// something that a method needs is unavailable, return outbox.Unavailable(err): the topic rests,
+// and no attempt is charged. Methods run in order per partition key, one at a time, unless
+// ListenerConfig.Concurrency is set.
 type EarsHandlers interface {
-	// HandleDone handles one jobs/done event. It may run more than once for an event: nil is success,
-	// an error has it tried again, 25 attempts in all, then it becomes a dead letter of the listener;
-	// outbox.Permanent(err) makes it one immediately. Until then the cursor does not pass it.
+	// HandleDone handles one jobs/done event. It may run more than once per event. A nil error is
+	// success, any other error retries the event, up to 25 attempts in all, then makes it a dead letter
+	// of the listener; outbox.Permanent(err) does so immediately. Until then the cursor does not
+	// advance past it.
 	HandleDone(ctx context.Context, d outbox.Delivery[Done]) error
 }
 
-// UnimplementedEarsHandlers may be embedded to handle some topics only. Its methods return an error
-// that wraps outbox.ErrUnimplemented: the topic rests, which the log says once at level ERROR, and
-// no attempt is charged. Its events wait until a process in which the method is written delivers
-// them.
+// UnimplementedEarsHandlers can be embedded to handle only some topics. Its methods return an error
+// that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log says so
+// once at level ERROR. The events wait for a process that has the method.
 type UnimplementedEarsHandlers struct{}
 
-// HandleDone returns an error: nobody handles jobs/done.
+// HandleDone returns an error: jobs/done has no handler.
 func (UnimplementedEarsHandlers) HandleDone(context.Context, outbox.Delivery[Done]) error {
 	return outbox.Unimplemented("jobs/done")
 }
 
-// NewEarsListener returns listener ears, which reads the log in the database of pool with a cursor
-// of its own and has h handle the events. Call Run on it. The error names the field of cfg that is
-// out of bounds, or says that h is nil.
+// NewEarsListener returns listener ears, which reads the log in the database of pool with its own
+// cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out
+// of bounds, or says that h is nil.
 func NewEarsListener(pool *pgxpool.Pool, h EarsHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
 	return outbox.NewListener(
 		pool,

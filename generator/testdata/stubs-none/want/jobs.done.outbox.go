@@ -32,7 +32,8 @@ type Done struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Done) Validate() error {
 	return outbox.Check("jobs/done",
 		outbox.RequiredUUID("id", p.ID),
@@ -45,13 +46,14 @@ func EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueO
 	return DoneTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueDoneMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueDone. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueDoneMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueDone. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return DoneTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueDone adds the event to b, which the caller sends in a transaction of its own: no extra round
+// QueueDone adds the event to b. Send b inside your transaction; the event costs no extra round
 // trip. The receipt is filled in when the results of b are read.
 func QueueDone(b *pgx.Batch, p Done, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return DoneTopic.Queue(b, p, opts...)

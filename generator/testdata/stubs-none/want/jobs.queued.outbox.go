@@ -33,7 +33,8 @@ type Queued struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p Queued) Validate() error {
 	return outbox.Check("jobs/queued",
 		outbox.RequiredUUID("id", p.ID),
@@ -46,14 +47,15 @@ func EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.Enqu
 	return QueuedTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueQueuedMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueQueued. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueQueuedMany writes one event for each of ps, with one statement per 1,000. The contract is
+// that of EnqueueQueued. Receipts are in the order of ps. If one payload is invalid, no event is
+// written.
 func EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return QueuedTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueQueued adds the event to b, which the caller sends in a transaction of its own: no extra
-// round trip. The receipt is filled in when the results of b are read.
+// QueueQueued adds the event to b. Send b inside your transaction; the event costs no extra round
+// trip. The receipt is filled in when the results of b are read.
 func QueueQueued(b *pgx.Batch, p Queued, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return QueuedTopic.Queue(b, p, opts...)
 }

@@ -33,7 +33,8 @@ type QueuedToo struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every bad field and no value.
+// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// values.
 func (p QueuedToo) Validate() error {
 	return outbox.Check("other/queued_too",
 		outbox.RequiredUUID("id", p.ID),
@@ -46,13 +47,14 @@ func EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbo
 	return QueuedTooTopic.Enqueue(ctx, tx, p, opts...)
 }
 
-// EnqueueQueuedTooMany writes one event for each of ps, in one round trip, with the contract of
-// EnqueueQueuedToo. Receipts are in the order of ps; an invalid payload refuses them all.
+// EnqueueQueuedTooMany writes one event for each of ps, with one statement per 1,000. The contract
+// is that of EnqueueQueuedToo. Receipts are in the order of ps. If one payload is invalid, no event
+// is written.
 func EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return QueuedTooTopic.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueQueuedToo adds the event to b, which the caller sends in a transaction of its own: no extra
+// QueueQueuedToo adds the event to b. Send b inside your transaction; the event costs no extra
 // round trip. The receipt is filled in when the results of b are read.
 func QueueQueuedToo(b *pgx.Batch, p QueuedToo, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
 	return QueuedTooTopic.Queue(b, p, opts...)

@@ -24,6 +24,8 @@ var BoundedTopic = consume.Topic[Bounded]{
 	Validate:  Bounded.Validate,
 }
 
+// Bounded is the payload of catalog/bounded.
+//
 // Bounded carries every bound there is.
 type Bounded struct {
 	Text        string          `json:"text"`
@@ -57,7 +59,8 @@ var boundedOptTextPattern = regexp.MustCompile(`^\d+$`)
 // boundedOnlyPatternPattern is the pattern of Bounded.OnlyPattern.
 var boundedOnlyPatternPattern = regexp.MustCompile(`x`)
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p Bounded) Validate() error {
 	return payload.Check("catalog/bounded",
 		payload.Text("text", p.Text),

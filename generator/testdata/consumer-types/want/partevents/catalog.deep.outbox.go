@@ -42,7 +42,8 @@ type Deep struct {
 	PlainValue     map[string][]map[string][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p Deep) Validate() error {
 	return payload.Check("catalog/deep",
 		payload.EachValue("string_value", p.StringValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Text)))),

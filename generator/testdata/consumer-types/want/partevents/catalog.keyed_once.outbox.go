@@ -26,7 +26,8 @@ type KeyedOnce struct {
 	Revision int32 `json:"revision"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p KeyedOnce) Validate() error {
 	return payload.Check("catalog/keyed_once",
 		payload.Valid("code", p.Code),

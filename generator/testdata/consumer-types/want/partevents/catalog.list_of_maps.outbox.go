@@ -42,7 +42,8 @@ type ListOfMaps struct {
 	PlainValue     []map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p ListOfMaps) Validate() error {
 	return payload.Check("catalog/list_of_maps",
 		payload.Each("string_value", p.StringValue, payload.EachValueIn(payload.Text)),

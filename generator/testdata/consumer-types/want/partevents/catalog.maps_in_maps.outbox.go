@@ -42,7 +42,8 @@ type MapsInMaps struct {
 	PlainValue     map[string]map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p MapsInMaps) Validate() error {
 	return payload.Check("catalog/maps_in_maps",
 		payload.EachValue("string_value", p.StringValue, payload.EachValueIn(payload.Text)),

@@ -42,7 +42,8 @@ type Nested struct {
 	PlainValue     [][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p Nested) Validate() error {
 	return payload.Check("catalog/nested",
 		payload.Each("string_value", p.StringValue, payload.EachIn(payload.Text)),

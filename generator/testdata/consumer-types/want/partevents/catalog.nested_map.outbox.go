@@ -42,7 +42,8 @@ type NestedMap struct {
 	PlainValue     map[string][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p NestedMap) Validate() error {
 	return payload.Check("catalog/nested_map",
 		payload.EachValue("string_value", p.StringValue, payload.EachIn(payload.Text)),

@@ -42,7 +42,8 @@ type Optional struct {
 	PlainValue     *Plain          `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p Optional) Validate() error {
 	return payload.Check("catalog/optional",
 		payload.Optional("string_value", p.StringValue, payload.Text),

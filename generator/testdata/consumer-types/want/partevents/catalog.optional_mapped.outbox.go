@@ -42,7 +42,8 @@ type OptionalMapped struct {
 	PlainValue     map[string]Plain           `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p OptionalMapped) Validate() error {
 	return payload.Check("catalog/optional_mapped",
 		payload.EachValue("string_value", p.StringValue, payload.Text),

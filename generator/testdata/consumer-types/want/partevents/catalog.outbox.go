@@ -15,125 +15,125 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// CatalogConsumer consumes what namespace catalog publishes. A new topic adds a method, so that the
-// build fails until it is consumed; embed UnimplementedCatalogConsumer to opt out. A method writes
-// its effect with tx, in which the event is recorded as handled too, so that both are there or
-// neither; it must not commit or roll back tx. Its error undoes both; consume.Permanent(err) says
-// that no retry will mend it. Methods run concurrently if Consume does.
+// CatalogConsumer consumes the events that namespace catalog publishes. A new topic adds a method,
+// so the build fails until it is written. Embed UnimplementedCatalogConsumer to opt out. A method
+// writes its effect with tx, which also records the event as handled, so that both take effect or
+// neither does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err)
+// says that no retry will fix it. Methods run concurrently if Consume does.
 type CatalogConsumer interface {
-	// ConsumeRequired has the effect of one catalog/required event.
+	// ConsumeRequired applies the effect of one catalog/required event.
 	ConsumeRequired(ctx context.Context, tx pgx.Tx, e consume.Delivery[Required]) error
 
-	// ConsumeOptional has the effect of one catalog/optional event.
+	// ConsumeOptional applies the effect of one catalog/optional event.
 	ConsumeOptional(ctx context.Context, tx pgx.Tx, e consume.Delivery[Optional]) error
 
-	// ConsumeListed has the effect of one catalog/listed event.
+	// ConsumeListed applies the effect of one catalog/listed event.
 	ConsumeListed(ctx context.Context, tx pgx.Tx, e consume.Delivery[Listed]) error
 
-	// ConsumeMapped has the effect of one catalog/mapped event.
+	// ConsumeMapped applies the effect of one catalog/mapped event.
 	ConsumeMapped(ctx context.Context, tx pgx.Tx, e consume.Delivery[Mapped]) error
 
-	// ConsumeOptionalListed has the effect of one catalog/optional_listed event.
+	// ConsumeOptionalListed applies the effect of one catalog/optional_listed event.
 	ConsumeOptionalListed(ctx context.Context, tx pgx.Tx, e consume.Delivery[OptionalListed]) error
 
-	// ConsumeOptionalMapped has the effect of one catalog/optional_mapped event.
+	// ConsumeOptionalMapped applies the effect of one catalog/optional_mapped event.
 	ConsumeOptionalMapped(ctx context.Context, tx pgx.Tx, e consume.Delivery[OptionalMapped]) error
 
-	// ConsumeNested has the effect of one catalog/nested event.
+	// ConsumeNested applies the effect of one catalog/nested event.
 	ConsumeNested(ctx context.Context, tx pgx.Tx, e consume.Delivery[Nested]) error
 
-	// ConsumeNestedMap has the effect of one catalog/nested_map event.
+	// ConsumeNestedMap applies the effect of one catalog/nested_map event.
 	ConsumeNestedMap(ctx context.Context, tx pgx.Tx, e consume.Delivery[NestedMap]) error
 
-	// ConsumeMapsInMaps has the effect of one catalog/maps_in_maps event.
+	// ConsumeMapsInMaps applies the effect of one catalog/maps_in_maps event.
 	ConsumeMapsInMaps(ctx context.Context, tx pgx.Tx, e consume.Delivery[MapsInMaps]) error
 
-	// ConsumeListOfMaps has the effect of one catalog/list_of_maps event.
+	// ConsumeListOfMaps applies the effect of one catalog/list_of_maps event.
 	ConsumeListOfMaps(ctx context.Context, tx pgx.Tx, e consume.Delivery[ListOfMaps]) error
 
-	// ConsumeDeep has the effect of one catalog/deep event.
+	// ConsumeDeep applies the effect of one catalog/deep event.
 	ConsumeDeep(ctx context.Context, tx pgx.Tx, e consume.Delivery[Deep]) error
 
-	// ConsumeBounded has the effect of one catalog/bounded event.
+	// ConsumeBounded applies the effect of one catalog/bounded event.
 	ConsumeBounded(ctx context.Context, tx pgx.Tx, e consume.Delivery[Bounded]) error
 
-	// ConsumeKeyedOnce has the effect of one catalog/keyed_once event.
+	// ConsumeKeyedOnce applies the effect of one catalog/keyed_once event.
 	ConsumeKeyedOnce(ctx context.Context, tx pgx.Tx, e consume.Delivery[KeyedOnce]) error
 }
 
-// UnimplementedCatalogConsumer may be embedded to consume some topics only: its methods return an
-// error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write
-// its method and return nil.
+// UnimplementedCatalogConsumer can be embedded to consume only some topics. Its methods return an
+// error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its
+// method and return nil.
 type UnimplementedCatalogConsumer struct{}
 
-// ConsumeRequired returns an error: nobody consumes catalog/required.
+// ConsumeRequired returns an error: catalog/required has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeRequired(context.Context, pgx.Tx, consume.Delivery[Required]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeOptional returns an error: nobody consumes catalog/optional.
+// ConsumeOptional returns an error: catalog/optional has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeOptional(context.Context, pgx.Tx, consume.Delivery[Optional]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeListed returns an error: nobody consumes catalog/listed.
+// ConsumeListed returns an error: catalog/listed has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeListed(context.Context, pgx.Tx, consume.Delivery[Listed]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeMapped returns an error: nobody consumes catalog/mapped.
+// ConsumeMapped returns an error: catalog/mapped has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeMapped(context.Context, pgx.Tx, consume.Delivery[Mapped]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeOptionalListed returns an error: nobody consumes catalog/optional_listed.
+// ConsumeOptionalListed returns an error: catalog/optional_listed has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeOptionalListed(context.Context, pgx.Tx, consume.Delivery[OptionalListed]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeOptionalMapped returns an error: nobody consumes catalog/optional_mapped.
+// ConsumeOptionalMapped returns an error: catalog/optional_mapped has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeOptionalMapped(context.Context, pgx.Tx, consume.Delivery[OptionalMapped]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeNested returns an error: nobody consumes catalog/nested.
+// ConsumeNested returns an error: catalog/nested has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeNested(context.Context, pgx.Tx, consume.Delivery[Nested]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeNestedMap returns an error: nobody consumes catalog/nested_map.
+// ConsumeNestedMap returns an error: catalog/nested_map has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeNestedMap(context.Context, pgx.Tx, consume.Delivery[NestedMap]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeMapsInMaps returns an error: nobody consumes catalog/maps_in_maps.
+// ConsumeMapsInMaps returns an error: catalog/maps_in_maps has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeMapsInMaps(context.Context, pgx.Tx, consume.Delivery[MapsInMaps]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeListOfMaps returns an error: nobody consumes catalog/list_of_maps.
+// ConsumeListOfMaps returns an error: catalog/list_of_maps has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeListOfMaps(context.Context, pgx.Tx, consume.Delivery[ListOfMaps]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeDeep returns an error: nobody consumes catalog/deep.
+// ConsumeDeep returns an error: catalog/deep has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeDeep(context.Context, pgx.Tx, consume.Delivery[Deep]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeBounded returns an error: nobody consumes catalog/bounded.
+// ConsumeBounded returns an error: catalog/bounded has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeBounded(context.Context, pgx.Tx, consume.Delivery[Bounded]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeKeyedOnce returns an error: nobody consumes catalog/keyed_once.
+// ConsumeKeyedOnce returns an error: catalog/keyed_once has no consumer.
 func (UnimplementedCatalogConsumer) ConsumeKeyedOnce(context.Context, pgx.Tx, consume.Delivery[KeyedOnce]) error {
 	return consume.ErrUnimplemented
 }
 
 // NewCatalogConsumer returns a consumer of the messages of namespace catalog that records their
-// events in ib and has c write their effects. Call Consume on it for each message. The error says
-// that ib or c is nil.
+// events in ib and calls c to apply their effects. Call Consume on it for each message. The error
+// says that ib or c is nil.
 func NewCatalogConsumer(ib *inbox.Inbox, c CatalogConsumer) (*consume.Consumer, error) {
 	return consume.New(ib,
 		consume.Handle(RequiredTopic, c, CatalogConsumer.ConsumeRequired),

@@ -42,7 +42,8 @@ type Required struct {
 	PlainValue     Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p Required) Validate() error {
 	return payload.Check("catalog/required",
 		payload.Text("string_value", p.StringValue),

@@ -16,8 +16,10 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// Color is the shared type color. Of a part as the catalogue names it. A newer producer may send a
-// value that is not among the constants: Known tells.
+// Color is the shared type color. A newer producer may send a value that is not among the
+// constants; Known reports whether it is.
+//
+// Of a part as the catalogue names it.
 type Color string
 
 // The values of Color.
@@ -44,7 +46,8 @@ func ColorValues() []Color {
 	}
 }
 
-// ParseColor returns the value that s is, or a *payload.ValidationError that lists what there is.
+// ParseColor returns the Color whose text is s, or a *payload.ValidationError that lists the valid
+// values.
 func ParseColor(s string) (Color, error) {
 	return payload.ParseEnum("color", s, ColorValues()...)
 }
@@ -54,7 +57,8 @@ func (v Color) Known() bool {
 	return slices.Contains(ColorValues(), v)
 }
 
-// Validate returns nil for the constants of Color, else a *payload.ValidationError.
+// Validate returns nil for the constants of Color, and a *payload.ValidationError for any other
+// value.
 func (v Color) Validate() error {
 	return payload.Enum("color", v,
 		ColorRed,
@@ -67,6 +71,8 @@ func (v Color) Validate() error {
 	)
 }
 
+// Part is the shared type part.
+//
 // Part is one piece of a whole.
 type Part struct {
 	// Stock keeping unit.
@@ -80,7 +86,8 @@ type Part struct {
 // partSkuPattern is the pattern of Part.Sku.
 var partSkuPattern = regexp.MustCompile(`^[A-Z]{3}-[0-9]+$`)
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (v Part) Validate() error {
 	return payload.Check("part",
 		payload.Text("sku", v.Sku),
@@ -103,7 +110,8 @@ type Maker struct {
 	ID    uuid.UUID     `json:"id"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (v Maker) Validate() error {
 	return payload.Check("maker",
 		payload.Text("name", v.Name),
@@ -112,6 +120,8 @@ func (v Maker) Validate() error {
 	)
 }
 
+// Plain is the shared type plain.
+//
 // Plain holds nothing that has a rule.
 type Plain struct {
 	Count int64 `json:"count"`

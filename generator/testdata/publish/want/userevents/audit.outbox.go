@@ -15,37 +15,37 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// AuditConsumer consumes what namespace audit publishes. A new topic adds a method, so that the
-// build fails until it is consumed; embed UnimplementedAuditConsumer to opt out. A method writes
-// its effect with tx, in which the event is recorded as handled too, so that both are there or
-// neither; it must not commit or roll back tx. Its error undoes both; consume.Permanent(err) says
-// that no retry will mend it. Methods run concurrently if Consume does.
+// AuditConsumer consumes the events that namespace audit publishes. A new topic adds a method, so
+// the build fails until it is written. Embed UnimplementedAuditConsumer to opt out. A method writes
+// its effect with tx, which also records the event as handled, so that both take effect or neither
+// does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says that
+// no retry will fix it. Methods run concurrently if Consume does.
 type AuditConsumer interface {
-	// ConsumeUserRenamed has the effect of one audit/user_renamed event.
+	// ConsumeUserRenamed applies the effect of one audit/user_renamed event.
 	ConsumeUserRenamed(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserRenamed]) error
 
-	// ConsumeUserDeleted has the effect of one audit/user_deleted event.
+	// ConsumeUserDeleted applies the effect of one audit/user_deleted event.
 	ConsumeUserDeleted(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserDeleted]) error
 }
 
-// UnimplementedAuditConsumer may be embedded to consume some topics only: its methods return an
-// error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write
-// its method and return nil.
+// UnimplementedAuditConsumer can be embedded to consume only some topics. Its methods return an
+// error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its
+// method and return nil.
 type UnimplementedAuditConsumer struct{}
 
-// ConsumeUserRenamed returns an error: nobody consumes audit/user_renamed.
+// ConsumeUserRenamed returns an error: audit/user_renamed has no consumer.
 func (UnimplementedAuditConsumer) ConsumeUserRenamed(context.Context, pgx.Tx, consume.Delivery[UserRenamed]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeUserDeleted returns an error: nobody consumes audit/user_deleted.
+// ConsumeUserDeleted returns an error: audit/user_deleted has no consumer.
 func (UnimplementedAuditConsumer) ConsumeUserDeleted(context.Context, pgx.Tx, consume.Delivery[UserDeleted]) error {
 	return consume.ErrUnimplemented
 }
 
 // NewAuditConsumer returns a consumer of the messages of namespace audit that records their events
-// in ib and has c write their effects. Call Consume on it for each message. The error says that ib
-// or c is nil.
+// in ib and calls c to apply their effects. Call Consume on it for each message. The error says
+// that ib or c is nil.
 func NewAuditConsumer(ib *inbox.Inbox, c AuditConsumer) (*consume.Consumer, error) {
 	return consume.New(ib,
 		consume.Handle(UserRenamedTopic, c, AuditConsumer.ConsumeUserRenamed),

@@ -26,7 +26,8 @@ type UserDeleted struct {
 	UserID uuid.UUID `json:"user_id"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p UserDeleted) Validate() error {
 	return payload.Check("audit/user_deleted",
 		payload.RequiredUUID("user_id", p.UserID),

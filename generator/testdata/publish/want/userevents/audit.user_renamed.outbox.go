@@ -32,7 +32,8 @@ type UserRenamed struct {
 	Ratio  float64       `json:"ratio"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p UserRenamed) Validate() error {
 	return payload.Check("audit/user_renamed",
 		payload.RequiredUUID("user_id", p.UserID),

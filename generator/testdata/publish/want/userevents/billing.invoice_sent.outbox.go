@@ -26,7 +26,8 @@ type InvoiceSent struct {
 	InvoiceID uuid.UUID `json:"invoice_id"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p InvoiceSent) Validate() error {
 	return payload.Check("billing/invoice_sent",
 		payload.RequiredUUID("invoice_id", p.InvoiceID),

@@ -15,29 +15,29 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// BillingConsumer consumes what namespace billing publishes. A new topic adds a method, so that the
-// build fails until it is consumed; embed UnimplementedBillingConsumer to opt out. A method writes
-// its effect with tx, in which the event is recorded as handled too, so that both are there or
-// neither; it must not commit or roll back tx. Its error undoes both; consume.Permanent(err) says
-// that no retry will mend it. Methods run concurrently if Consume does.
+// BillingConsumer consumes the events that namespace billing publishes. A new topic adds a method,
+// so the build fails until it is written. Embed UnimplementedBillingConsumer to opt out. A method
+// writes its effect with tx, which also records the event as handled, so that both take effect or
+// neither does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err)
+// says that no retry will fix it. Methods run concurrently if Consume does.
 type BillingConsumer interface {
-	// ConsumeInvoiceSent has the effect of one billing/invoice_sent event.
+	// ConsumeInvoiceSent applies the effect of one billing/invoice_sent event.
 	ConsumeInvoiceSent(ctx context.Context, tx pgx.Tx, e consume.Delivery[InvoiceSent]) error
 }
 
-// UnimplementedBillingConsumer may be embedded to consume some topics only: its methods return an
-// error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write
-// its method and return nil.
+// UnimplementedBillingConsumer can be embedded to consume only some topics. Its methods return an
+// error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its
+// method and return nil.
 type UnimplementedBillingConsumer struct{}
 
-// ConsumeInvoiceSent returns an error: nobody consumes billing/invoice_sent.
+// ConsumeInvoiceSent returns an error: billing/invoice_sent has no consumer.
 func (UnimplementedBillingConsumer) ConsumeInvoiceSent(context.Context, pgx.Tx, consume.Delivery[InvoiceSent]) error {
 	return consume.ErrUnimplemented
 }
 
 // NewBillingConsumer returns a consumer of the messages of namespace billing that records their
-// events in ib and has c write their effects. Call Consume on it for each message. The error says
-// that ib or c is nil.
+// events in ib and calls c to apply their effects. Call Consume on it for each message. The error
+// says that ib or c is nil.
 func NewBillingConsumer(ib *inbox.Inbox, c BillingConsumer) (*consume.Consumer, error) {
 	return consume.New(ib,
 		consume.Handle(InvoiceSentTopic, c, BillingConsumer.ConsumeInvoiceSent),

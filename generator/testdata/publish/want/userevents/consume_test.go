@@ -80,7 +80,7 @@ func published(t *testing.T, pool *pgxpool.Pool, user uuid.UUID) []outbox.Outgoi
 	return append(kafka.sent, nats.sent...)
 }
 
-// TestPublished: what the YAML says about destinations, keys and headers is what the brokers get.
+// TestPublished: the brokers get the destinations, keys and headers of the YAML.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	pool, user := outboxtest.Postgres(t), uuid.New()
@@ -98,7 +98,7 @@ func TestPublished(t *testing.T) {
 	require.ErrorContains(t, err, "publishes to kafka")
 }
 
-// service is the other side: a database of its own, with the consumer.
+// service is the consuming service: a separate database and the consumer.
 func service(t *testing.T) (*pgxpool.Pool, *consume.Consumer) {
 	t.Helper()
 	pool := outboxtest.Postgres(t)
@@ -111,7 +111,8 @@ func service(t *testing.T) (*pgxpool.Pool, *consume.Consumer) {
 	return pool, c
 }
 
-// TestFromEnqueueToProjection goes all the way, in each encoding, with each message delivered twice.
+// TestFromEnqueueToProjection follows events from enqueue to projection, in each encoding, with each message delivered
+// twice.
 func TestFromEnqueueToProjection(t *testing.T) {
 	t.Parallel()
 	user := uuid.New()
@@ -205,8 +206,8 @@ func (p *planned) ConsumeUserCreated(_ context.Context, _ pgx.Tx, e consume.Deli
 	return nil
 }
 
-// TestWhatANewerProducerSends: a consumer takes a value of an enum that it does not know, and what is out of its bounds;
-// a strict one refuses both.
+// TestWhatANewerProducerSends: a consumer accepts an unknown value of an enum, and values that are out of bounds. A strict
+// consumer refuses both.
 func TestWhatANewerProducerSends(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
@@ -243,7 +244,7 @@ func TestWhatANewerProducerSends(t *testing.T) {
 	require.Equal(t, userevents.PlanPaid, plan)
 }
 
-// TestSameRules: the payloads of both sides are one in JSON, and break the same rules.
+// TestSameRules: the payloads of both packages have the same JSON and the same rules.
 func TestSameRules(t *testing.T) {
 	t.Parallel()
 	p := created(uuid.New())

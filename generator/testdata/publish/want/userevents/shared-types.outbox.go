@@ -16,8 +16,8 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// Plan is the shared type plan. A newer producer may send a value that is not among the constants:
-// Known tells.
+// Plan is the shared type plan. A newer producer may send a value that is not among the constants;
+// Known reports whether it is.
 type Plan string
 
 // The values of Plan.
@@ -31,7 +31,8 @@ func PlanValues() []Plan {
 	return []Plan{PlanFree, PlanPaid}
 }
 
-// ParsePlan returns the value that s is, or a *payload.ValidationError that lists what there is.
+// ParsePlan returns the Plan whose text is s, or a *payload.ValidationError that lists the valid
+// values.
 func ParsePlan(s string) (Plan, error) {
 	return payload.ParseEnum("plan", s, PlanValues()...)
 }
@@ -41,7 +42,8 @@ func (v Plan) Known() bool {
 	return slices.Contains(PlanValues(), v)
 }
 
-// Validate returns nil for the constants of Plan, else a *payload.ValidationError.
+// Validate returns nil for the constants of Plan, and a *payload.ValidationError for any other
+// value.
 func (v Plan) Validate() error {
 	return payload.Enum("plan", v, PlanFree, PlanPaid)
 }
@@ -52,7 +54,8 @@ type Contact struct {
 	Since payload.Date `json:"since"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (v Contact) Validate() error {
 	return payload.Check("contact",
 		payload.Text("email", v.Email),
@@ -61,12 +64,12 @@ func (v Contact) Validate() error {
 	)
 }
 
-// Format writes v alike for every verb of package fmt, with Email masked.
+// Format writes v the same way for every verb of package fmt, with Email masked.
 func (v Contact) Format(s fmt.State, _ rune) {
 	payload.FormatMasked(s, v, "Email")
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (v Contact) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(v))
 }

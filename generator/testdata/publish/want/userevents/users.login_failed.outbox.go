@@ -31,7 +31,8 @@ type LoginFailed struct {
 	Plan   Plan      `json:"plan"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p LoginFailed) Validate() error {
 	return payload.Check("users/login_failed",
 		payload.RequiredUUID("user_id", p.UserID),

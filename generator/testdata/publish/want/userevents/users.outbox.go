@@ -15,37 +15,39 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// UsersConsumer consumes what namespace users publishes. The accounts of the service. A new topic
-// adds a method, so that the build fails until it is consumed; embed UnimplementedUsersConsumer to
-// opt out. A method writes its effect with tx, in which the event is recorded as handled too, so
-// that both are there or neither; it must not commit or roll back tx. Its error undoes both;
-// consume.Permanent(err) says that no retry will mend it. Methods run concurrently if Consume does.
+// UsersConsumer consumes the events that namespace users publishes. A new topic adds a method, so
+// the build fails until it is written. Embed UnimplementedUsersConsumer to opt out. A method writes
+// its effect with tx, which also records the event as handled, so that both take effect or neither
+// does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says that
+// no retry will fix it. Methods run concurrently if Consume does.
+//
+// The accounts of the service.
 type UsersConsumer interface {
-	// ConsumeUserCreated has the effect of one users/user_created event.
+	// ConsumeUserCreated applies the effect of one users/user_created event.
 	ConsumeUserCreated(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserCreated]) error
 
-	// ConsumeLoginFailed has the effect of one users/login_failed event.
+	// ConsumeLoginFailed applies the effect of one users/login_failed event.
 	ConsumeLoginFailed(ctx context.Context, tx pgx.Tx, e consume.Delivery[LoginFailed]) error
 }
 
-// UnimplementedUsersConsumer may be embedded to consume some topics only: its methods return an
-// error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write
-// its method and return nil.
+// UnimplementedUsersConsumer can be embedded to consume only some topics. Its methods return an
+// error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its
+// method and return nil.
 type UnimplementedUsersConsumer struct{}
 
-// ConsumeUserCreated returns an error: nobody consumes users/user_created.
+// ConsumeUserCreated returns an error: users/user_created has no consumer.
 func (UnimplementedUsersConsumer) ConsumeUserCreated(context.Context, pgx.Tx, consume.Delivery[UserCreated]) error {
 	return consume.ErrUnimplemented
 }
 
-// ConsumeLoginFailed returns an error: nobody consumes users/login_failed.
+// ConsumeLoginFailed returns an error: users/login_failed has no consumer.
 func (UnimplementedUsersConsumer) ConsumeLoginFailed(context.Context, pgx.Tx, consume.Delivery[LoginFailed]) error {
 	return consume.ErrUnimplemented
 }
 
 // NewUsersConsumer returns a consumer of the messages of namespace users that records their events
-// in ib and has c write their effects. Call Consume on it for each message. The error says that ib
-// or c is nil.
+// in ib and calls c to apply their effects. Call Consume on it for each message. The error says
+// that ib or c is nil.
 func NewUsersConsumer(ib *inbox.Inbox, c UsersConsumer) (*consume.Consumer, error) {
 	return consume.New(ib,
 		consume.Handle(UserCreatedTopic, c, UsersConsumer.ConsumeUserCreated),

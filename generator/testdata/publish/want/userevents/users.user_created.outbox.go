@@ -25,6 +25,8 @@ var UserCreatedTopic = consume.Topic[UserCreated]{
 	Validate:  UserCreated.Validate,
 }
 
+// UserCreated is the payload of users/user_created.
+//
 // UserCreated is emitted when somebody has signed up.
 type UserCreated struct {
 	TenantID uuid.UUID `json:"tenant_id"`
@@ -39,7 +41,8 @@ type UserCreated struct {
 // userCreatedNamePattern is the pattern of UserCreated.Name.
 var userCreatedNamePattern = regexp.MustCompile(`^[^\s]`)
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p UserCreated) Validate() error {
 	return payload.Check("users/user_created",
 		payload.RequiredUUID("tenant_id", p.TenantID),
@@ -54,12 +57,13 @@ func (p UserCreated) Validate() error {
 	)
 }
 
-// Format writes p alike for every verb of package fmt, with the sensitive values inside it masked.
+// Format writes p the same way for every verb of package fmt, with the sensitive values inside it
+// masked.
 func (p UserCreated) Format(s fmt.State, _ rune) {
 	payload.FormatMasked(s, p)
 }
 
-// LogValue gives package slog what Format writes.
+// LogValue returns what Format writes, for package slog.
 func (p UserCreated) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprint(p))
 }

@@ -18,7 +18,9 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// TenantID identifies a customer. Convert it with TenantID(x) and uuid.UUID(v).
+// TenantID is the shared type tenant_id. Convert it with TenantID(x) and uuid.UUID(v).
+//
+// TenantID identifies a customer.
 type TenantID uuid.UUID
 
 // ParseTenantID reads a UUID as uuid.Parse does.
@@ -47,7 +49,7 @@ func (v TenantID) Value() (driver.Value, error) {
 	return uuid.UUID(v).Value()
 }
 
-// Scan implements sql.Scanner. NULL leaves v as it is.
+// Scan implements sql.Scanner. NULL leaves v unchanged.
 func (v *TenantID) Scan(src any) error {
 	return (*uuid.UUID)(v).Scan(src)
 }
@@ -81,7 +83,7 @@ func (v TurnID) Value() (driver.Value, error) {
 	return uuid.UUID(v).Value()
 }
 
-// Scan implements sql.Scanner. NULL leaves v as it is.
+// Scan implements sql.Scanner. NULL leaves v unchanged.
 func (v *TurnID) Scan(src any) error {
 	return (*uuid.UUID)(v).Scan(src)
 }
@@ -92,7 +94,7 @@ type Slug string
 // slugPattern is the pattern of Slug.
 var slugPattern = regexp.MustCompile(`^[a-z/%-]+$`)
 
-// Validate returns nil, or a *payload.ValidationError that lists the broken rules and no value.
+// Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Slug) Validate() error {
 	return payload.Check("slug",
 		payload.Text("", string(v)),
@@ -105,7 +107,7 @@ func (v Slug) Validate() error {
 // Label is the shared type label. Convert it with Label(x) and string(v).
 type Label string
 
-// Validate returns nil, or a *payload.ValidationError that lists the broken rules and no value.
+// Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Label) Validate() error {
 	return payload.Check("label",
 		payload.Text("", string(v)),
@@ -115,7 +117,7 @@ func (v Label) Validate() error {
 // Revision is the shared type revision. Convert it with Revision(x) and int64(v).
 type Revision int64
 
-// Validate returns nil, or a *payload.ValidationError that lists the broken rules and no value.
+// Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Revision) Validate() error {
 	return payload.Check("revision",
 		payload.Min("", int64(v), 1),
@@ -126,7 +128,7 @@ func (v Revision) Validate() error {
 type Rank int32
 
 // Outcome is the shared type outcome. A newer producer may send a value that is not among the
-// constants: Known tells.
+// constants; Known reports whether it is.
 type Outcome string
 
 // The values of Outcome.
@@ -149,7 +151,8 @@ func OutcomeValues() []Outcome {
 	}
 }
 
-// ParseOutcome returns the value that s is, or a *payload.ValidationError that lists what there is.
+// ParseOutcome returns the Outcome whose text is s, or a *payload.ValidationError that lists the
+// valid values.
 func ParseOutcome(s string) (Outcome, error) {
 	return payload.ParseEnum("outcome", s, OutcomeValues()...)
 }
@@ -159,7 +162,8 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, else a *payload.ValidationError.
+// Validate returns nil for the constants of Outcome, and a *payload.ValidationError for any other
+// value.
 func (v Outcome) Validate() error {
 	return payload.Enum("outcome", v,
 		OutcomeCompleted,
@@ -178,7 +182,8 @@ type Step struct {
 	Tags   []Label   `json:"tags"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (v Step) Validate() error {
 	return payload.Check("step",
 		payload.RequiredUUID("turn_id", v.TurnID),

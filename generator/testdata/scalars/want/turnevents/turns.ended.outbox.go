@@ -44,7 +44,8 @@ type Ended struct {
 	SeenAt    *time.Time          `json:"seen_at,omitempty"`
 }
 
-// Validate returns nil, or a *payload.ValidationError that lists every bad field and no value.
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
+// values.
 func (p Ended) Validate() error {
 	return payload.Check("turns/ended",
 		payload.RequiredUUID("tenant", p.Tenant),

@@ -15,29 +15,29 @@ import (
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = consume.IsAtLeastVersion0_1_0
 
-// TurnsConsumer consumes what namespace turns publishes. A new topic adds a method, so that the
-// build fails until it is consumed; embed UnimplementedTurnsConsumer to opt out. A method writes
-// its effect with tx, in which the event is recorded as handled too, so that both are there or
-// neither; it must not commit or roll back tx. Its error undoes both; consume.Permanent(err) says
-// that no retry will mend it. Methods run concurrently if Consume does.
+// TurnsConsumer consumes the events that namespace turns publishes. A new topic adds a method, so
+// the build fails until it is written. Embed UnimplementedTurnsConsumer to opt out. A method writes
+// its effect with tx, which also records the event as handled, so that both take effect or neither
+// does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says that
+// no retry will fix it. Methods run concurrently if Consume does.
 type TurnsConsumer interface {
-	// ConsumeEnded has the effect of one turns/ended event.
+	// ConsumeEnded applies the effect of one turns/ended event.
 	ConsumeEnded(ctx context.Context, tx pgx.Tx, e consume.Delivery[Ended]) error
 }
 
-// UnimplementedTurnsConsumer may be embedded to consume some topics only: its methods return an
-// error that wraps consume.ErrUnimplemented, which no retry will mend. To pass over a topic, write
-// its method and return nil.
+// UnimplementedTurnsConsumer can be embedded to consume only some topics. Its methods return an
+// error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its
+// method and return nil.
 type UnimplementedTurnsConsumer struct{}
 
-// ConsumeEnded returns an error: nobody consumes turns/ended.
+// ConsumeEnded returns an error: turns/ended has no consumer.
 func (UnimplementedTurnsConsumer) ConsumeEnded(context.Context, pgx.Tx, consume.Delivery[Ended]) error {
 	return consume.ErrUnimplemented
 }
 
 // NewTurnsConsumer returns a consumer of the messages of namespace turns that records their events
-// in ib and has c write their effects. Call Consume on it for each message. The error says that ib
-// or c is nil.
+// in ib and calls c to apply their effects. Call Consume on it for each message. The error says
+// that ib or c is nil.
 func NewTurnsConsumer(ib *inbox.Inbox, c TurnsConsumer) (*consume.Consumer, error) {
 	return consume.New(ib,
 		consume.Handle(EndedTopic, c, TurnsConsumer.ConsumeEnded),
