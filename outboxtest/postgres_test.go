@@ -21,14 +21,14 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-// A test may need the outbox in schemas of its own, and several of them.
+// A test may need the outbox in another schema, or in several.
 func TestPostgresSchemas(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t, outboxtest.Schema("billing"), outboxtest.Schema("shop"))
 	for _, schema := range []string{"billing", "shop"} {
 		require.NoError(t, migrate.Validate(t.Context(), pool, schema))
 	}
-	require.ErrorIs(t, migrate.Validate(t.Context(), pool, "outbox"), migrate.ErrPending, "only those that were named")
+	require.ErrorIs(t, migrate.Validate(t.Context(), pool, "outbox"), migrate.ErrPending, "only the named schemas have an outbox")
 	topic := noteTopic
 	topic.Schema = "shop"
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A folder is swept when its process and its guard were killed, never while somebody holds its lock.
+// A folder is swept if its process and its guard were killed, but never while a process holds its lock.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
@@ -31,7 +31,7 @@ func TestSweep(t *testing.T) {
 	unlocked := folder(dirPrefix+"3", time.Hour)
 	foreign := folder("somebody", time.Hour, lockName)
 	held := folder(dirPrefix+"4", time.Hour, lockName)
-	syscall.ForkLock.RLock() // a process that starts meanwhile would hold the lock too, until it runs its program
+	syscall.ForkLock.RLock() // a process that starts meanwhile would hold the lock, too, until it runs its program
 	t.Cleanup(syscall.ForkLock.RUnlock)
 	lock, err := lockDir(held)
 	require.NoError(t, err)
