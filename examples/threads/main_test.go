@@ -19,7 +19,7 @@ import (
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	url := outboxtest.Postgres(t).Config().ConnString()
-	for range 2 { // the second run finds what the first has left
+	for range 2 { // the second run finds the data of the first
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), url, "", &out))
 		for _, want := range []string{
@@ -33,7 +33,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestListen serves until it is told to stop, with a stream open.
+// TestListen serves until it is told to stop, with an open stream.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	url := outboxtest.Postgres(t).Config().ConnString()
