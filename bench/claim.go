@@ -63,7 +63,7 @@ func claims(history int) workload {
 		took, err := runDispatcher(ctx, t, d.Run)
 		return float64(took) / float64(time.Millisecond) / (n / size), err
 	}
-	beside := func(run func(context.Context, *database) (float64, error)) func(context.Context, *database) (float64, error) {
+	withHistory := func(run func(context.Context, *database) (float64, error)) func(context.Context, *database) (float64, error) {
 		return func(ctx context.Context, db *database) (float64, error) {
 			if err := addHistory(ctx, db, history); err != nil {
 				return 0, err
@@ -79,9 +79,9 @@ func claims(history int) workload {
 		lessIsBetter: true, once: history > 1_000_000,
 		contenders: []contender{
 			{"Claim, empty table", alone},
-			{"Claim, long history", beside(alone)},
+			{"Claim, long history", withHistory(alone)},
 			{"dispatcher, empty table", dispatched},
-			{"dispatcher, long history", beside(dispatched)},
+			{"dispatcher, long history", withHistory(dispatched)},
 		},
 		targets: []target{
 			{of: "Claim, long history", to: "Claim, empty table", atMost: 1.5},

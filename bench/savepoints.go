@@ -27,16 +27,16 @@ func savepoints(rounds int) workload {
 		about: "Rounds of 1,000 events, of which only the drain is measured. The clients insert 2,000 rows per transaction into a table " +
 			"of another database, each row in a savepoint or without one.",
 		contenders: []contender{
-			{"alone", beside(rounds, "")},
-			{without, beside(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP INSERT INTO busy VALUES (i); END LOOP; END $$`)},
-			{with, beside(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP BEGIN INSERT INTO busy VALUES (i); EXCEPTION WHEN others THEN RAISE; END; END LOOP; END $$`)},
+			{"alone", withClients(rounds, "")},
+			{without, withClients(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP INSERT INTO busy VALUES (i); END LOOP; END $$`)},
+			{with, withClients(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP BEGIN INSERT INTO busy VALUES (i); EXCEPTION WHEN others THEN RAISE; END; END LOOP; END $$`)},
 		},
 		targets: []target{{of: with, to: without, atLeast: 0.6}, {of: with, to: "alone", atLeast: 0.2}},
 	}
 }
 
-// beside returns the rate of a listener while clients run sql. If sql is empty, there are no clients.
-func beside(rounds int, sql string) func(context.Context, *database) (float64, error) {
+// withClients returns the rate of a listener while clients run sql. If sql is empty, there are no clients.
+func withClients(rounds int, sql string) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (rate float64, err error) {
 		const each = 1000
 		t := newTally(rounds * each)

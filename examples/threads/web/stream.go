@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
 )
 
-// pageSize is how many messages are read from the table at once.
+// pageSize is how many messages one query reads from the table.
 const pageSize = 100
 
 // stream writes the messages of a thread as long as the client stays, each with its number as the id. First it writes the
