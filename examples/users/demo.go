@@ -77,7 +77,7 @@ func (d demo) play(ctx context.Context, onBadDays *unruly, relay *outbox.Listene
 	if err := stopRelay(); err != nil {
 		return err
 	}
-	if _, err := relay.Drain(ctx); err != nil { // what has not been sent yet
+	if _, err := relay.Drain(ctx); err != nil { // events that are not sent yet
 		return err
 	}
 	onBadDays.flush(ctx)

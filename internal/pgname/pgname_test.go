@@ -32,7 +32,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The list holds what the server at hand reserves, and whatever passes Check needs no quotes.
+// The list has every word that the server reserves, and a name that passes Check needs no quotes.
 func TestReservedAgreesWithPostgreSQL(t *testing.T) {
 	t.Parallel()
 	conn, err := pgx.Connect(t.Context(), pgtest.Empty(t))
