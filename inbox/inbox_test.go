@@ -29,7 +29,7 @@ func TestNewRefuses(t *testing.T) {
 			Group: group, Retention: 8760 * time.Hour, ReplayWindow: inbox.Forever,
 		},
 		`new inbox: schema name "Outbox" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`: {Group: group, Schema: "Outbox"},
-		`new inbox: schema name "select" is a reserved word of SQL: choose another`:                   {Group: group, Schema: "select"},
+		`new inbox: schema name "select" is a reserved word of SQL: choose another`:                             {Group: group, Schema: "select"},
 	} {
 		_, err := inbox.New(cfg)
 		require.EqualError(t, err, want)

@@ -44,7 +44,7 @@ func TestNilArgumentsFailTheTest(t *testing.T) {
 	t.Parallel()
 	for want, check := range map[string]func(testing.TB){
 		"outboxtest.Postgres: option 2 of 2 is nil":                                    func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("a"), nil) },
-		`outboxtest.Postgres: schema name "Not a name" is not valid: `:                              func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("Not a name")) },
+		`outboxtest.Postgres: schema name "Not a name" is not valid: `:                 func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("Not a name")) },
 		"read events of notes/written: no transaction, connection or pool given (nil)": func(t testing.TB) { outboxtest.RequireEnqueued(t, nil, noteTopic, nil) },
 		"drain: no dispatcher given (nil)":                                             func(t testing.TB) { outboxtest.Drain(t, nil) },
 		"drain: no listener given (nil)":                                               func(t testing.TB) { outboxtest.DrainListener(t, nil) },

@@ -32,7 +32,7 @@ const (
 	// group is the consumer group of the inbox. The consumer group in Kafka is group with the generation appended.
 	group = "cards"
 
-	defaultAttempts    = 8
+	defaultAttempts       = 8
 	defaultMaxQuarantined = 1000
 )
 
