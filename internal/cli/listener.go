@@ -152,7 +152,7 @@ func (a *app) listenerRewind(db *database) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "rewind LISTENER --to TIME",
-		Short: "Have a listener handle events again, from a time or from the start of the log",
+		Short: "Make a listener handle events again, from a time or from the start of the log",
 		Long: `rewind moves a listener back to a time. The listener then handles again what was enqueued since, as far as
 the log still has it, and perhaps a few earlier events. rewind never moves a listener forward. Handlers get
 events a second time, so they must be idempotent. Events in the dead letters are handled again, too.`,
