@@ -5,7 +5,7 @@ EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
 
-# Only the race detector needs a C compiler: everything else is built without, also where there is one.
+# Only the race detector needs a C compiler. Everything else is built without cgo.
 export CGO_ENABLED := 0
 export GO
 
@@ -14,11 +14,12 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 .PHONY: test
-test: postgres ## all tests of all modules, PostgreSQL included; with the race detector unless there is no C compiler
+test: postgres ## run all tests of all modules with PostgreSQL, and with the race detector if there is a C compiler
 	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) RACE=$$race
 
-# Most tests wait, for PostgreSQL or a lease: run more of them at once than there are processors. Two modules run
-# at once, which are the first, the largest, and one of the others; in it the package that takes longest comes first.
+# Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
+# run concurrently: the first, which is the largest, and one of the others. In the first module the slowest package
+# starts first.
 TESTS := $(MODULES:%=test-in-%)
 .PHONY: $(TESTS)
 $(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
@@ -26,7 +27,7 @@ $(TESTS): test-in-%:
 	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m $(if $(filter .,$*),./outbox) ./...
 
 .PHONY: verify
-verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the linters find something
+verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
 	@echo "== gofmt" && bad="$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }
 	@echo "== sqlc" && bin/sqlc diff
 	@echo "== JSON Schema" && for f in docs/outbox.schema.json $(SCHEMAS); do \
@@ -44,25 +45,25 @@ verify: bin/sqlc bin/staticcheck ## fail if anything generated is stale, or the 
 		$(GO) vet $$p && bin/staticcheck $$p
 
 .PHONY: generate
-generate: bin/sqlc ## write everything that is generated: queries, JSON Schema, examples, goldens
+generate: bin/sqlc ## write all generated files: queries, JSON Schema, examples
 	bin/sqlc generate
 	for f in docs/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo
-demo: postgres ## minichat with four producers, two dispatchers and a kill -9, and the account of every event
+demo: postgres ## run minichat: four producers, two dispatchers, a kill -9, and a check of every event
 	@cd examples/minichat && $(GO) run ./cmd/demo
 
 .PHONY: bench
-bench: postgres ## beside hand-written SQL, River and watermill, into docs/benchmarks.md: some 40 minutes; BENCH="-only drain -runs 3" for less
+bench: postgres ## compare with hand-written SQL, River and watermill in docs/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
 	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs)
 
 .PHONY: chaos
-chaos: postgres ## a million steps of 8 writers against the listeners, and their plans at a backlog of a million
+chaos: postgres ## run 8 writers against the listeners for a million steps, and check query plans with a backlog of a million
 	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./outbox -timeout 3h -v -run '^(TestChaos|TestCursor|TestJudge|TestListenerPlans)'
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for 30 s
+fuzz: ## run every fuzz target for 30 s
 	@grep -rlE '^func Fuzz' --include='*_test.go' generator outbox | xargs -n1 dirname | sort -u | while read d; do \
 		for f in $$(grep -hoE '^func Fuzz\w+' $$d/*_test.go | cut -d' ' -f2); do \
 			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 10x || exit 1; \
@@ -70,10 +71,10 @@ fuzz: ## every fuzz target for 30 s
 	done
 
 .PHONY: postgres
-postgres: ## make sure that there is a PostgreSQL to start (14 to 18); installs Debian's when there is none
+postgres: ## check that PostgreSQL (14 to 18) can be started; install Debian's if there is none
 	@tools/need.sh postgres
 
 bin/%: tools/go.mod tools/go.sum
-	@echo "building $* (some minutes the first time)" >&2
+	@echo "building $* (takes some minutes the first time)" >&2
 	@cd tools && $(GO) build -o ../bin/$* $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 	@touch $@

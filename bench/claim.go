@@ -14,11 +14,11 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// claims measures how long a claim of 100 takes beside a long history, against an empty table: alone, and as part of
-// what a dispatcher does with a backlog.
+// claims compares the time of a claim of 100 with a long history and with an empty table: alone, and as part of a dispatcher's
+// work on a backlog.
 func claims(history int) workload {
 	const batches, size = 50, 100
-	fill := func(ctx context.Context, db *database, n int) error { // without VACUUM, which would take away the dead tuples
+	fill := func(ctx context.Context, db *database, n int) error { // without VACUUM, which would remove the dead tuples
 		if err := enqueueAll(ctx, db, n, order, events.EnqueueOrderPaidMany); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func claims(history int) workload {
 		took, err := runDispatcher(ctx, t, d.Run)
 		return float64(took) / float64(time.Millisecond) / (n / size), err
 	}
-	beside := func(run func(context.Context, *database) (float64, error)) func(context.Context, *database) (float64, error) {
+	withHistory := func(run func(context.Context, *database) (float64, error)) func(context.Context, *database) (float64, error) {
 		return func(ctx context.Context, db *database) (float64, error) {
 			if err := addHistory(ctx, db, history); err != nil {
 				return 0, err
@@ -73,15 +73,15 @@ func claims(history int) workload {
 	}
 	return workload{
 		name: "claim", title: fmt.Sprintf("claim of %d beside %d delivered events", size, history), unit: "ms",
-		about: fmt.Sprintf("Beside them %d events scheduled ahead, %d dead tuples at the head of the queue, %d events in flight. "+
-			"The dispatcher's figure is the time for each %d events of a backlog, claimed, handled and acked.",
+		about: fmt.Sprintf("The table also has %d events scheduled ahead, %d dead tuples at the head of the queue, and %d events in flight. "+
+			"The dispatcher's figure is the time per %d events of a backlog: claimed, handled and acked.",
 			history/10, history/100, history/1000, size),
 		lessIsBetter: true, once: history > 1_000_000,
 		contenders: []contender{
 			{"Claim, empty table", alone},
-			{"Claim, long history", beside(alone)},
+			{"Claim, long history", withHistory(alone)},
 			{"dispatcher, empty table", dispatched},
-			{"dispatcher, long history", beside(dispatched)},
+			{"dispatcher, long history", withHistory(dispatched)},
 		},
 		targets: []target{
 			{of: "Claim, long history", to: "Claim, empty table", atMost: 1.5},
@@ -117,7 +117,7 @@ func addHistory(ctx context.Context, db *database, history int) error {
 	if _, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox.events"); err != nil {
 		return err
 	}
-	// Dead tuples where the queue is read first: due long ago and gone.
+	// Dead tuples at the place that a claim reads first: rows that were due long ago and are deleted.
 	if _, err := db.pool.Exec(ctx, "ALTER TABLE outbox.events SET (autovacuum_enabled = off)"); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func addHistory(ctx context.Context, db *database, history int) error {
 	return err
 }
 
-// allocations measures those of an enqueue, by hand and generated, in one transaction and one goroutine.
+// allocations measures the allocations of an enqueue, hand-written and generated, in one transaction and one goroutine.
 func allocations() workload {
 	const n = 5000
 	count := func(enqueue func(ctx context.Context, tx pgx.Tx, seq int) error) func(context.Context, *database) (float64, error) {
@@ -155,7 +155,7 @@ func allocations() workload {
 	}
 	return workload{
 		name: "allocations", title: "allocations of an enqueue", unit: "allocations", lessIsBetter: true,
-		about: "The payload's encoding and pgx's own included.",
+		about: "Including those of the payload's encoding and of pgx.",
 		contenders: []contender{
 			{"hand-written insert", count(func(ctx context.Context, tx pgx.Tx, seq int) error {
 				p := order(seq)

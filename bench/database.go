@@ -11,8 +11,8 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
-// A server is the PostgreSQL of a run, durable (fsync and full_page_writes on) and otherwise with the settings of
-// its distribution, but for those named in start.
+// A server is the PostgreSQL of a run. It is durable (fsync and full_page_writes on) and has the settings of its
+// distribution, except those in start.
 type server struct {
 	pg      *pgserver.Server
 	version string
@@ -24,7 +24,7 @@ func start() (*server, error) {
 		Durable: true,
 		Settings: map[string]string{
 			"shared_buffers":     "512MB",
-			"max_wal_size":       "8GB", // so that no run pays for the checkpoint of another one
+			"max_wal_size":       "8GB", // so that no run pays for the checkpoint of another
 			"checkpoint_timeout": "30min",
 			"autovacuum":         "on",
 		},
@@ -54,7 +54,7 @@ func (s *server) admin(ctx context.Context, do func(*pgx.Conn) error) error {
 	return do(conn)
 }
 
-// A database is made for one run of one contender.
+// A database is created for one run of one contender.
 type database struct {
 	server *server
 	name   string
@@ -62,7 +62,7 @@ type database struct {
 	pool   *pgxpool.Pool
 }
 
-// database makes a database with our tables and 1,000 accounts, after a checkpoint.
+// database creates a database with our tables and 1,000 accounts, and does a checkpoint.
 func (s *server) database(ctx context.Context) (*database, error) {
 	s.made++
 	db := &database{server: s, name: fmt.Sprintf("run_%d", s.made)}
@@ -92,7 +92,7 @@ func (s *server) database(ctx context.Context) (*database, error) {
 	return db, db.settle(ctx)
 }
 
-// open returns a pool of its own size, for a contender that needs another one than db.pool.
+// open returns a pool of another size than db.pool.
 func (db *database) open(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(db.url)
 	if err != nil {
@@ -102,7 +102,7 @@ func (db *database) open(ctx context.Context, conns int32) (*pgxpool.Pool, error
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// settle is called between the preparation of a run and its measured part.
+// settle does a checkpoint. Call it between the preparation of a run and its measured part.
 func (db *database) settle(ctx context.Context) error {
 	_, err := db.pool.Exec(ctx, "CHECKPOINT")
 	return err
@@ -116,7 +116,7 @@ func (db *database) drop(ctx context.Context) error {
 	})
 }
 
-// count checks what a run left behind.
+// count checks a number in the database after a run.
 func (db *database) count(ctx context.Context, want int, what, query string, args ...any) error {
 	var got int
 	if err := db.pool.QueryRow(ctx, query, args...).Scan(&got); err != nil {

@@ -77,7 +77,8 @@ func fillRiver(ctx context.Context, db *database, n int) error {
 	return db.settle(ctx)
 }
 
-// runDispatcher runs d until t is done and d has stopped gracefully, which settles the last events.
+// runDispatcher calls run, the Run of a dispatcher or listener, until t is done and run has stopped gracefully, which
+// settles the last events.
 func runDispatcher(ctx context.Context, t *tally, run func(context.Context) error) (time.Duration, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -252,7 +253,7 @@ const (
 		RETURNING id, topic, payload`
 )
 
-// byHand runs a hand-written loop in two workers until it finds nothing.
+// byHand runs a hand-written loop in two workers until they find no more events.
 func byHand(n int, fill func(context.Context, *database, int) error, step func(ctx context.Context, db *database, worker uuid.UUID, work func(payload []byte) error) (int, error),
 	check func(ctx context.Context, db *database) error) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (float64, error) {
@@ -340,11 +341,11 @@ func claimAndDelete(size int) func(ctx context.Context, db *database, worker uui
 
 func noWork(context.Context) {}
 
-// drain measures a backlog with a handler that does nothing, history kept.
+// drain measures a backlog with a handler that does nothing. Delivered events are kept.
 func drain(n int) workload {
 	return workload{
 		name: "drain", title: fmt.Sprintf("drain of %d, history kept", n), unit: "events/s",
-		about: "From the start to the end of a graceful stop, by when each event is recorded as delivered. Two workers by hand, batches of 1,000.",
+		about: "From the start to the end of a graceful stop, when each event is recorded as delivered. The hand-written loop has two workers and batches of 1,000.",
 		contenders: []contender{
 			{"hand-written claim and ack", byHand(n, fillPaid, claimAndAck(1000, "bench", ackByHand), func(ctx context.Context, db *database) error {
 				return db.count(ctx, n, "delivered", delivered)
@@ -362,7 +363,7 @@ func drain(n int) workload {
 	}
 }
 
-// drainDeleting measures the same with events that are deleted when they are delivered.
+// drainDeleting is like drain, but deletes events when they are delivered.
 func drainDeleting(n int) workload {
 	fill := func(ctx context.Context, db *database, n int) error {
 		return fillQueue(ctx, db, n, func(seq int) events.OrderDropped { return events.OrderDropped(order(seq)) }, events.EnqueueOrderDroppedMany)
@@ -372,8 +373,8 @@ func drainDeleting(n int) workload {
 	}
 	return workload{
 		name: "drain-delete", title: fmt.Sprintf("drain of %d, deleted when delivered", n), unit: "events/s",
-		about: "Hand-written delete: select, delete and handle in one transaction, without a lease, so that a slow handler holds it open. " +
-			"Claim, then delete: with a lease, as the dispatcher does.",
+		about: "Hand-written delete: select, delete and handle in one transaction, without a lease, so a slow handler keeps it open. " +
+			"Claim, then delete: with a lease, as the dispatcher does it.",
 		contenders: []contender{
 			{"hand-written delete", byHand(n, fill, claimAndDelete(1000), empty)},
 			{"hand-written claim, then delete", byHand(n, fill, claimAndAck(1000, "bench_drop", dropByHand), empty)},
@@ -401,14 +402,14 @@ func drainDeleting(n int) workload {
 	}
 }
 
-// handlers measures handlers that take a while, against what their number and time allow.
+// handlers compares the rate of slow handlers with the rate that their number and time allow.
 func handlers(took time.Duration, concurrency, n int) workload {
 	work := func(ctx context.Context) { pause(ctx, took) }
 	cfg := outbox.DispatcherConfig{BatchSize: max(1000, 2*concurrency), Concurrency: concurrency, PruneInterval: -1}
 	return workload{
 		name: fmt.Sprintf("handler-%s", took), title: fmt.Sprintf("handlers of %s, %d at once", took, concurrency), unit: "events/s",
-		about: "The limit is what the same number of goroutines reaches without any queue; by their own time: their number over the " +
-			"mean time that the handlers of a dispatcher took, by their own clock, on processors that they share with PostgreSQL.",
+		about: "The limit is what the same number of goroutines reaches without a queue. The limit by their own time is their number divided " +
+			"by the mean time that the handlers of a dispatcher measured themselves, on processors that they share with PostgreSQL.",
 		contenders: []contender{
 			{"limit", func(ctx context.Context, _ *database) (float64, error) {
 				var next atomic.Int64

@@ -18,7 +18,7 @@ import (
 
 const change = "UPDATE account SET balance = balance + 1 WHERE id = $1"
 
-// insert is what a careful service writes by hand: the columns it needs, a dedupe key, no conflict.
+// insert is what a good service writes by hand: the columns that it needs, a dedupe key, no error on a conflict.
 const insert = `INSERT INTO outbox.events (id, namespace, topic, version, dedupe_key, payload, max_attempts)
 	VALUES ($1, 'bench', 'order_paid', 1, $2, $3, 5)
 	ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING RETURNING id`
@@ -37,7 +37,7 @@ func insertArgs(seq int) ([]any, error) {
 	return []any{id, p.OrderID.String(), body}, err
 }
 
-// transactions measures business transactions of several producers: one changed row and one event.
+// transactions measures business transactions of several producers, each with one changed row and one event.
 func transactions(producers, each int) workload {
 	name := fmt.Sprintf("enqueue-%d", producers)
 	rate := func(check string, prepare func(context.Context, *database) (func(ctx context.Context, account, seq int) error, error)) func(context.Context, *database) (float64, error) {
@@ -173,7 +173,7 @@ func watermillTransaction(ctx context.Context, tx *sql.Tx, account, seq int) err
 	return watermillPublish(tx, message.NewMessage(watermill.NewUUID(), body))
 }
 
-// produce runs do for each event, and for each account in turn, so that producers seldom wait for one another.
+// produce calls do for each event, with each account in turn, so that producers seldom wait for each other.
 func produce(ctx context.Context, producers, each int, do func(ctx context.Context, account, seq int) error) (time.Duration, error) {
 	started := time.Now()
 	group, ctx := errgroup.WithContext(ctx)

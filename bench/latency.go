@@ -14,8 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// latency measures the time from the return of a commit to the start of the handler, at some rate. A rate of 0 is
-// idle: the next event is enqueued a while after the last was handled.
+// latency measures the time from the return of a commit to the start of the handler, at a rate of events per second. A rate
+// of 0 means idle: the next event is enqueued some time after the previous one was handled.
 func latency(quantile float64, rate, n int) workload {
 	load, name := "idle", "idle"
 	if rate > 0 {
@@ -23,7 +23,7 @@ func latency(quantile float64, rate, n int) workload {
 	}
 	w := workload{
 		name: fmt.Sprintf("latency-%s-p%g", name, quantile*100), title: fmt.Sprintf("commit to handler start, %s, p%g", load, quantile*100), unit: "ms",
-		about:        "River wakes its workers by NOTIFY in the transaction; ours by the doorbell.",
+		about:        "River wakes its workers with NOTIFY in the transaction, outboxgen with the doorbell.",
 		lessIsBetter: true,
 		contenders: []contender{
 			{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
@@ -77,7 +77,7 @@ func latency(quantile float64, rate, n int) workload {
 	return w
 }
 
-// A stopwatch takes the times of events by their seq.
+// A stopwatch records the times of events by their seq.
 type stopwatch struct {
 	mu        sync.Mutex
 	committed []time.Time
@@ -136,14 +136,14 @@ func (s *stopwatch) run(ctx context.Context, db *database, rate int, quantile fl
 	}
 	waits := make([]time.Duration, n)
 	for seq := range n {
-		waits[seq] = max(0, s.started[seq].Sub(s.committed[seq])) // a handler may start before the producer hears of its commit
+		waits[seq] = max(0, s.started[seq].Sub(s.committed[seq])) // a handler may start before the commit returns to the producer
 	}
-	waits = waits[n/10:] // the first ones find cold plans and connections
+	waits = waits[n/10:] // without the first ones, which have cold plans and connections
 	slices.Sort(waits)
 	return float64(waits[int(quantile*float64(len(waits)-1))]) / float64(time.Millisecond), nil
 }
 
-// doorbell measures what waking up costs producers: transactions of many clients while a dispatcher runs.
+// doorbell measures what wake-ups cost producers: transactions of many clients while a dispatcher runs.
 func doorbell(clients, each int) workload {
 	rate := func(wake outbox.Wake, also string) func(context.Context, *database) (float64, error) {
 		return func(ctx context.Context, db *database) (float64, error) {
@@ -189,7 +189,7 @@ func doorbell(clients, each int) workload {
 	}
 	return workload{
 		name: "doorbell", title: fmt.Sprintf("business transaction of %d clients while a dispatcher runs", clients), unit: "transactions/s",
-		about: "No wake-up: the dispatcher polls every 100 ms. NOTIFY: one in each transaction, which is how most queues wake up; a third statement does the same without it.",
+		about: "No wake-up: the dispatcher polls every 100 ms. NOTIFY: one per transaction, as most queues do it. Third statement: the same without NOTIFY.",
 		contenders: []contender{
 			{"no wake-up", rate(outbox.WakePoll, "")},
 			{"doorbell", rate(outbox.WakeDoorbell, "")},

@@ -18,7 +18,7 @@ func fillLog(ctx context.Context, db *database, n int) error {
 
 const plainSelect = `SELECT seq, id, topic, version, partition_key, payload, created_at FROM outbox.log WHERE seq > $1 ORDER BY seq LIMIT 1000`
 
-// listen measures listeners on a log of n events, each from its start to the end of a graceful stop.
+// listen measures listeners on a log of n events, each from its start to the end of its graceful stop.
 func listen(n int) workload {
 	var names []string
 	for i := range 5 {
@@ -26,7 +26,7 @@ func listen(n int) workload {
 	}
 	return workload{
 		name: "listener", title: fmt.Sprintf("log of %d, batches of 1,000", n), unit: "events/s each",
-		about: "Plain SELECT: the same rows and columns by `seq > $1`, payloads not decoded, nothing recorded.",
+		about: "Plain SELECT: the same rows and columns with `seq > $1`; payloads are not decoded, and nothing is recorded.",
 		contenders: []contender{
 			{"plain SELECT", func(ctx context.Context, db *database) (float64, error) {
 				if err := fillLog(ctx, db, n); err != nil {
@@ -70,7 +70,7 @@ func listen(n int) workload {
 	}
 }
 
-// listeners runs some at once and returns the rate of the slowest.
+// listeners runs the named listeners concurrently and returns the rate of the slowest.
 func listeners(n int, names []string) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (float64, error) {
 		if err := fillLog(ctx, db, n); err != nil {

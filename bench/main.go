@@ -1,7 +1,7 @@
-// Command bench measures outboxgen beside hand-written SQL, River and watermill on one PostgreSQL that it starts
-// itself, with durable settings. It prints a table, and writes it with its figures and a plot where -out says.
+// Command bench compares outboxgen with hand-written SQL, River and watermill on one PostgreSQL that it starts itself, with
+// durable settings. It prints a table, and writes the table, its figures and a plot to the folder of -out.
 //
-// All figures that are compared come from one run on one machine; the report gives ratios, and the spread.
+// All figures that are compared come from one run on one machine. The report has the ratios and the spread.
 package main
 
 import (
@@ -43,12 +43,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	only := f.String("only", "", "run these workloads only: names or beginnings of names, with commas between")
-	f.IntVar(&o.runs, "runs", 5, "runs of each contender; the median counts")
-	f.IntVar(&o.events, "events", 100_000, "events of a drain")
-	f.IntVar(&o.history, "history", 1_000_000, "delivered events beside which is claimed")
-	f.IntVar(&o.minutes, "minutes", 0, "how long to send 1,000 events/s; 0 leaves it out")
-	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg; none without it")
+	only := f.String("only", "", "run only these workloads: names or beginnings of names, separated by commas")
+	f.IntVar(&o.runs, "runs", 5, "runs per contender; the result is the median")
+	f.IntVar(&o.events, "events", 100_000, "events per drain")
+	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the table of the claim workload")
+	f.IntVar(&o.minutes, "minutes", 0, "minutes of the sustained workload, 1,000 events/s; 0 leaves it out")
+	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg; empty writes no files")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -56,7 +56,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if o.runs < 1 || o.events < 10_000 || o.history < 1000 || o.minutes < 0 || o.minutes == 1 {
-		return o, errors.New("want -runs of 1 or more, -events of 10,000 or more, -history of 1,000 or more, -minutes of 0, or 2 and more")
+		return o, errors.New("use -runs of 1 or more, -events of 10,000 or more, -history of 1,000 or more, and -minutes of 0, or of 2 or more")
 	}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		for _, w := range all {
 			names = append(names, w.name)
 		}
-		return fmt.Errorf("no workload is called %s: there are %s", strings.Join(o.only, ", "), strings.Join(names, ", "))
+		return fmt.Errorf("unknown workload %s: use one of %s", strings.Join(o.only, ", "), strings.Join(names, ", "))
 	}
 	s, err := start()
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/outboxgen/outboxgen/bench/events"
 )
 
-// insertMany is the unnest insert of a careful service.
+// insertMany is the unnest insert that a good service writes by hand.
 const insertMany = `INSERT INTO outbox.events (id, namespace, topic, version, dedupe_key, payload, max_attempts)
 	SELECT id, 'bench', 'order_paid', 1, key, payload, 5 FROM unnest($1::uuid[], $2::text[], $3::jsonb[]) AS new (id, key, payload)
 	ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING RETURNING id`
 
-// many measures one producer that enqueues several events a transaction.
+// many measures one producer that enqueues several events per transaction.
 func many(size, calls int) workload {
 	rate := func(check string, prepare func(context.Context, *database) (func(ctx context.Context, tx pgx.Tx, from int) error, error)) func(context.Context, *database) (float64, error) {
 		return func(ctx context.Context, db *database) (float64, error) {
@@ -40,7 +40,7 @@ func many(size, calls int) workload {
 	const ours = "SELECT count(*) FROM outbox.events"
 	return workload{
 		name: fmt.Sprintf("many-%d", size), title: fmt.Sprintf("%d events a call", size), unit: "events/s",
-		about: "One producer, one call a transaction. River's jobs have no dedupe key, and go in by COPY.",
+		about: "One producer, one call per transaction. River's jobs have no dedupe key and are inserted with COPY.",
 		contenders: []contender{
 			{"hand-written unnest", rate(ours, always(func(ctx context.Context, tx pgx.Tx, from int) error {
 				ids, keys, payloads := make([]uuid.UUID, size), make([]string, size), make([][]byte, size)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver that watermill runs on here, as all the others run on pgx
+	_ "github.com/jackc/pgx/v5/stdlib" // watermill's driver here, because all others use pgx
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
@@ -23,7 +23,7 @@ import (
 // note fills the payload up to about two hundred bytes.
 const note = "paid in full by card, to be shipped with the next van that leaves the yard, with a receipt on paper for the customer"
 
-// job is the payload of the benchmark as River takes it.
+// job is the payload of the benchmark for River.
 type job struct {
 	OrderID uuid.UUID `json:"order_id"`
 	Seq     int64     `json:"seq"`
@@ -32,7 +32,7 @@ type job struct {
 
 func (job) Kind() string { return "order_paid" }
 
-// riverWorker counts each job's runs by its seq.
+// riverWorker counts the runs of each job by its seq.
 type riverWorker struct {
 	river.WorkerDefaults[job]
 	work func(ctx context.Context, seq int64)
@@ -62,7 +62,7 @@ func riverInserter(ctx context.Context, db *database) (*river.Client[pgx.Tx], er
 // quiet is the logger of everything that is measured.
 var quiet = slog.New(slog.DiscardHandler)
 
-// riverClient is River as its own benchmark sets it up: 2,000 workers and a fetch every 2 ms while there is work.
+// riverClient sets River up like its own benchmark: 2,000 workers, and a fetch every 2 ms while there is work.
 func riverClient(pool *pgxpool.Pool, workers int, work func(ctx context.Context, seq int64)) (*river.Client[pgx.Tx], error) {
 	all := river.NewWorkers()
 	river.AddWorker(all, &riverWorker{work: work})
@@ -102,7 +102,7 @@ func watermillSubscriber(conn *sql.DB, batch int) (*wsql.Subscriber, error) {
 	}, watermill.NopLogger{})
 }
 
-// watermillPublish is the publisher in the caller's transaction, as its documentation shows it.
+// watermillPublish publishes in the caller's transaction, as watermill's documentation shows it.
 func watermillPublish(tx *sql.Tx, messages ...*message.Message) error {
 	p, err := wsql.NewPublisher(tx, wsql.PublisherConfig{SchemaAdapter: wsql.DefaultPostgreSQLSchema{}}, watermill.NopLogger{})
 	if err != nil {
@@ -131,7 +131,7 @@ func (t *tally) add(seq int64) {
 	}
 }
 
-// wait waits for as many runs as there are events.
+// wait waits until there were as many runs as events.
 func (t *tally) wait(ctx context.Context) error {
 	select {
 	case <-t.done:
@@ -141,7 +141,7 @@ func (t *tally) wait(ctx context.Context) error {
 	}
 }
 
-// check is called once nothing runs any more.
+// check reports an event that did not run exactly once. Call it when nothing runs anymore.
 func (t *tally) check() error {
 	for seq := range t.runs {
 		if n := t.runs[seq].Load(); n != 1 {

@@ -13,7 +13,7 @@ const (
 	barHeight  = 18
 )
 
-// svg draws each workload as bars from nothing to its largest figure, with the median at the end.
+// svg draws each workload as bars, scaled to its largest figure, with the median at the end of each bar.
 func (rep *report) svg(w io.Writer) error {
 	var b strings.Builder
 	y := 10
@@ -46,7 +46,7 @@ func (rep *report) svg(w io.Writer) error {
 	return err
 }
 
-// ours tells our own bars from those of peers and floors.
+// ours reports whether a bar is outboxgen's, and not that of a peer or a baseline.
 func ours(contender string) bool {
 	for _, prefix := range [...]string{"dispatcher", "Enqueue", "Queue", "one listener", "five listeners", "doorbell", "Claim"} {
 		if strings.HasPrefix(contender, prefix) {

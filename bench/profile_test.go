@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkProfile runs a contender for go test's profiles: BENCH_CONTENDER=workload/contender.
+// BenchmarkProfile runs the contender BENCH_CONTENDER=workload/contender, so that go test can profile it.
 func BenchmarkProfile(b *testing.B) {
 	s, err := start()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A report is what a run found.
+// A report has the results of a run.
 type report struct {
 	Machine    string    `json:"machine"`
 	PostgreSQL string    `json:"postgresql"`
@@ -25,7 +25,7 @@ func machine() string {
 	return fmt.Sprintf("%d processors, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
-// number renders figures with as many digits as they deserve.
+// number formats a figure: with two decimals below 100, else as an integer with thousands separators.
 func number(v float64) string {
 	if v < 100 {
 		return fmt.Sprintf("%.2f", v)
@@ -53,7 +53,7 @@ func (t targetResult) verdict() string {
 	return "missed"
 }
 
-// text is the result for a terminal.
+// text formats the result for a terminal.
 func (r result) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s (%s)\n", r.Title, r.Unit)
@@ -78,10 +78,10 @@ func (rep *report) markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Benchmarks
 
-Written by `+"`make bench`"+`: %s, PostgreSQL %s with fsync and full_page_writes on, medians of %d runs. Contenders of
-a workload take turns, each on a database of its own, and each run checks that all events were handled exactly once and
-are recorded as such. Figures of one machine say little about another; the ratios are what counts. The ratio of a run
-is taken within its round; the table has their median.
+Written by `+"`make bench`"+`: %s, PostgreSQL %s with fsync and full_page_writes on, medians of %d runs. The contenders
+of a workload take turns, each on its own database. Each run checks that all events were handled exactly once and are
+recorded so. Figures of one machine say little about another machine: compare the ratios. A ratio is computed within a
+round; the table has the median of the rounds.
 
 ![ratios](benchmarks.svg)
 `, rep.Machine, rep.PostgreSQL, rep.Runs)

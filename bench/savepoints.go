@@ -15,28 +15,28 @@ import (
 
 const (
 	busyClients    = 4
-	busySavepoints = 2000 // of a transaction
+	busySavepoints = 2000 // per transaction
 )
 
-// savepoints measures a listener while clients of another database of the server use up transaction ids.
+// savepoints measures a listener while clients in another database of the server use up transaction ids.
 func savepoints(rounds int) workload {
 	with := fmt.Sprintf("beside %d clients of %d savepoints", busyClients, busySavepoints)
 	without := fmt.Sprintf("beside %d clients without savepoints", busyClients)
 	return workload{
 		name: "listener-savepoints", title: "listener beside another database", unit: "events/s",
-		about: "Rounds of 1,000 events, of which the drain alone is measured. The clients insert 2,000 rows a transaction into a table " +
-			"of a database of their own, each row in a savepoint or none.",
+		about: "Rounds of 1,000 events, of which only the drain is measured. The clients insert 2,000 rows per transaction into a table " +
+			"of another database, each row in a savepoint or without one.",
 		contenders: []contender{
-			{"alone", beside(rounds, "")},
-			{without, beside(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP INSERT INTO busy VALUES (i); END LOOP; END $$`)},
-			{with, beside(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP BEGIN INSERT INTO busy VALUES (i); EXCEPTION WHEN others THEN RAISE; END; END LOOP; END $$`)},
+			{"alone", withClients(rounds, "")},
+			{without, withClients(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP INSERT INTO busy VALUES (i); END LOOP; END $$`)},
+			{with, withClients(rounds, `DO $$ BEGIN FOR i IN 1..%d LOOP BEGIN INSERT INTO busy VALUES (i); EXCEPTION WHEN others THEN RAISE; END; END LOOP; END $$`)},
 		},
 		targets: []target{{of: with, to: without, atLeast: 0.6}, {of: with, to: "alone", atLeast: 0.2}},
 	}
 }
 
-// beside returns the rate of a listener while clients run sql, if any.
-func beside(rounds int, sql string) func(context.Context, *database) (float64, error) {
+// withClients returns the rate of a listener while clients run sql. If sql is empty, there are no clients.
+func withClients(rounds int, sql string) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (rate float64, err error) {
 		const each = 1000
 		t := newTally(rounds * each)
@@ -79,7 +79,7 @@ func beside(rounds int, sql string) func(context.Context, *database) (float64, e
 	}
 }
 
-// busy has clients run sql in another database until stop.
+// busy makes clients run sql in another database until stop is called.
 func busy(ctx context.Context, db *database, sql string) (stop func() error, err error) {
 	other, err := db.server.database(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// A sample is what a minute of the sustained run looked like.
+// A sample has the measurements of one minute of the sustained run.
 type sample struct {
 	Minute     int     `json:"minute"`
 	Handled    int     `json:"handled"`
@@ -26,12 +26,12 @@ type sample struct {
 	IndexMiB   float64 `json:"index_mib"`
 }
 
-// sustained sends rate events a second in and out for some minutes. Delivered events are deleted at once, so that a
-// table that grows has a leak of space. The figure is the p99 of the last minute over that of the second one.
+// sustained enqueues and delivers rate events per second for some minutes. Delivered events are deleted immediately, so a
+// growing table means a leak of space. The figure is the p99 of the last minute divided by that of the second.
 func sustained(rate, minutes int, report func(sample)) workload {
 	return workload{
 		name: "sustained", title: fmt.Sprintf("%d events/s for %d minutes", rate, minutes), unit: "p99 of the last minute / of the second", once: true,
-		about:        "Deleted when delivered. The first minute warms up and is not counted.",
+		about:        "Events are deleted when delivered. The first minute warms up and is not counted.",
 		lessIsBetter: true,
 		contenders: []contender{{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
 			n := rate * 60 * minutes

@@ -7,27 +7,26 @@ import (
 	"time"
 )
 
-// A workload is one thing that several contenders do on databases of the same kind.
+// A workload is a task that several contenders do on databases of the same kind.
 type workload struct {
-	name       string // as in -only
+	name       string // for -only
 	title      string
-	unit       string // of the figures; rates, so that more is better, unless lessIsBetter
+	unit       string // of the figures; more is better, unless lessIsBetter
 	about      string // for the report
 	contenders []contender
 	targets    []target
-	once       bool // too long to be run more than once
+	once       bool // takes too long to run more than once
 
 	lessIsBetter bool
 }
 
-// A contender does its workload once, on a database of its own, checks that all of it was done, and returns the
-// figure.
+// A contender does its workload once on its own database, checks that all of it was done, and returns the figure.
 type contender struct {
 	name string
 	run  func(ctx context.Context, db *database) (float64, error)
 }
 
-// A target is a bound of the ratio of two contenders of a workload, of their difference, or of one figure when to is "".
+// A target is a bound on the ratio of two contenders of a workload, on their difference, or, if to is "", on one figure.
 type target struct {
 	of, to     string
 	atLeast    float64
@@ -59,7 +58,7 @@ func (t target) met(value float64) bool {
 	return value >= t.atLeast
 }
 
-// A result is what the runs of a workload gave.
+// A result has the results of all runs of a workload.
 type result struct {
 	Workload string             `json:"workload"`
 	Title    string             `json:"title"`
@@ -70,7 +69,7 @@ type result struct {
 	index    map[string]figures // by contender
 }
 
-// figures are those of one contender, in the order of the runs.
+// figures are the figures of one contender.
 type figures struct {
 	Contender string    `json:"contender"`
 	Runs      []float64 `json:"runs"`
@@ -83,12 +82,12 @@ type targetResult struct {
 	Of    string  `json:"of"`
 	To    string  `json:"to"`
 	Bound string  `json:"bound"`
-	Value float64 `json:"value"` // median of those of each run
+	Value float64 `json:"value"` // median over the rounds
 	Met   bool    `json:"met"`
 }
 
-// runWorkload runs each contender once a round, in an order that turns from round to round, so that none is always
-// the one after a cold start or a long checkpoint.
+// runWorkload runs each contender once per round. The order rotates from round to round, so that no contender always runs
+// after a cold start or a long checkpoint.
 func runWorkload(ctx context.Context, server *server, w workload, rounds int, log func(format string, args ...any)) (result, error) {
 	if w.once {
 		rounds = 1

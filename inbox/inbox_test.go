@@ -28,8 +28,8 @@ func TestNewRefuses(t *testing.T) {
 		`new inbox: field Retention 8760h0m0s is shorter than ReplayWindow forever: an event that is replayed after its record was pruned would be handled again`: {
 			Group: group, Retention: 8760 * time.Hour, ReplayWindow: inbox.Forever,
 		},
-		`new inbox: schema name "Outbox": must match ^[a-z][a-z0-9_]{0,40}$`: {Group: group, Schema: "Outbox"},
-		`new inbox: schema name "select": is a reserved word of SQL`:         {Group: group, Schema: "select"},
+		`new inbox: schema name "Outbox" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`: {Group: group, Schema: "Outbox"},
+		`new inbox: schema name "select" is a reserved word of SQL: choose another`:                             {Group: group, Schema: "select"},
 	} {
 		_, err := inbox.New(cfg)
 		require.EqualError(t, err, want)

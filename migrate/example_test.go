@@ -6,7 +6,7 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
-// The migrations join the history of an application that is kept by goose and has eleven files so far.
+// The migrations join the history of an application that uses goose and has eleven files so far.
 func ExampleExport() {
 	files, err := migrate.Export("outbox", migrate.Goose, 12)
 	if err != nil {

@@ -16,13 +16,13 @@ type Format string
 const (
 	// Plain is SQL for psql, in pairs of up and down files.
 	Plain Format = "plain"
-	// Goose is for pressly/goose: one file with annotations a migration.
+	// Goose is for pressly/goose: one annotated file per migration.
 	Goose Format = "goose"
-	// Tern is for jackc/tern: one file with a dividing line a migration.
+	// Tern is for jackc/tern: one file with a dividing line per migration.
 	Tern Format = "tern"
 	// GolangMigrate is for golang-migrate/migrate: pairs of up and down files.
 	GolangMigrate Format = "golang-migrate"
-	// Atlas is for ariga/atlas: up files, as it plans the way down by itself, and their atlas.sum.
+	// Atlas is for ariga/atlas: up files, because atlas plans the reverse by itself, and their atlas.sum.
 	Atlas Format = "atlas"
 )
 
@@ -31,16 +31,15 @@ func Formats() []Format { return []Format{Plain, Goose, Tern, GolangMigrate, Atl
 
 // File is one exported file.
 type File struct {
-	// Name has no folder.
+	// Name is the file name without a folder.
 	Name    string
 	Content []byte
 }
 
-// Export returns the migrations for a schema as files of another tool, by version. The first migration
-// creates the schema if there is none. The files are numbered from first, or from 1 when first is zero,
-// so that they can join the history of an application; for golang-migrate or atlas it may be a
-// timestamp. That tool then keeps the books: the tables are no longer a matter of Up, Down, Status and
-// Validate.
+// Export returns the migrations for a schema as files of another migration tool, by version. The first migration creates
+// the schema if it does not exist. The files are numbered from first, or from 1 if first is zero, so that they can join
+// the history of an application. For golang-migrate and atlas, first may be a timestamp. From then on that tool tracks
+// what is applied: do not use Up, Down, Status and Validate for that schema.
 func Export(schema string, format Format, first int64) ([]File, error) {
 	return released().export(schema, format, first)
 }
@@ -74,7 +73,7 @@ func (m migrations) export(schema string, format Format, first int64) ([]File, e
 		case Atlas:
 			files = append(files, file(fmt.Sprintf("%04d_%s.sql", number, name), up))
 		default:
-			return nil, fmt.Errorf("export migrations: unknown format %q: want one of %s", format, formatNames())
+			return nil, fmt.Errorf("export migrations: unknown format %q: use one of %s", format, formatNames())
 		}
 	}
 	if format == Atlas {
@@ -85,16 +84,16 @@ func (m migrations) export(schema string, format Format, first int64) ([]File, e
 
 func file(name, content string) File { return File{Name: name, Content: []byte(content)} }
 
-// pair renders the two files that plain SQL and golang-migrate want.
+// pair renders the two files that plain SQL and golang-migrate use.
 func pair(layout string, number int64, name, up, down string) []File {
 	base := fmt.Sprintf(layout, number, name)
 	return []File{file(base+".up.sql", up), file(base+".down.sql", down)}
 }
 
-// section ends sql with one newline.
+// section returns sql with exactly one newline at its end.
 func section(sql string) string { return strings.TrimSpace(sql) + "\n" }
 
-// gooseBody keeps goose from splitting a function body at its semicolons.
+// gooseBody marks sql so that goose does not split a function body at its semicolons.
 func gooseBody(sql string) string {
 	if !strings.Contains(sql, "$$") {
 		return sql
@@ -102,8 +101,8 @@ func gooseBody(sql string) string {
 	return "-- +goose StatementBegin\n" + sql + "-- +goose StatementEnd\n"
 }
 
-// atlasSum renders the integrity file of atlas (ariga.io/atlas, sql/migrate, HashFile): a running hash
-// over the names and contents so far for each file, and on the first line a hash over those lines.
+// atlasSum renders the integrity file of atlas (ariga.io/atlas, sql/migrate, HashFile). For each file it has a running
+// hash over the names and contents so far; its first line is a hash over those lines.
 func atlasSum(files []File) string {
 	running, total := sha256.New(), sha256.New()
 	var lines strings.Builder

@@ -5,10 +5,10 @@ import (
 	"io/fs"
 )
 
-// Custom is a history that is not ours.
+// Custom is a history of a test.
 type Custom struct{ all migrations }
 
-// Load makes a history of files.
+// Load reads a history from files.
 func Load(files fs.FS) (Custom, error) {
 	all, err := load(files)
 	return Custom{all}, err

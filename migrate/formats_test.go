@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
-// twoSteps is a history with a function body, which is what tools split wrongly.
+// twoSteps is a history with a function body, because that is what tools split wrongly.
 func twoSteps(t *testing.T) migrate.Custom {
 	return history(t,
 		"CREATE TABLE outbox_schema.a (id int);\n", "DROP TABLE outbox_schema.a;\n",
@@ -79,10 +79,10 @@ func TestExportNumbersFromFirst(t *testing.T) {
 	_, err = twoSteps(t).Export("app", migrate.Plain, -1)
 	require.EqualError(t, err, "export migrations: first number -1: must not be negative")
 	_, err = twoSteps(t).Export("app", "flyway", 0)
-	require.EqualError(t, err, `export migrations: unknown format "flyway": want one of plain, goose, tern, golang-migrate, atlas`)
+	require.EqualError(t, err, `export migrations: unknown format "flyway": use one of plain, goose, tern, golang-migrate, atlas`)
 }
 
-// What is exported makes the tables that Up makes, and takes them away again.
+// The exported files create the tables that Up creates, and drop them again.
 func TestExportedSQLRuns(t *testing.T) {
 	t.Parallel()
 	ours, theirs := pgtest.Pool(t, pgtest.Empty(t)), pgtest.Pool(t, pgtest.Empty(t))
@@ -109,8 +109,7 @@ func TestExportedSQLRuns(t *testing.T) {
 	require.Zero(t, tables(t, theirs))
 }
 
-// The marker is only ever a whole identifier; text of ours that tern would take for a template is not
-// in the files.
+// The marker is always a whole identifier, and the files contain no text that tern would take for a template.
 func TestReleasedFiles(t *testing.T) {
 	t.Parallel()
 	require.NotEmpty(t, migrate.All())

@@ -18,26 +18,25 @@ import (
 	"github.com/outboxgen/outboxgen/schema"
 )
 
-// marker stands for the name of the schema in the files.
+// marker is the placeholder for the name of the schema in the files.
 const marker = "outbox_schema"
 
 // Migration is one numbered change of the tables.
 type Migration struct {
 	// Version counts from 1.
 	Version int
-	// Name is what the file is called between number and suffix.
+	// Name is the part of the file name between number and suffix.
 	Name string
-	// Checksum is the SHA-256 of the file that applies it, in hex, before the schema is filled in.
+	// Checksum is the SHA-256, in hex, of the file that applies it, with the placeholder for the schema.
 	Checksum string
 
 	upSQL, downSQL string
 }
 
-// migrations is a whole history, by version.
+// migrations is a complete history, by version.
 type migrations []Migration
 
-// released returns the migrations of this module. Its files are checked by a test, so that the error
-// of load cannot occur.
+// released returns the migrations of this module. A test checks its files, so load cannot fail here.
 var released = sync.OnceValue(func() migrations {
 	all, err := load(schema.Files)
 	if err != nil {
@@ -49,7 +48,7 @@ var released = sync.OnceValue(func() migrations {
 // All returns the migrations of this module, by version.
 func All() []Migration { return append([]Migration(nil), released()...) }
 
-// Hash returns a short hash of all files of all migrations, which names a state of the tables.
+// Hash returns a short hash over all files of all migrations. It identifies a state of the tables.
 func Hash() string {
 	h := sha256.New()
 	for _, m := range released() {
@@ -60,8 +59,8 @@ func Hash() string {
 
 var fileName = regexp.MustCompile(`^(\d{4})_([a-z][a-z0-9_]*)\.(up|down)\.sql$`)
 
-// load reads a history from files NNNN_name.up.sql and NNNN_name.down.sql, which must come in pairs and
-// be numbered from 1 without a gap.
+// load reads a history from pairs of files NNNN_name.up.sql and NNNN_name.down.sql. They must be numbered from 1 without
+// a gap.
 func load(files fs.FS) (migrations, error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -115,14 +114,14 @@ func (m Migration) up(schema string) string { return fill(m.upSQL, schema) }
 // down returns the statements that revert m.
 func (m Migration) down(schema string) string { return fill(m.downSQL, schema) }
 
-// fill puts a checked schema name into sql.
+// fill replaces the marker in sql by a checked schema name.
 func fill(sql, schema string) string {
 	return strings.ReplaceAll(sql, marker, quote(schema))
 }
 
 func quote(schema string) string { return pgx.Identifier{schema}.Sanitize() }
 
-// createSchema is the statement in front of the first migration.
+// createSchema is the statement before the first migration.
 const createSchema = "CREATE SCHEMA IF NOT EXISTS " + marker + ";"
 
 const createBookkeeping = `
@@ -135,8 +134,8 @@ const createBookkeeping = `
 	);
 	COMMENT ON TABLE outbox_schema.schema_migrations IS 'Migrations of the outbox, kept by outboxgen.';`
 
-// apply runs m and records it. The schema is created only when it is not there, because IF NOT EXISTS
-// asks for the privilege to create one all the same.
+// apply runs m and records it. It creates the schema only if it does not exist, because CREATE SCHEMA IF NOT EXISTS needs
+// the privilege to create one in any case.
 func (m Migration) apply(ctx context.Context, tx pgx.Tx, schema string) error {
 	var exists bool
 	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quote(schema)).Scan(&exists); err != nil {
@@ -160,7 +159,7 @@ func (m Migration) apply(ctx context.Context, tx pgx.Tx, schema string) error {
 	return err
 }
 
-// revert undoes m and its record, and the table of records with the last of them.
+// revert reverts m and deletes its record. With the last record it drops the table of records.
 func (m Migration) revert(ctx context.Context, tx pgx.Tx, schema string, last bool) error {
 	if _, err := tx.Exec(ctx, m.down(schema)); err != nil {
 		return err
@@ -173,7 +172,7 @@ func (m Migration) revert(ctx context.Context, tx pgx.Tx, schema string, last bo
 	return err
 }
 
-// states holds the records of the database against m.
+// states compares the records of the database with m.
 func (m migrations) states(ctx context.Context, tx pgx.Tx, schema string) ([]State, error) {
 	applied, err := records(ctx, tx, schema)
 	if err != nil {
@@ -198,7 +197,7 @@ func (m migrations) states(ctx context.Context, tx pgx.Tx, schema string) ([]Sta
 	return states, nil
 }
 
-// records reads schema_migrations; every row has ErrUnknown until it is held against a file.
+// records reads schema_migrations. Every row has ErrUnknown until it is compared with a file.
 func records(ctx context.Context, tx pgx.Tx, schema string) (map[int]State, error) {
 	applied := map[int]State{}
 	var exists bool

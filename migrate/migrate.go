@@ -1,11 +1,11 @@
-// Package migrate brings the tables of the outbox into a PostgreSQL schema and takes them out again.
-// The migrations are part of the module, so that a program needs no files beside it:
+// Package migrate creates, upgrades and drops the tables of the outbox in a PostgreSQL schema. The migrations are part of
+// the module, so a program needs no extra files:
 //
 //	applied, err := migrate.Up(ctx, pool, "outbox")
 //
-// Each migration runs in a transaction of its own together with its entry in the table
-// schema_migrations of the schema. Processes that migrate at once wait for each other. For users of
-// another migration tool, Export writes the same migrations in its format.
+// Each migration runs in its own transaction, together with its entry in the table schema_migrations of the schema.
+// Processes that migrate concurrently wait for each other. For users of another migration tool, Export returns the same
+// migrations in its format.
 package migrate
 
 import (
@@ -23,24 +23,24 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
-// DB is what migrations run on: a *pgx.Conn or a *pgxpool.Pool. A pool behind a proxy in transaction
-// mode will do, because nothing outlives a transaction.
+// DB is what migrations run on: a *pgx.Conn or a *pgxpool.Pool. A pooler in transaction mode works, because nothing
+// outlives a transaction.
 type DB interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
-// The conditions in which a database does not fit the migrations of this module. They come wrapped in
-// an *Error that says which migration.
+// The ways in which a database can differ from the migrations of this module. They are wrapped in an *Error that names the
+// migration.
 var (
-	// ErrDrift says that a migration was applied with another text than this module holds.
+	// ErrDrift says that a migration was applied with a different text than the one in this module.
 	ErrDrift = errors.New("checksum differs from the applied migration")
-	// ErrUnknown says that the database has a migration that this module does not hold.
+	// ErrUnknown says that the database has a migration that is not in this module.
 	ErrUnknown = errors.New("applied migration is not known to this version of outboxgen")
 	// ErrPending says that a migration is not applied.
 	ErrPending = errors.New("migration is not applied")
 )
 
-// Error is a migration that could not be applied or reverted, or does not fit the database.
+// Error is about a migration that could not be applied or reverted, or that differs from the database.
 type Error struct {
 	Schema  string
 	Version int
@@ -56,31 +56,30 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Up applies what is not applied yet, oldest first, and returns that; it creates the schema if there is
-// none. A second Up applies nothing. If a migration fails, it leaves nothing behind, those before it
-// stay, and both they and the error are returned. It refuses a database whose migrations have drifted,
-// but not one that a newer version of this module has migrated further: a release can be rolled back
-// without its migrations.
+// Up applies the migrations that are not applied yet, oldest first, and returns them. It creates the schema if it does not
+// exist. A second Up applies nothing. If a migration fails, it is rolled back; those before it stay, and Up returns them
+// and the error. Up refuses a database whose migrations have drifted. It accepts a database that a newer version of this
+// module has migrated further, so a release can be rolled back without its migrations.
 func Up(ctx context.Context, db DB, schema string) ([]Migration, error) {
 	return released().up(ctx, db, schema)
 }
 
-// Down reverts the applied migrations with a version above to, newest first, and returns them. Their
-// tables are dropped with all events in them. Version 0 reverts everything, schema_migrations included,
-// and leaves the schema, which may hold more than the outbox.
+// Down reverts the applied migrations with a version above to, newest first, and returns them. It drops their tables with
+// all events in them. With version 0 it reverts everything, including schema_migrations, and keeps the schema, which may
+// contain more than the outbox.
 func Down(ctx context.Context, db DB, schema string, to int) ([]Migration, error) {
 	return released().down(ctx, db, schema, to)
 }
 
-// Status returns every migration of this module and of the database with its state, by version. A
-// database without the schema has all of them pending. Status changes nothing.
+// Status returns every migration of this module and of the database with its state, by version. In a database without the
+// schema all of them are pending. Status changes nothing.
 func Status(ctx context.Context, db DB, schema string) ([]State, error) {
 	return released().status(ctx, db, schema)
 }
 
-// Validate returns nil when the database has exactly the migrations of this module, else an error that
-// joins one *Error for each difference. An error that wraps outbox.ErrSequence says that the tables are as they should be, but
-// that the log does not number its events as listeners need it, and what to do.
+// Validate returns nil if the database has exactly the migrations of this module, else an error that joins one *Error per
+// difference. An error that wraps outbox.ErrSequence says that the tables are correct, but the log does not number its
+// events in the way that listeners need. It says what to do.
 func Validate(ctx context.Context, db DB, schema string) error {
 	return released().validate(ctx, db, schema)
 }
@@ -88,7 +87,7 @@ func Validate(ctx context.Context, db DB, schema string) error {
 // State is one migration as a database has it.
 type State struct {
 	Migration
-	// AppliedAt is the database's time of the migration, zero when it is pending.
+	// AppliedAt is when the migration was applied, by the database's clock; zero if it is pending.
 	AppliedAt time.Time
 	// Err is nil for an applied migration, else ErrPending, ErrDrift or ErrUnknown.
 	Err error
@@ -108,7 +107,7 @@ func (m migrations) up(ctx context.Context, db DB, schema string) ([]Migration, 
 	}
 }
 
-// step applies the first pending migration and returns it, nil when there is none.
+// step applies the first pending migration and returns it, or nil if none is pending.
 func (m migrations) step(ctx context.Context, db DB, schema string) (*Migration, error) {
 	var next *Migration
 	err := transact(ctx, db, schema, pgx.ReadWrite, func(tx pgx.Tx) error {
@@ -152,7 +151,7 @@ func (m migrations) down(ctx context.Context, db DB, schema string, to int) ([]M
 	}
 }
 
-// stepBack reverts the newest applied migration above to and returns it, nil when there is none.
+// stepBack reverts the newest applied migration above to and returns it, or nil if there is none.
 func (m migrations) stepBack(ctx context.Context, db DB, schema string, to int) (*Migration, error) {
 	var last *Migration
 	err := transact(ctx, db, schema, pgx.ReadWrite, func(tx pgx.Tx) error {
@@ -210,8 +209,8 @@ func (m migrations) validate(ctx context.Context, db DB, schema string) error {
 	return m.validateLog(ctx, db, schema)
 }
 
-// validateLog looks at what no migration says but the order of log topics rests on: the sequence, which a restore or a copy may
-// have left behind, and the defaults that draw from it. A role that may not read the log does not find out.
+// validateLog checks what the order of log topics depends on and no migration records: the sequence, which a restore or a
+// copy may have left behind, and the column defaults that use it. It checks nothing for a role that may not read the log.
 func (m migrations) validateLog(ctx context.Context, db DB, schema string) error {
 	return transact(ctx, db, schema, pgx.ReadOnly, func(tx pgx.Tx) error {
 		var there bool
@@ -233,8 +232,8 @@ func (s State) problem(schema string) *Error {
 	return &Error{Schema: schema, Version: s.Version, Name: s.Name, Err: s.Err}
 }
 
-// transact runs fn in a transaction that holds the migration lock of the schema. READ COMMITTED is
-// asked for so that fn sees what the previous holder of the lock has committed.
+// transact runs fn in a transaction that holds the migration lock of the schema. The transaction is READ COMMITTED, so
+// that fn sees what the previous holder of the lock has committed.
 func transact(ctx context.Context, db DB, schema string, mode pgx.TxAccessMode, fn func(pgx.Tx) error) error {
 	if err := pgname.Check(schema); err != nil {
 		return err
@@ -255,11 +254,11 @@ func transact(ctx context.Context, db DB, schema string, mode pgx.TxAccessMode, 
 	return fmt.Errorf("migrate schema %s: %w", schema, err)
 }
 
-// oldestServer is the first server_version_num that the tables and queries are made for.
+// oldestServer is the lowest server_version_num that the tables and queries support.
 const oldestServer = 140000
 
-// prepare takes the lock, refuses a server that is too old, and fixes the search path, so that nothing
-// in a migration can mean an object of the user.
+// prepare takes the lock, refuses a server that is too old, and sets the search path, so that no name in a migration can
+// refer to an object of the user.
 func prepare(ctx context.Context, tx pgx.Tx, schema string) error {
 	var number int
 	var version string
@@ -270,7 +269,7 @@ func prepare(ctx context.Context, tx pgx.Tx, schema string) error {
 		return err
 	}
 	if number < oldestServer {
-		return fmt.Errorf("PostgreSQL %s is too old: 14 is the first that will do", version)
+		return fmt.Errorf("PostgreSQL %s is too old: use 14 or later", version)
 	}
 	_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey(schema))
 	return err
@@ -283,7 +282,7 @@ func lockKey(schema string) int64 {
 	return int64(h.Sum64())
 }
 
-// explain adds what to do about an error of PostgreSQL that a user can do something about.
+// explain adds advice to an error of PostgreSQL that a user can act on.
 func explain(err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -293,7 +292,7 @@ func explain(err error) error {
 	case "42P07": // duplicate_table
 		return fmt.Errorf("%w: was the schema migrated by another tool?", err)
 	case "42501": // insufficient_privilege
-		return fmt.Errorf("%w: the role needs CREATE on the schema, or on the database if there is no schema yet", err)
+		return fmt.Errorf("%w: the role needs CREATE on the schema, or on the database if the schema does not exist yet", err)
 	}
 	return err
 }

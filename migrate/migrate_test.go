@@ -20,7 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
-// history makes migrations 1, 2, ... of pairs of statements.
+// history makes migrations 1, 2, ... from pairs of statements.
 func history(t *testing.T, pairs ...string) migrate.Custom {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -43,7 +43,7 @@ func tables(t *testing.T, db *pgxpool.Pool) int {
 	return n
 }
 
-// dump returns what pg_dump says about the database, less what differs in every run.
+// dump returns the output of pg_dump for the database, without the lines that differ in every run.
 func dump(t *testing.T, db *pgxpool.Pool) string {
 	t.Helper()
 	program := "pg_dump"
@@ -52,7 +52,7 @@ func dump(t *testing.T, db *pgxpool.Pool) string {
 	}
 	out, err := exec.CommandContext(t.Context(), program, "--schema-only", pgtest.URL(t, db)).Output()
 	if err != nil {
-		return catalog(t, db) // there is no pg_dump, or one that is too old for the server
+		return catalog(t, db) // pg_dump is missing, or too old for the server
 	}
 	var kept bytes.Buffer
 	for line := range bytes.Lines(out) {
@@ -186,7 +186,7 @@ func TestChecksumDriftNamesTheVersion(t *testing.T) {
 	require.EqualError(t, err, want)
 }
 
-// A program that was rolled back starts on the tables of its successor.
+// A program that was rolled back starts on the tables of its newer version.
 func TestNewerDatabase(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Pool(t, pgtest.Empty(t))
@@ -249,7 +249,7 @@ func TestSchemaNames(t *testing.T) {
 	}
 	_, err := migrate.Down(t.Context(), db, longest, 0)
 	require.NoError(t, err)
-	require.NoError(t, migrate.Validate(t.Context(), db, "public"), "a schema knows nothing of another")
+	require.NoError(t, migrate.Validate(t.Context(), db, "public"), "schemas are independent of each other")
 }
 
 func TestForeignTableSaysSo(t *testing.T) {
@@ -274,7 +274,7 @@ func TestStatusWithoutSchemaChangesNothing(t *testing.T) {
 	require.Zero(t, tables(t, db))
 }
 
-// The role of a deployment may own the schema and no more.
+// The role of a deployment may own the schema and nothing else.
 func TestRoleWithoutCreateOnDatabase(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Pool(t, pgtest.Empty(t))
@@ -300,7 +300,7 @@ func TestRoleWithoutCreateOnDatabase(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRejectsBadHistories(t *testing.T) {
 	t.Parallel()
 	for want, names := range map[string][]string{
 		"load migration 1_a.up.sql: must be called NNNN_name.up.sql or NNNN_name.down.sql": {"1_a.up.sql"},

@@ -1,5 +1,5 @@
-// Package outboxtest helps to test code that enqueues and handles events: a database for the test, a
-// look at what was enqueued, and a dispatcher run in the test's own goroutine.
+// Package outboxtest helps to test code that enqueues and handles events. It gives a test its own database, checks what was
+// enqueued, and runs a dispatcher or listener in the test's goroutine.
 package outboxtest
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
-// Postgres returns a pool on a new database with the outbox in the schema "outbox". Nothing is shared
-// with other tests, so that they may run in parallel; pool and database are gone when the test ends.
-// Tables of your own are yours to create. With Schema the outbox is in the schemas that it names instead.
+// Postgres returns a pool on a new database with the outbox in the schema "outbox". Tests share nothing, so they may run in
+// parallel. The pool is closed and the database dropped when the test ends. Create your own tables yourself. With Schema,
+// the outbox is in the schemas that you name instead.
 //
-// The server is the one of OUTBOXGEN_TEST_DATABASE_URL, else of DATABASE_URL, whose role must be
-// allowed to create databases; without either a private server is started from the PostgreSQL binaries
-// of this machine and ends with the test process. A database takes some 50 ms, the first one of a
-// process a second or two. Without any PostgreSQL the test fails with what to install.
+// The server is the one at OUTBOXGEN_TEST_DATABASE_URL, else at DATABASE_URL; its role must be allowed to create databases.
+// Without either, Postgres starts a private server from the PostgreSQL binaries of this machine, which ends with the test
+// process. A database takes about 50 ms, the first one of a process a second or two. If there is no PostgreSQL, the test
+// fails and says what to install.
 //
-// A test binary that looks for leaked goroutines must except the one that waits for the private
-// server: goleak.IgnoreAnyFunction(outboxtest.Supervisor).
+// A test binary that checks for leaked goroutines must ignore the one that waits for the private server:
+// goleak.IgnoreAnyFunction(outboxtest.Supervisor).
 func Postgres(t testing.TB, opts ...Option) *pgxpool.Pool {
 	t.Helper()
 	var o options
@@ -43,18 +43,18 @@ func Postgres(t testing.TB, opts ...Option) *pgxpool.Pool {
 	return pool
 }
 
-// Option changes what Postgres makes.
+// Option changes the database that Postgres creates.
 type Option func(*options)
 
 type options struct {
 	schemas []string
 }
 
-// Schema puts the outbox into the schema name, which is made, instead of "outbox". Given again it adds another outbox:
-// name "outbox" too if the test needs it. Each costs a tenth of a second or so, as the migrations run for it.
+// Schema creates the schema name and puts the outbox into it, instead of into "outbox". Several Schema options create
+// several outboxes; name "outbox" too if the test needs it. Each one takes about a tenth of a second to migrate.
 func Schema(name string) Option {
 	return func(o *options) { o.schemas = append(o.schemas, name) }
 }
 
-// Supervisor names the function of the one goroutine that Postgres leaves running.
+// Supervisor is the name of the function of the one goroutine that Postgres leaves running.
 const Supervisor = pgtest.Supervisor

@@ -21,14 +21,14 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-// A test may need the outbox in schemas of its own, and several of them.
+// A test may need the outbox in another schema, or in several.
 func TestPostgresSchemas(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t, outboxtest.Schema("billing"), outboxtest.Schema("shop"))
 	for _, schema := range []string{"billing", "shop"} {
 		require.NoError(t, migrate.Validate(t.Context(), pool, schema))
 	}
-	require.ErrorIs(t, migrate.Validate(t.Context(), pool, "outbox"), migrate.ErrPending, "only those that were named")
+	require.ErrorIs(t, migrate.Validate(t.Context(), pool, "outbox"), migrate.ErrPending, "only the named schemas have an outbox")
 	topic := noteTopic
 	topic.Schema = "shop"
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -44,7 +44,7 @@ func TestNilArgumentsFailTheTest(t *testing.T) {
 	t.Parallel()
 	for want, check := range map[string]func(testing.TB){
 		"outboxtest.Postgres: option 2 of 2 is nil":                                    func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("a"), nil) },
-		`outboxtest.Postgres: schema name "Not a name": `:                              func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("Not a name")) },
+		`outboxtest.Postgres: schema name "Not a name" is not valid: `:                 func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("Not a name")) },
 		"read events of notes/written: no transaction, connection or pool given (nil)": func(t testing.TB) { outboxtest.RequireEnqueued(t, nil, noteTopic, nil) },
 		"drain: no dispatcher given (nil)":                                             func(t testing.TB) { outboxtest.Drain(t, nil) },
 		"drain: no listener given (nil)":                                               func(t testing.TB) { outboxtest.DrainListener(t, nil) },

@@ -15,16 +15,16 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Querier is what reads the events: a transaction, which sees what it has enqueued itself, a connection or
-// a pool.
+// Querier reads the events. It is a connection, a pool, or a transaction, which also sees the events that it has enqueued
+// itself.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// RequireEnqueued returns the payload of the oldest event of topic for which match is true, whether it has
-// been delivered or not; a nil match is always true. Without one the test fails and lists the events of the
-// topic by id, status and keys; payloads, which may be sensitive, are not shown. Events of a topic that
-// deletes on ack are gone once they are delivered.
+// RequireEnqueued returns the payload of the oldest event of topic for which match is true, whether or not it has been
+// delivered. A nil match is always true. If no event matches, the test fails and lists the events of the topic by id,
+// status and key; it does not show payloads, because they may be sensitive. A topic that deletes on ack has no events that
+// were delivered.
 func RequireEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) P {
 	t.Helper()
 	payload, seen, found := find(t, db, topic, match)
@@ -34,8 +34,7 @@ func RequireEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], mat
 	return payload
 }
 
-// RequireNotEnqueued fails the test if there is an event of topic for which match is true; a nil match is
-// always true.
+// RequireNotEnqueued fails the test if there is an event of topic for which match is true. A nil match is always true.
 func RequireNotEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) {
 	t.Helper()
 	if _, seen, found := find(t, db, topic, match); found {
@@ -43,9 +42,9 @@ func RequireNotEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], 
 	}
 }
 
-// Drain runs the handlers of what is due, one after another in the test's own goroutine, where they may
-// call FailNow, and returns what came of it. Trouble with the database fails the test; a handler's error
-// does not: look at the report.
+// Drain handles all events that are due, one after another in the test's goroutine, where handlers may call FailNow. It
+// returns a report of the results. An error of the database fails the test. An error of a handler does not: check the
+// report.
 func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
 	t.Helper()
 	if d == nil {
@@ -58,7 +57,7 @@ func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
 	return report
 }
 
-// DrainListener is Drain for a listener, which it attaches if it is new.
+// DrainListener is like Drain, for a listener. It attaches the listener if that is new.
 func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
 	t.Helper()
 	if l == nil {
@@ -71,7 +70,7 @@ func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
 	return report
 }
 
-// find returns the first match, and a list of the events up to it.
+// find returns the first match and a list of the events up to it.
 func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) (payload P, seen string, found bool) {
 	t.Helper()
 	if absent.Is(db) {

@@ -45,7 +45,7 @@ func (f *fakeT) Fatalf(format string, args ...any) {
 
 func (f *fakeT) Fatal(args ...any) { f.Fatalf("%s", fmt.Sprint(args...)) }
 
-// failure runs a check in a goroutine of its own, as a test is, and returns what it failed with.
+// failure runs check in its own goroutine, as the testing package runs a test, and returns the message of its failure.
 func failure(t *testing.T, check func(testing.TB)) string {
 	t.Helper()
 	fake := &fakeT{TB: t}
@@ -96,7 +96,7 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 		_, err := noteTopic.EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "hopeless"}})
 		return err
 	}))
-	var order []string // unguarded: the race detector would see another goroutine
+	var order []string // without a lock: the race detector would report another goroutine
 	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{},
 		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(_ context.Context, d outbox.Delivery[note]) error {
 			order = append(order, d.Payload.ID)
@@ -113,7 +113,7 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 	require.Equal(t, []string{"good", "bad", "hopeless"}, order)
 	require.Equal(t, outbox.DrainReport{}, outboxtest.Drain(t, d))
 
-	// A handler that fails the test ends it there, as anywhere else in a test.
+	// A handler that fails the test ends it immediately, as FailNow does anywhere in a test.
 	failing, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{WorkerID: uuid.New()},
 		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {
 			runtime.Goexit() // what FailNow does
@@ -135,13 +135,13 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 	require.Contains(t, failure(t, func(t testing.TB) { outboxtest.Drain(t, d) }), "drain: ")
 }
 
-// A test of code that enqueues looks for the event with the transaction of the code, then has it delivered.
+// A test of code that enqueues checks for the event in the same transaction.
 func Example() {
 	var t testing.TB // the *testing.T of a test
 	test := func() {
 		pool := outboxtest.Postgres(t)
 		tx, _ := pool.Begin(t.Context())
-		_, _ = noteTopic.Enqueue(t.Context(), tx, note{ID: "a"}) // in real life: the code under test
+		_, _ = noteTopic.Enqueue(t.Context(), tx, note{ID: "a"}) // in a real test: the code under test
 		outboxtest.RequireEnqueued(t, tx, noteTopic, func(n note) bool { return n.ID == "a" })
 		_ = tx.Commit(t.Context())
 	}

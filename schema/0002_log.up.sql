@@ -1,8 +1,8 @@
--- Events of log topics: append-only, read by any number of listeners, each with a cursor of its own.
+-- Events of log topics: append-only, read by any number of listeners, each with its own cursor.
 --
--- seq and xid together are what a cursor works with. The CASE takes the transaction's xid before the seq, so
--- that whoever has a seq has had an xid for longer; the sequence must keep CACHE 1, so that seqs are drawn in
--- order. docs/listeners.md, "How the cursor works", has the proof that leans on both.
+-- A cursor works with seq and xid together. The CASE assigns the transaction's xid before it draws the seq, so a
+-- transaction that has a seq has had its xid for longer. The sequence must keep CACHE 1, so that seqs are drawn in
+-- order. The proof in docs/listeners.md, "How the cursor works", relies on both.
 CREATE SEQUENCE outbox_schema.log_seq AS bigint CACHE 1;
 
 CREATE TABLE outbox_schema.log (
@@ -33,21 +33,21 @@ CREATE TABLE outbox_schema.log (
     autovacuum_analyze_scale_factor = 0.05
 );
 
--- What one transaction wrote: how a cursor finds what committed behind it.
+-- The events of one transaction: a cursor finds late commits with it.
 CREATE INDEX log_xid ON outbox_schema.log (xid, seq);
 
--- One event per key within a topic, for as long as its row is kept.
+-- One event per key within a topic, as long as its row is kept.
 CREATE UNIQUE INDEX log_dedupe_key ON outbox_schema.log (dedupe_key, topic, namespace)
     WHERE dedupe_key IS NOT NULL;
 
-COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; rows go only by outboxgen prune.';
+COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; only pruning deletes rows.';
 COMMENT ON COLUMN outbox_schema.log.seq IS 'Position; drawn after xid was assigned. Gaps are rolled-back events and duplicates.';
 COMMENT ON COLUMN outbox_schema.log.xid IS 'Transaction that enqueued the event; a listener''s snapshots say whether it had ended.';
 COMMENT ON COLUMN outbox_schema.log.bucket IS 'Hash of the partition key, or of the id without one, from 0 to 32767: a shard takes bucket % shards = shard.';
 COMMENT ON COLUMN outbox_schema.log.created_at IS 'Time of the enqueue by the database clock; the retention counts from here.';
 
--- Cursors: one row for each shard of each listener. The row changes with every batch and no index but the
--- key covers it, so that each change is a HOT update.
+-- Cursors: one row per shard of each listener. The row changes with every batch. No index except the primary key covers
+-- it, so each change is a HOT update.
 CREATE TABLE outbox_schema.listeners (
     listener       text        NOT NULL,
     shard          integer     NOT NULL,
@@ -94,33 +94,33 @@ CREATE TABLE outbox_schema.listeners (
     autovacuum_vacuum_threshold = 500
 );
 
-COMMENT ON TABLE outbox_schema.listeners IS 'Cursors of listeners, one row a shard. Changed by outboxgen listener, never by hand.';
-COMMENT ON COLUMN outbox_schema.listeners.lo IS 'Snapshot of the latest finished window: what is visible in it and not above high_seq has been delivered.';
-COMMENT ON COLUMN outbox_schema.listeners.lo_bound IS 'An xid above every one that was assigned when lo was taken.';
+COMMENT ON TABLE outbox_schema.listeners IS 'Cursors of listeners, one row per shard. Change them with outboxgen listener, never by hand.';
+COMMENT ON COLUMN outbox_schema.listeners.lo IS 'Snapshot of the latest finished window: events that are visible in it and not above high_seq are delivered.';
+COMMENT ON COLUMN outbox_schema.listeners.lo_bound IS 'An xid above every xid that was assigned when lo was taken.';
 COMMENT ON COLUMN outbox_schema.listeners.high_seq IS 'Highest seq of the finished windows.';
-COMMENT ON COLUMN outbox_schema.listeners.hi IS 'Snapshot of the open window: only what is visible in it is delivered.';
-COMMENT ON COLUMN outbox_schema.listeners.hi_bound IS 'An xid above every one that was assigned when hi was taken.';
-COMMENT ON COLUMN outbox_schema.listeners.hi_seq IS 'A seq that nothing visible in hi exceeds.';
-COMMENT ON COLUMN outbox_schema.listeners.last_seq IS 'How far the open window has been delivered; 0 when none is open.';
+COMMENT ON COLUMN outbox_schema.listeners.hi IS 'Snapshot of the open window: only events that are visible in it are delivered.';
+COMMENT ON COLUMN outbox_schema.listeners.hi_bound IS 'An xid above every xid that was assigned when hi was taken.';
+COMMENT ON COLUMN outbox_schema.listeners.hi_seq IS 'An upper bound for the seqs that are visible in hi.';
+COMMENT ON COLUMN outbox_schema.listeners.last_seq IS 'Position up to which the open window is delivered; 0 if no window is open.';
 COMMENT ON COLUMN outbox_schema.listeners.in_batch IS 'Whether a window is open.';
-COMMENT ON COLUMN outbox_schema.listeners.ahead_seqs IS 'Events of the open window past last_seq that were tried already.';
-COMMENT ON COLUMN outbox_schema.listeners.ahead_attempts IS 'For each of ahead_seqs the attempts so far, 0 when it is done.';
-COMMENT ON COLUMN outbox_schema.listeners.lease_no IS 'Counts turns and never goes back: the fence by which an outdated holder is refused.';
-COMMENT ON COLUMN outbox_schema.listeners.turn IS 'Names the latest turn, so that its taker knows it again after a lost answer.';
-COMMENT ON COLUMN outbox_schema.listeners.running IS 'Whether events of the latest turn are being handled: still set when the next turn is taken, the handler''s process died of one of them, maybe.';
-COMMENT ON COLUMN outbox_schema.listeners.careful IS 'How many events are still to be taken one by one, each with its attempt counted beforehand, because one of them may kill its process.';
-COMMENT ON COLUMN outbox_schema.listeners.lease_by IS 'Worker that handles events of the shard; null between turns.';
-COMMENT ON COLUMN outbox_schema.listeners.preferred IS 'Worker that the next turn is left to, for a moment: that of the latest one, or one that has asked for the shard.';
-COMMENT ON COLUMN outbox_schema.listeners.wanted_by IS 'Worker that asks for this shard, because another has several.';
-COMMENT ON COLUMN outbox_schema.listeners.retry_count IS 'Attempts of the event at last_seq + 1, where the cursor stands; 0 when that was not tried.';
+COMMENT ON COLUMN outbox_schema.listeners.ahead_seqs IS 'Events of the open window after last_seq that were tried already.';
+COMMENT ON COLUMN outbox_schema.listeners.ahead_attempts IS 'For each of ahead_seqs, its attempts so far; 0 if it is delivered.';
+COMMENT ON COLUMN outbox_schema.listeners.lease_no IS 'Counts leases and never decreases: the fence that rejects an outdated holder.';
+COMMENT ON COLUMN outbox_schema.listeners.turn IS 'Identifies the latest lease, so that its holder recognizes it after a lost answer.';
+COMMENT ON COLUMN outbox_schema.listeners.running IS 'Whether events of the latest lease are being handled. If it is still set when the next lease is taken, one of them may have killed its process.';
+COMMENT ON COLUMN outbox_schema.listeners.careful IS 'How many events are still to be handled one by one, each with its attempt counted beforehand, because one of them may kill its process.';
+COMMENT ON COLUMN outbox_schema.listeners.lease_by IS 'Worker that handles events of the shard; null between leases.';
+COMMENT ON COLUMN outbox_schema.listeners.preferred IS 'Worker that may take the next lease first, for a moment: the latest holder, or a worker that has asked for the shard.';
+COMMENT ON COLUMN outbox_schema.listeners.wanted_by IS 'Worker that asks for this shard, because its holder has several.';
+COMMENT ON COLUMN outbox_schema.listeners.retry_count IS 'Attempts of the event at last_seq + 1, where the cursor stands; 0 if it was not tried.';
 COMMENT ON COLUMN outbox_schema.listeners.retry_after IS 'When the next attempt is due.';
-COMMENT ON COLUMN outbox_schema.listeners.max_lag IS 'Lag that raises an alarm; null means none does.';
-COMMENT ON COLUMN outbox_schema.listeners.reshard_to IS 'Number of shards that was asked for; no new window opens until the barrier is set.';
-COMMENT ON COLUMN outbox_schema.listeners.barrier IS 'Snapshot at which all shards of the old number stop, so that those of the new one can start from it.';
-COMMENT ON COLUMN outbox_schema.listeners.system_id IS 'Identifier of the database cluster whose xids the snapshots speak of.';
+COMMENT ON COLUMN outbox_schema.listeners.max_lag IS 'Lag above which an alarm is raised; null means never.';
+COMMENT ON COLUMN outbox_schema.listeners.reshard_to IS 'Requested number of shards; no new window opens until the barrier is set.';
+COMMENT ON COLUMN outbox_schema.listeners.barrier IS 'Snapshot at which all old shards stop, so that the new shards can start from it.';
+COMMENT ON COLUMN outbox_schema.listeners.system_id IS 'Identifier of the database cluster that the xids in the snapshots belong to.';
 
--- Events set aside: those of a key whose head failed, in the order in which they came. Copies, because the log
--- need not keep them.
+-- Parked events: the events of a key whose head failed, in their order. They are copies, so the log need not keep the
+-- originals.
 CREATE TABLE outbox_schema.parked (
     no             bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
     listener       text        NOT NULL,
@@ -151,16 +151,16 @@ CREATE TABLE outbox_schema.parked (
 
 CREATE INDEX parked_key ON outbox_schema.parked (listener, key, no);
 
--- The heads, by when they are due. Followers have no retry_after.
+-- The heads, by due time. The events behind a head have no retry_after.
 CREATE INDEX parked_due ON outbox_schema.parked (listener, retry_after)
     WHERE retry_after IS NOT NULL;
 
-COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has set aside behind a failed one of the same key.';
-COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key, or the id of an event without one.';
-COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for those behind it.';
-COMMENT ON COLUMN outbox_schema.parked.suspect IS 'How many events of its key, from this head on, one of which may have killed its process; 0 when none may.';
+COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has parked behind a failed event of the same key.';
+COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key; the id of an event without one.';
+COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for the events behind it.';
+COMMENT ON COLUMN outbox_schema.parked.suspect IS 'How many events of its key, starting with this head, may have killed their process; 0 means none.';
 
--- What listeners gave up on, with a copy of the event.
+-- Events that listeners gave up on, as copies.
 CREATE TABLE outbox_schema.dead_letters (
     no             bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
     listener       text        NOT NULL,

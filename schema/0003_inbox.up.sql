@@ -1,7 +1,7 @@
--- The consumer's side: what has been handled, in the database in which it had its effect. A service that only
--- consumes uses these tables alone.
+-- The consumer's side: which events were handled, in the database where they had their effect. A service that only
+-- consumes needs only these tables.
 
--- Handled events. A row is written before the effect, in its transaction, and never changed.
+-- Handled events. A row is written before the effect, in the same transaction, and never changed.
 CREATE TABLE outbox_schema.processed_events (
     consumer_group text        NOT NULL,
     event_id       uuid        NOT NULL,
@@ -13,17 +13,17 @@ CREATE TABLE outbox_schema.processed_events (
     autovacuum_analyze_scale_factor = 0.05
 );
 
--- What is past its retention. Entries are added at the end of their group, which costs an insert little; a BRIN
--- index costs less, but forgets where the old rows are as soon as new ones take the room that a prune has left.
+-- For prune. New entries go to the end of their group, so an insert costs little. A BRIN index would cost less, but it
+-- no longer finds the old rows once new rows fill the space that a prune has left.
 CREATE INDEX processed_events_age ON outbox_schema.processed_events (consumer_group, processed_at);
 
 COMMENT ON TABLE outbox_schema.processed_events IS 'Events that consumers have handled. Written by package inbox with the effect, in one transaction.';
-COMMENT ON COLUMN outbox_schema.processed_events.consumer_group IS 'Who handled it: each group handles each event once.';
+COMMENT ON COLUMN outbox_schema.processed_events.consumer_group IS 'The group that handled the event: each group handles each event once.';
 COMMENT ON COLUMN outbox_schema.processed_events.processed_at IS 'Time of the record by the database clock; the retention counts from here.';
 
--- The last version of each entity that a group has applied. Types and ids of entities are names that one tenant of one
--- source gives: those of another may be the same and mean another entity. No index but the key covers what changes, so that
--- each change is a HOT update; fillfactor leaves the room for it.
+-- The last version of each entity that a group has applied. The type and id of an entity are unique only for one tenant of
+-- one source: another may use the same names for another entity. No index except the primary key covers the row, so each
+-- change is a HOT update; fillfactor leaves the room for it.
 CREATE TABLE outbox_schema.entity_versions (
     consumer_group text        NOT NULL,
     source         text        NOT NULL,
@@ -41,13 +41,13 @@ CREATE TABLE outbox_schema.entity_versions (
     autovacuum_analyze_scale_factor = 0.05
 );
 
-COMMENT ON TABLE outbox_schema.entity_versions IS 'Last applied version of each entity, by consumer group. Kept as long as the entity may change, deletions included.';
-COMMENT ON COLUMN outbox_schema.entity_versions.source IS 'Who emits the events of the entity: the source of CloudEvents, else / and the namespace. Empty when the consumer gives none.';
-COMMENT ON COLUMN outbox_schema.entity_versions.tenant_id IS 'Tenant of the entity; the zero UUID when it has none.';
-COMMENT ON COLUMN outbox_schema.entity_versions.version IS 'Events of the entity with this version or a lower one are stale.';
-COMMENT ON COLUMN outbox_schema.entity_versions.event_id IS 'Event that brought the version.';
+COMMENT ON TABLE outbox_schema.entity_versions IS 'Last applied version of each entity, per consumer group. Kept as long as the entity may change, even after its deletion.';
+COMMENT ON COLUMN outbox_schema.entity_versions.source IS 'Where the events of the entity come from: the source of CloudEvents, else / and the namespace. Empty if the consumer gives none.';
+COMMENT ON COLUMN outbox_schema.entity_versions.tenant_id IS 'Tenant of the entity; the zero UUID if it has none.';
+COMMENT ON COLUMN outbox_schema.entity_versions.version IS 'Events of the entity with this or a lower version are stale.';
+COMMENT ON COLUMN outbox_schema.entity_versions.event_id IS 'Event with that version.';
 
--- Stale events that somebody wants to look at.
+-- Stale events that are quarantined for inspection.
 CREATE TABLE outbox_schema.inbox_parked (
     consumer_group text        NOT NULL,
     event_id       uuid        NOT NULL,
@@ -65,7 +65,7 @@ CREATE TABLE outbox_schema.inbox_parked (
 
 CREATE INDEX inbox_parked_age ON outbox_schema.inbox_parked (consumer_group, parked_at);
 
-COMMENT ON TABLE outbox_schema.inbox_parked IS 'Stale events of consumers that park them. Nothing reads them but people; delete what is settled.';
-COMMENT ON COLUMN outbox_schema.inbox_parked.last_version IS 'Version of the entity that had been applied when the event came.';
-COMMENT ON COLUMN outbox_schema.inbox_parked.last_event_id IS 'Event that brought last_version.';
-COMMENT ON COLUMN outbox_schema.inbox_parked.payload IS 'Bytes of the event as its consumer gave them; null when it gave none.';
+COMMENT ON TABLE outbox_schema.inbox_parked IS 'Stale events that a consumer has quarantined. Only people read them; delete them when they are settled.';
+COMMENT ON COLUMN outbox_schema.inbox_parked.last_version IS 'Version of the entity that was applied when the event arrived.';
+COMMENT ON COLUMN outbox_schema.inbox_parked.last_event_id IS 'Event with last_version.';
+COMMENT ON COLUMN outbox_schema.inbox_parked.payload IS 'The event in the bytes that its consumer gave; null if it gave none.';

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes sure that this machine has what a target of the Makefile needs. What is missing is installed with apt-get, if
-# there is one and we are root or have sudo without a password.
+# Checks that this machine has what a target of the Makefile needs, and installs what is missing with apt-get, if apt-get
+# exists and we are root or have sudo without a password.
 #
-#   need.sh postgres   a PostgreSQL that can be started; fails without one
-#   need.sh race       a C compiler; prints the flag of go test for the race detector, nothing without a compiler
+#   need.sh postgres   needs a PostgreSQL that can be started; fails without one
+#   need.sh race       needs a C compiler; prints go test's flag for the race detector, or nothing without a compiler
 set -eu
 
 has_postgres() {
@@ -17,7 +17,7 @@ has_postgres() {
 # This builds C code and links it, which needs the headers of libc as well.
 has_race() { CGO_ENABLED=1 ${GO:-go} build -race runtime/cgo >/dev/null 2>&1; }
 
-# install PACKAGE... fails where we may not.
+# install PACKAGE... fails if we are not allowed to install.
 install() {
 	command -v apt-get >/dev/null 2>&1 || return 1
 	sudo=
@@ -33,13 +33,13 @@ install() {
 case "$1" in
 postgres)
 	has_postgres || { install postgresql && has_postgres; } || {
-		echo "no PostgreSQL found: install one (apt-get install postgresql), or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2
+		echo "no PostgreSQL found: install it (apt-get install postgresql), or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2
 		exit 1
 	} ;;
 race)
 	if has_race || { install gcc libc6-dev && has_race; }; then
 		echo -race
 	else
-		echo "no C compiler found: the tests run without the race detector, which needs one (apt-get install gcc libc6-dev)" >&2
+		echo "no C compiler found: the tests run without the race detector; to use it, apt-get install gcc libc6-dev" >&2
 	fi ;;
 esac

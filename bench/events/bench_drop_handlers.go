@@ -2,7 +2,7 @@ package events
 
 import "context"
 
-// BenchDropHandler hands the events of namespace bench_drop to Work.
+// BenchDropHandler passes the events of namespace bench_drop to Work.
 type BenchDropHandler struct {
 	Work func(ctx context.Context, seq int64)
 }

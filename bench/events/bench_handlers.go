@@ -2,7 +2,7 @@ package events
 
 import "context"
 
-// BenchHandler hands the events of namespace bench to Work.
+// BenchHandler passes the events of namespace bench to Work.
 type BenchHandler struct {
 	Work func(ctx context.Context, seq int64)
 }

@@ -2,7 +2,7 @@ package events
 
 import "context"
 
-// MoverHandler hands the events of listener mover to Work.
+// MoverHandler passes the events of listener mover to Work.
 type MoverHandler struct {
 	Work func(ctx context.Context, seq int64)
 }

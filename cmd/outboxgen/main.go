@@ -1,5 +1,5 @@
-// Command outboxgen generates type-safe transactional-outbox code from an outbox.yaml, and looks after
-// the tables behind it. See outboxgen help.
+// Command outboxgen generates type-safe transactional-outbox code from an outbox.yaml, and creates and
+// maintains the tables that the code uses. See outboxgen help.
 package main
 
 import (

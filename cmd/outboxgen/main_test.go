@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // use, besides the commands of testscript:
 //
 //	code N args...     outboxgen args..., which must exit with N
-//	database           sets DATABASE_URL to an empty database of its own
+//	database           sets DATABASE_URL to a new, empty database
 //	sql statement      runs a statement there, or the file if its name ends in .sql
 //	unchanged file...  file has the modification time that it had at the last call
 func TestScripts(t *testing.T) {
@@ -68,7 +68,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exitCode runs outboxgen; stdout and stderr are there for the next lines of the script.
+// exitCode runs outboxgen. The next lines of the script can check its stdout and stderr.
 func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: code N args...")
@@ -115,12 +115,12 @@ func unchanged(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// A folder that cannot be written is one line and exit code 3, with nothing written. Root may write
-// everywhere, so that for root the commands run as nobody.
+// If a folder cannot be written, a command prints one line, exits with 3 and writes nothing. Root may write
+// everywhere, so for root the commands run as the user nobody.
 func TestReadOnlyFolder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		require.NotZero(t, syscall.Getpagesize()) // modes of folders mean nothing there
+		require.NotZero(t, syscall.Getpagesize()) // the modes of folders have no effect there
 		return
 	}
 	dir, err := os.MkdirTemp("", "outboxgen-readonly-")
@@ -184,8 +184,9 @@ namespaces:
         payload: {id: uuid}
 `
 
-// copyProgram copies this test binary, which is outboxgen when it is called so. No other test starts a process
-// meanwhile: that one would hold the copy open for writing, and nobody could run it ("text file busy").
+// copyProgram copies this test binary, which runs outboxgen if it is called by that name. No other test may start a
+// process meanwhile: its process would inherit the copy, open for writing, and the copy could not be run ("text file
+// busy").
 func copyProgram(t *testing.T, to string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// asNobody takes root's right to write everywhere from cmd.
+// asNobody makes cmd run as the user nobody if this process is root, which may write everywhere.
 func asNobody(cmd *exec.Cmd) {
 	const nobody = 65534
 	if os.Geteuid() == 0 {

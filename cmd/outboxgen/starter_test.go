@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStarterBuilds takes the way of the README in a new module: init, go get -tool, go generate, and
-// what comes out is Go that builds and vets.
+// TestStarterBuilds follows the README in a new module: init, go get -tool, go generate. The generated Go must build and
+// pass vet.
 func TestStarterBuilds(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -20,7 +20,7 @@ func TestStarterBuilds(t *testing.T) {
 	run := func(name string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir = dir
-		// Everything that is needed has been downloaded to build this test.
+		// Everything that it needs was downloaded to build this test.
 		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s %v: %s", name, args, out)
@@ -39,11 +39,11 @@ func TestStarterBuilds(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644))
 
 	require.NotContains(t, run("go", "tool", "outboxgen", "init", "events"), "go get -tool")
-	require.Contains(t, run("go", "generate", "./events"), "create events/mini_chat.outbox.go", "paths are those from the root of the module")
+	require.Contains(t, run("go", "generate", "./events"), "create events/mini_chat.outbox.go", "paths are relative to the root of the module")
 	run("go", "vet", "./...")
 	require.Empty(t, run("go", "tool", "outboxgen", "generate", "--config", "events/outbox.yaml", "--check"))
 
-	// go generate ends with an error where a file that it has listed is gone when its turn comes.
+	// go generate ends with an error if a file that it has listed is gone when it comes to that file.
 	config := filepath.Join(dir, "events", "outbox.yaml")
 	yaml, err := os.ReadFile(config)
 	require.NoError(t, err)

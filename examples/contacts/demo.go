@@ -25,7 +25,7 @@ const (
 	conflictEvery = 10
 )
 
-// demo is one run for tenants of its own, so that it may be repeated in one database.
+// demo is one run for new tenants, so that it may be repeated in one database.
 type demo struct {
 	pool    *pgxpool.Pool
 	out     io.Writer
@@ -50,7 +50,7 @@ func (d demo) run(ctx context.Context, perTenant int) error {
 	return d.account(ctx)
 }
 
-// linkAll has all tenants link identities at the same time.
+// linkAll links identities for all tenants concurrently.
 func (d demo) linkAll(ctx context.Context, perTenant int) error {
 	tallies := make([]tally, len(d.tenants))
 	err := together(len(d.tenants), func(i int) (err error) {
@@ -72,14 +72,14 @@ func (d demo) linkAll(ctx context.Context, perTenant int) error {
 	return nil
 }
 
-// tally counts what became of the links of a tenant.
+// tally counts the results of the links of a tenant.
 type tally struct {
 	linked, sameID, sameEmail int
 	example                   error
 }
 
-// linkTenant links n identities to one contact, and after every tenth tries to link the same external id
-// and the same e-mail in capitals to another one.
+// linkTenant links n identities to one contact. After every tenth it tries to link the same external id, and the
+// same e-mail in capitals, to another contact.
 func (d demo) linkTenant(ctx context.Context, tenant uuid.UUID, n int) (tally, error) {
 	var t tally
 	var ada, bob uuid.UUID
@@ -114,7 +114,7 @@ func (d demo) linkTenant(ctx context.Context, tenant uuid.UUID, n int) (tally, e
 	return t, nil
 }
 
-// add counts err and returns it if it is none that is expected.
+// add counts err, and returns it if it is not an expected one.
 func (t *tally) add(err error) error {
 	var conflict *contact.ConflictError
 	switch {
@@ -131,7 +131,7 @@ func (t *tally) add(err error) error {
 	return nil
 }
 
-// link is what a request handler of the service does: one transaction for the identity and its event.
+// link does what a request handler of the service does: one transaction for the identity and its event.
 func (d demo) link(ctx context.Context, i contact.Identity) error {
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		_, err := contact.Link(ctx, tx, i)
@@ -139,8 +139,8 @@ func (d demo) link(ctx context.Context, i contact.Identity) error {
 	})
 }
 
-// drainAll delivers the events in shards of tenants. Here they are goroutines; they may as well be
-// processes or cron jobs, since a shard touches no event of another.
+// drainAll delivers the events in shards of tenants. Here the shards are goroutines. They could also be processes
+// or cron jobs, because no shard touches an event of another.
 func (d demo) drainAll(ctx context.Context) error {
 	start := time.Now()
 	handler := &events.ContactsHandler{Directory: directory.New(d.pool)}
@@ -163,7 +163,7 @@ func (d demo) drainAll(ctx context.Context) error {
 	return nil
 }
 
-// shard returns the tenants of shard i: each tenant is in one shard.
+// shard returns the tenants of shard i. Each tenant is in one shard.
 func (d demo) shard(i int) []uuid.UUID {
 	size := len(d.tenants) / shardCount
 	return d.tenants[i*size : (i+1)*size]
@@ -188,7 +188,7 @@ func (d demo) account(ctx context.Context) error {
 	return nil
 }
 
-// together calls work for 0 to n-1 at the same time and returns their errors.
+// together calls work for 0 to n-1 concurrently and returns the errors.
 func together(n int, work func(i int) error) error {
 	errs := make([]error, n)
 	var running sync.WaitGroup

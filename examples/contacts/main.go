@@ -1,6 +1,6 @@
-// Command contacts links identities to the contacts of several tenants, some of them in conflict, and
-// then drains the events in shards of tenants that work at the same time. The database is the one of
-// DATABASE_URL; without it a private PostgreSQL server runs for as long as the program does.
+// Command contacts links identities to the contacts of several tenants, some of which conflict, and then drains the
+// events concurrently in shards of tenants. It uses the database DATABASE_URL. Without it the program starts a private
+// PostgreSQL server, which ends with it.
 package main
 
 import (
@@ -28,10 +28,10 @@ func main() {
 	}
 }
 
-// run runs the demo in the database of url, or in a private server if that is empty.
+// run runs the demo in the database at url, or on a private server if url is empty.
 func run(ctx context.Context, url string, out io.Writer) (err error) {
 	if url == "" {
-		// A package of this repository only: a service of your own would ask for its URL here.
+		// Only this repository can use this package: your own service would require a URL here.
 		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
 		if startErr != nil {
 			return startErr

@@ -1,6 +1,6 @@
-// Command minichat plays a few turns of a chat and shows what becomes of them: quota, events and the
-// usage ledger that the events keep up. The database is the one of DATABASE_URL; without it a private
-// PostgreSQL server runs for as long as the program does.
+// Command minichat plays a few turns of a chat and shows the results: the quota, the events, and the usage ledger that is
+// built from the events. It uses the database DATABASE_URL. Without it the program starts a private PostgreSQL server,
+// which ends with it.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run plays the chat on the database of url, or on a private server if that is empty.
+// run plays the chat in the database at url, or on a private server if url is empty.
 func run(ctx context.Context, url string, out io.Writer) (err error) {
 	if url == "" {
 		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
@@ -60,7 +60,7 @@ func run(ctx context.Context, url string, out io.Writer) (err error) {
 		return err
 	}
 
-	// The dispatcher runs beside the service until the service is done, then finishes what it holds.
+	// The dispatcher runs until the service is done, and then finishes the events that it holds.
 	stopped := make(chan error, 1)
 	go func() { stopped <- dispatcher.Run(dispatching) }()
 	playErr := play(ctx, chat.NewService(pool), books, told, out)
@@ -68,14 +68,14 @@ func run(ctx context.Context, url string, out io.Writer) (err error) {
 	return errors.Join(playErr, <-stopped)
 }
 
-// announcer passes events on and tells when they are handled, for as long as somebody listens.
+// announcer passes events on and announces the handled ones, as long as somebody listens.
 type announcer struct {
 	events.MiniChatHandlers
 	told chan<- events.TurnFinalized
 	over <-chan struct{}
 }
 
-// HandleTurnFinalized has the event handled, then announces it.
+// HandleTurnFinalized handles the event, then announces it.
 func (a announcer) HandleTurnFinalized(ctx context.Context, d outbox.Delivery[events.TurnFinalized]) error {
 	if err := a.MiniChatHandlers.HandleTurnFinalized(ctx, d); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	url := outboxtest.Postgres(t).Config().ConnString()
-	for range 2 { // the second run finds the tables of the first
+	for range 2 { // the second run uses the tables of the first
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), url, &out))
 		for _, want := range []string{

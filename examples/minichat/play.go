@@ -17,7 +17,7 @@ import (
 // patience is how long a delivery may take.
 const patience = 30 * time.Second
 
-// play is a tenant with a small budget who chats.
+// play is a chat of a tenant with a small budget.
 func play(ctx context.Context, service *chat.Service, books *ledger.Ledger, told <-chan events.TurnFinalized, out io.Writer) error {
 	tenant, conversation := uuid.New(), uuid.New()
 	if err := service.SetBudget(ctx, tenant, 1000); err != nil {

@@ -25,7 +25,7 @@ const (
 	printInterval = 100 * time.Millisecond
 )
 
-// demo is one run for a shop of its own, so that it may be repeated in one database.
+// demo is one run for a new shop, so that it may be repeated in one database.
 type demo struct {
 	pool *pgxpool.Pool
 	shop uuid.UUID
@@ -45,8 +45,8 @@ func (d demo) run(ctx context.Context, orders int) error {
 	return d.account(ctx)
 }
 
-// takeOrders sends n requests, and every fifth of them twice as a client does whose connection broke.
-// Both may arrive at once. It ends at the first error.
+// takeOrders sends n requests. It sends every fifth one twice, like a client whose connection broke; both may arrive
+// concurrently. It ends at the first error.
 func (d demo) takeOrders(ctx context.Context, n int) (created, repeated int64, err error) {
 	var requests []order.Request
 	for i := range n {
@@ -83,7 +83,7 @@ func (d demo) takeOrders(ctx context.Context, n int) (created, repeated int64, e
 	return isNew.Load(), isRepeated.Load(), context.Cause(ctx)
 }
 
-// create is what a request handler of the service does: one transaction for the order and its event.
+// create does what a request handler of the service does: one transaction for the order and its event.
 func (d demo) create(ctx context.Context, r order.Request) (created bool, err error) {
 	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		_, created, err = order.Create(ctx, tx, r)
@@ -101,7 +101,7 @@ func request(shop uuid.UUID, i int) order.Request {
 	}
 }
 
-// drainBacklog runs a dispatcher until no event is left and prints how many are.
+// drainBacklog runs a dispatcher until no event is left, and prints the size of the backlog meanwhile.
 func (d demo) drainBacklog(ctx context.Context) error {
 	handler := &events.OrdersHandler{Shipping: shipping.NewDesk(d.pool)}
 	dispatcher, err := events.NewOrdersDispatcher(d.pool, handler, outbox.DispatcherConfig{})
@@ -156,7 +156,7 @@ func (d demo) watch(ctx context.Context, stopped <-chan struct{}) error {
 	}
 }
 
-// backlog returns how many events of the shop are not final yet.
+// backlog returns how many events of the shop are not final.
 func (d demo) backlog(ctx context.Context) (n int, err error) {
 	err = d.pool.QueryRow(ctx, `
 		SELECT count(*)

@@ -25,7 +25,7 @@ func TestBacklogWaitsForTheDispatcher(t *testing.T) {
 	left, err := d.backlog(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 100, left)
-	require.ErrorContains(t, d.account(t.Context()), "differ", "nothing may be shipped yet")
+	require.ErrorContains(t, d.account(t.Context()), "differ", "nothing is shipped yet")
 
 	require.NoError(t, d.drainBacklog(t.Context()))
 	left, err = d.backlog(t.Context())

@@ -1,6 +1,6 @@
-// Command orders takes orders while no dispatcher runs, then starts one and prints how the backlog
-// drains. The database is the one of DATABASE_URL; without it a private PostgreSQL server runs for as
-// long as the program does.
+// Command orders takes orders while no dispatcher runs. Then it starts a dispatcher and prints the backlog until it is
+// empty. It uses the database DATABASE_URL. Without it the program starts a private PostgreSQL server, which ends with
+// it.
 package main
 
 import (
@@ -29,10 +29,10 @@ func main() {
 	}
 }
 
-// run runs the demo in the database of url, or in a private server if that is empty.
+// run runs the demo in the database at url, or on a private server if url is empty.
 func run(ctx context.Context, url string, out io.Writer) (err error) {
 	if url == "" {
-		// A package of this repository only: a service of your own would ask for its URL here.
+		// Only this repository can use this package: your own service would require a URL here.
 		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
 		if startErr != nil {
 			return startErr

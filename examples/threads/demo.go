@@ -17,7 +17,7 @@ import (
 // patience is how long the conversation may take.
 const patience = time.Minute
 
-// demo is one conversation in a thread of its own, so that it may be repeated in one database.
+// demo is one conversation in a new thread, so that it may be repeated in one database.
 type demo struct {
 	pool           *pgxpool.Pool
 	tenant, thread uuid.UUID
@@ -28,7 +28,7 @@ func newDemo(pool *pgxpool.Pool, out io.Writer) demo {
 	return demo{pool: pool, tenant: uuid.New(), thread: uuid.New(), out: out}
 }
 
-// run has the conversation with s, stops it, and looks at what is left in the database.
+// run plays the conversation with s, stops s, and checks the database.
 func (d demo) run(ctx context.Context, s *service) error {
 	l, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
@@ -46,7 +46,7 @@ func (d demo) run(ctx context.Context, s *service) error {
 	return d.account(ctx)
 }
 
-// talk is what two users do. The companion answers each of their messages.
+// talk plays two users. The companion answers each of their messages.
 func (d demo) talk(ctx context.Context, c *web.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -82,7 +82,7 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// user is somebody who reads and writes in the thread.
+// user is a person who reads and writes in the thread.
 type user struct {
 	name   string
 	client *web.Client
@@ -103,7 +103,7 @@ func (u *user) watch(ctx context.Context) (err error) {
 	if u.last == 0 {
 		u.say("watches the thread")
 	} else {
-		u.say("comes back and asks for what follows message %d", u.last)
+		u.say("comes back and asks for the messages after message %d", u.last)
 	}
 	u.feed, err = u.client.Follow(ctx, u.last)
 	return err
@@ -123,7 +123,7 @@ func (u *user) post(ctx context.Context, text string) error {
 	return nil
 }
 
-// postTwice posts as a client does whose connection broke before the answer came.
+// postTwice posts a message twice, like a client whose connection broke before the answer arrived.
 func (u *user) postTwice(ctx context.Context, text string) error {
 	id := uuid.New()
 	first, err := u.client.Post(ctx, id, u.name, text)
@@ -154,7 +154,8 @@ func (u *user) see(n int) error {
 	return nil
 }
 
-// account fails unless each message has its event, each message of a user its job and its reply, and nothing died.
+// account fails unless each message has its event, each message of a user has its job and its reply, and there are no dead
+// letters.
 func (d demo) account(ctx context.Context) error {
 	var messages, questions, logged, jobs, letters int
 	err := d.pool.QueryRow(ctx, `
@@ -171,7 +172,7 @@ func (d demo) account(ctx context.Context) error {
 	_, _ = fmt.Fprintf(d.out, "messages %d (%d by users), events in the log %d, jobs done %d, dead letters %d\n",
 		messages, questions, logged, jobs, letters)
 	if messages != logged || questions != jobs || messages != 2*questions || letters != 0 {
-		return errors.New("messages, events and jobs do not add up")
+		return errors.New("messages, events and jobs are inconsistent")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
-// Command threads is a chat backend: messages are pushed to the clients that watch their thread, and a companion
-// answers them. It plays a short conversation and prints what the clients see; with -listen it serves until it is
-// interrupted. The database is the one of DATABASE_URL; without it a private PostgreSQL server runs for as long as
-// the program does.
+// Command threads is a chat backend: messages are pushed to the clients that watch their thread, and a companion answers
+// them. It plays a short conversation and prints what the clients see. With -listen it serves until it is interrupted. It
+// uses the database DATABASE_URL. Without it the program starts a private PostgreSQL server, which ends with it.
 package main
 
 import (
@@ -33,11 +32,11 @@ func main() {
 	}
 }
 
-// run serves on the address listen, or plays the conversation if that is empty, in the database of url, or in a
-// private server if that is empty.
+// run serves on the address listen, or plays the conversation if listen is empty. It uses the database at url, or a private
+// server if url is empty.
 func run(ctx context.Context, url, listen string, out io.Writer) (err error) {
 	if url == "" {
-		// A package of this repository only: a service of your own would ask for its URL here.
+		// Only this repository can use this package: your own service would require a URL here.
 		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
 		if startErr != nil {
 			return startErr

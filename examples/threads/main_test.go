@@ -19,12 +19,12 @@ import (
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	url := outboxtest.Postgres(t).Config().ConnString()
-	for range 2 { // the second run finds what the first has left
+	for range 2 { // the second run finds the data of the first
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), url, "", &out))
 		for _, want := range []string{
 			`ada sees    2  companion: You say: "Does the ferry run today?"`,
-			"bob comes back and asks for what follows message 2\nbob sees    3  ada: Then I take the bus.\n",
+			"bob comes back and asks for the messages after message 2\nbob sees    3  ada: Then I take the bus.\n",
 			"bob posts message 5, and again, which is message 5\n",
 			"messages 6 (3 by users), events in the log 6, jobs done 3, dead letters 0\n",
 		} {
@@ -33,7 +33,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestListen serves until it is told to stop, with a stream open.
+// TestListen serves until it is told to stop, with an open stream.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	url := outboxtest.Postgres(t).Config().ConnString()

@@ -25,7 +25,7 @@ const (
 	shutdownTimeout = 10 * time.Second
 )
 
-// service is the chat: what answers requests, and the three that work in the background.
+// service is the chat: the server for requests, and the two listeners and the dispatcher in the background.
 type service struct {
 	clients   *hub.Hub
 	handler   http.Handler
@@ -54,11 +54,11 @@ func newService(pool *pgxpool.Pool) (*service, error) {
 	return s, nil
 }
 
-// run serves on l, which it closes, and works until ctx ends or one of its parts fails.
+// run serves on l and runs all parts until ctx ends or one of them fails. It closes l.
 func (s *service) run(ctx context.Context, l net.Listener) error {
 	defer func() { _ = l.Close() }()
-	// Before the first client comes: a new listener starts here, and what was posted while nobody was connected
-	// is passed. Clients find it in the table of messages.
+	// Before the first client connects. A new listener starts here, and skips the messages that were posted while nobody was
+	// connected; clients find those in the table of messages.
 	if _, err := s.broadcast.Drain(ctx); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *service) run(ctx context.Context, l net.Listener) error {
 	for i, part := range parts {
 		running.Go(func() {
 			errs[i] = part(ctx)
-			stop() // none goes on without the others
+			stop() // no part continues without the others
 		})
 	}
 	running.Wait()

@@ -31,7 +31,7 @@ func (d demo) show(ctx context.Context) error {
 	return nil
 }
 
-// account fails unless the cards are what the table of users is.
+// account fails unless the cards match the table of users.
 func (d demo) account(ctx context.Context) error {
 	users, err := user.List(ctx, d.users, d.tenant)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d demo) account(ctx context.Context) error {
 	return nil
 }
 
-// compare returns how many cards are tombstones, and what is wrong with the others.
+// compare returns how many cards are tombstones, and the errors in the others.
 func compare(users []user.User, all []cards.Card) (tombstones int, wrong []error) {
 	live := make(map[uuid.UUID]cards.Card)
 	for _, c := range all {

@@ -20,7 +20,7 @@ const (
 	lookInterval = 50 * time.Millisecond
 )
 
-// connect returns the addresses of a cluster that has the topic: of the given one, or of one in this process if list is
+// connect returns the addresses of a cluster that has the topic: the cluster in list, or one in this process if list is
 // empty.
 func connect(ctx context.Context, list string) (brokers []string, stop func(), err error) {
 	brokers, stop = split(list), func() {}
@@ -53,7 +53,7 @@ func createTopic(ctx context.Context, brokers []string) error {
 	return nil
 }
 
-// caughtUp waits until a consumer group has committed all that is in the topic.
+// caughtUp waits until a consumer group has committed all messages of the topic.
 func caughtUp(ctx context.Context, brokers []string, group string) error {
 	admin, err := administrate(brokers)
 	if err != nil {
@@ -90,7 +90,7 @@ func lag(ctx context.Context, admin *kadm.Client, group string) (lag int64, err 
 	}
 	offsets, err := admin.FetchOffsets(ctx, group)
 	err = errors.Join(starts.Error(), ends.Error(), err, offsets.Error())
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // which nobody has joined yet
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that no process has joined yet
 		return 0, err
 	}
 	ends.Each(func(end kadm.ListedOffset) {

@@ -25,7 +25,7 @@ const (
 	patience = time.Minute
 )
 
-// demo is one run for a tenant of its own, so that it may be repeated with one database and one cluster.
+// demo is one run for a new tenant, so that it may be repeated with one database and one cluster.
 type demo struct {
 	users, cards *pgxpool.Pool
 	brokers      []string
@@ -62,26 +62,26 @@ func (d demo) run(ctx context.Context) error {
 	stopCards := background(ctx, fail, projection.Run)
 	err = d.play(ctx, onBadDays, relay, projection, stopRelay)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // why it was cut off
+		err = context.Cause(ctx) // why ctx ended
 	}
 	fail(nil)
 	return errors.Join(err, stopRelay(), stopCards())
 }
 
-// play has the users come and go, and looks at the cards when all messages have arrived.
+// play creates, renames and deletes users, and checks the cards when all messages have arrived.
 func (d demo) play(ctx context.Context, onBadDays *unruly, relay *outbox.Listener, projection *cards.Projection, stopRelay func() error) error {
-	d.say("%d users sign up, are renamed and deleted, by %d clients at once", people, clients)
+	d.say("%d users sign up, are renamed and deleted, by %d concurrent clients", people, clients)
 	if err := d.traffic(ctx); err != nil {
 		return err
 	}
 	if err := stopRelay(); err != nil {
 		return err
 	}
-	if _, err := relay.Drain(ctx); err != nil { // what has not been sent yet
+	if _, err := relay.Drain(ctx); err != nil { // events that are not sent yet
 		return err
 	}
 	onBadDays.flush(ctx)
-	d.say("%d messages are at Kafka, mixed up, %d of them repeats", onBadDays.sent, onBadDays.again)
+	d.say("%d messages are in Kafka, out of order, %d of them repeats", onBadDays.sent, onBadDays.again)
 	group, err := projection.Group(ctx)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (d demo) play(ctx context.Context, onBadDays *unruly, relay *outbox.Listene
 	if group, err = projection.Group(ctx); err != nil {
 		return err
 	}
-	d.say("the cards are emptied, and made anew by group %s", group)
+	d.say("the cards are deleted, and built again by group %s", group)
 	if err := caughtUp(ctx, d.brokers, group); err != nil {
 		return err
 	}
@@ -113,12 +113,12 @@ func (d demo) play(ctx context.Context, onBadDays *unruly, relay *outbox.Listene
 }
 
 func (d demo) tell(what string, now, before cards.Counts) {
-	d.say("%s: %d events applied, %d duplicates, %d too late, %d set aside", what, now.Applied-before.Applied,
-		now.Duplicate-before.Duplicate, now.Skipped-before.Skipped, now.SetAside-before.SetAside)
+	d.say("%s: %d events applied, %d duplicates, %d too late, %d quarantined", what, now.Applied-before.Applied,
+		now.Duplicate-before.Duplicate, now.Skipped-before.Skipped, now.Quarantined-before.Quarantined)
 }
 
-// background runs a part until stop is called, which returns its error every time. A part that ends with an error ends
-// the demo.
+// background runs a part until stop is called. Every call of stop returns the part's error. A part that ends with an error
+// ends the demo.
 func background(ctx context.Context, fail context.CancelCauseFunc, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -135,7 +135,7 @@ func background(ctx context.Context, fail context.CancelCauseFunc, run func(cont
 	}
 }
 
-// traffic is what the clients of the service do, each with its share of the users. It ends at the first error.
+// traffic runs the clients of the service, each with its share of the users. It ends at the first error.
 func (d demo) traffic(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -154,7 +154,7 @@ func (d demo) traffic(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// life is what the n-th user does: signs up, is renamed up to three times, and every fourth is deleted.
+// life signs the n-th user up and renames it up to three times. Every fourth user is deleted.
 func (d demo) life(ctx context.Context, n int) error {
 	id := uuid.New()
 	name := fmt.Sprintf("user %d", n)
@@ -174,7 +174,7 @@ func (d demo) life(ctx context.Context, n int) error {
 	return err
 }
 
-// change is what a request handler of the service does: one transaction for the user and the event.
+// change does what a request handler of the service does: one transaction for the user and the event.
 func (d demo) change(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, d.users, do)
 }

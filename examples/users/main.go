@@ -1,11 +1,11 @@
-// Command users has two services in one process. One keeps users in a table and tells of them through the outbox and
-// Kafka; the other keeps cards of the users, which it knows from Kafka alone. Users sign up, are renamed and deleted, while
-// messages are repeated and mixed up on their way; then the cards are compared with the users, made anew from the start,
-// and compared again.
+// Command users runs two services in one process. One keeps users in a table and sends their events through the outbox to
+// Kafka. The other keeps a card of each user, and knows the users only from Kafka. Users sign up, are renamed and deleted,
+// while messages are repeated and reordered on their way. Then the program compares the cards with the users, builds the
+// cards again from the first message, and compares again.
 //
-// The database of the users is that of DATABASE_URL, that of the cards is CARDS_DATABASE_URL or the same one; without the
-// former a private PostgreSQL server runs for as long as the program does. Kafka is the cluster of KAFKA_BROKERS, a list of
-// addresses; without it, one in this process.
+// DATABASE_URL is the database of the users. CARDS_DATABASE_URL is the database of the cards; the default is the same
+// database. Without DATABASE_URL the program starts a private PostgreSQL server, which ends with it. KAFKA_BROKERS is a list
+// of addresses of a Kafka cluster. Without it Kafka runs in this process.
 package main
 
 import (
@@ -45,12 +45,12 @@ func main() {
 	}
 }
 
-// environment says where things are. What is empty is started for as long as the program runs.
+// environment has the addresses of databases and brokers. For an empty one the program starts its own.
 type environment struct{ users, cards, brokers string }
 
 func run(ctx context.Context, env environment, out io.Writer) (err error) {
 	if env.users == "" {
-		// A package of this repository only: a service of your own would ask for its URL here.
+		// Only this repository can use this package: your own service would require a URL here.
 		server, startErr := pgserver.Start(pgserver.Options{Durable: true})
 		if startErr != nil {
 			return startErr
@@ -107,7 +107,7 @@ func createDatabase(ctx context.Context, url, name string) error {
 	return nil
 }
 
-// split returns the addresses of a list.
+// split returns the addresses in a list.
 func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// TestRun runs the demo twice with one database and one cluster, so that the second run finds what the first has left.
+// TestRun runs the demo twice with one database and one cluster, so that the second run finds the data of the first.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	url := outboxtest.Postgres(t).Config().ConnString()
@@ -27,8 +27,8 @@ func TestRun(t *testing.T) {
 	for range 2 {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), environment{users: url, brokers: brokers[0]}, &out))
-		require.Regexp(t, `\d+ messages are at Kafka, mixed up, [1-9]\d* of them repeats\n`, out.String())
-		require.Regexp(t, `[1-9]\d* events applied, [1-9]\d* duplicates, [1-9]\d* too late, 0 set aside\n`, out.String())
+		require.Regexp(t, `\d+ messages are in Kafka, out of order, [1-9]\d* of them repeats\n`, out.String())
+		require.Regexp(t, `[1-9]\d* events applied, [1-9]\d* duplicates, [1-9]\d* too late, 0 quarantined\n`, out.String())
 		account := regexp.MustCompile(`(?m)^events .*$`).FindAllString(out.String(), -1)
 		require.Len(t, account, 2, out.String())
 		for _, line := range account {
@@ -59,7 +59,7 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 		"create topic sc.domain.user in Kafka at [127.0.0.1:1]: ")
 }
 
-// TestCompare: an account that cannot fail would say nothing.
+// TestCompare checks that the comparison can fail.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	u := user.User{ID: uuid.New(), Version: 2, Name: "ada"}
@@ -82,7 +82,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// publisher takes all events but those that are refused.
+// publisher accepts all events except those in refused.
 type publisher struct {
 	refused uuid.UUID
 	sent    []outbox.Outgoing
@@ -100,7 +100,7 @@ func (p *publisher) Publish(_ context.Context, events []outbox.Outgoing) []error
 	return errs
 }
 
-// TestUnruly: results are in the order of the events, whatever the order in which they were sent.
+// TestUnruly checks that results are in the order of the events, whatever the order in which they were sent.
 func TestUnruly(t *testing.T) {
 	t.Parallel()
 	var events []outbox.Outgoing

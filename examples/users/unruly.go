@@ -8,15 +8,15 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// unruly makes of a publisher one that does what brokers, mirrors and restored backups do on bad days: it mixes up the
-// order of each batch and sends every second event again, some time later. The publisher itself keeps the order and
-// repeats an event only when it does not know whether it has arrived.
+// unruly wraps a publisher and does what brokers, mirrors and restored backups sometimes do: it shuffles each batch, and
+// sends about every second event again later. The wrapped publisher keeps the order, and repeats an event only if it does
+// not know whether the event has arrived.
 type unruly struct {
 	publisher outbox.Publisher
 
 	mu    sync.Mutex
-	later []outbox.Outgoing // to be sent again
-	sent  int               // messages that Kafka has, repeats included
+	later []outbox.Outgoing // events to send again
+	sent  int               // messages that Kafka has, including repeats
 	again int               // repeats among them
 }
 
@@ -52,7 +52,7 @@ func (u *unruly) Publish(ctx context.Context, events []outbox.Outgoing) []error 
 	return errs
 }
 
-// flush sends what was to be sent again. What fails is not missed.
+// flush sends the events of later. It ignores errors: Kafka already has these events.
 func (u *unruly) flush(ctx context.Context) {
 	u.Publish(ctx, nil)
 }

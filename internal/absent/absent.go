@@ -1,10 +1,10 @@
-// Package absent tells arguments that are nil, in any disguise, from those that can be used.
+// Package absent recognizes arguments that are nil, including an interface that contains a nil pointer.
 package absent
 
 import "reflect"
 
-// Is reports whether v is nil, or an interface that holds a nil pointer, map, channel or function: a call of its methods
-// would panic. It allocates nothing.
+// Is reports whether v is nil, or an interface that contains a nil pointer, map, channel or function. A method call on
+// such a value would usually panic. Is allocates nothing.
 func Is(v any) bool {
 	if v == nil {
 		return true

@@ -22,8 +22,8 @@ func TestIs(t *testing.T) {
 	}
 }
 
-// It stands in the path of every enqueue.
-func TestIsDoesNotAllocate(t *testing.T) { // alone: allocations of the whole process are counted
+// Every enqueue calls Is.
+func TestIsDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun counts the allocations of the whole process
 	v := any(new(bytes.Buffer))
 	require.Zero(t, testing.AllocsPerRun(10, func() { absent.Is(v) }))
 }

@@ -1,5 +1,5 @@
-// Package archtest fails when an arrow of docs/architecture.md is drawn backwards, or when the documents
-// name what is not there.
+// Package archtest fails if a package imports against the arrows of docs/architecture.md, or if the documents name
+// something that does not exist.
 package archtest
 
 import (
@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/outboxgen/outboxgen/"
 
-// pkg is what `go list -json` tells of a package.
+// pkg is what `go list -json` prints about a package.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -38,7 +38,7 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-// TestArrows holds each layer to what it may import of this module, and fails on an allowance that it does not use.
+// TestArrows checks that each package imports only what it may from this module, and uses each allowance.
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
@@ -76,7 +76,7 @@ func TestArrows(t *testing.T) {
 	all := packages(t)
 	for name, allowed := range may {
 		p, there := all[name]
-		require.True(t, there, "package %s is gone: remove it from this table", name)
+		require.True(t, there, "package %s does not exist: correct this table", name)
 		used := make(map[string]bool)
 		for _, imported := range p.Imports {
 			if inner, ours := strings.CutPrefix(imported, module); ours {
@@ -90,7 +90,7 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// TestRuntimeDependencies keeps the runtime, which users compile into their services, to the standard
+// TestRuntimeDependencies checks that the runtime, which users compile into their services, imports only the standard
 // library, pgx and uuid.
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
@@ -111,14 +111,14 @@ func TestRuntimeDependencies(t *testing.T) {
 	}
 }
 
-// TestOneHome: each library of the generator is imported by one package alone.
+// TestOneHome checks that each library of the generator is imported by one package only.
 func TestOneHome(t *testing.T) {
 	t.Parallel()
 	homes := map[string]string{"gopkg.in/yaml.v3": "generator/spec", "github.com/dave/jennifer/jen": "generator/emit"}
 	for name, p := range packages(t) {
 		for _, imported := range p.Imports {
 			if home, tied := homes[imported]; tied {
-				require.Equal(t, home, name, "%s is imported outside its home", imported)
+				require.Equal(t, home, name, "only %[2]s may import %[1]s", imported, home)
 			}
 		}
 	}

@@ -17,8 +17,7 @@ var (
 	link     = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
 )
 
-// TestConformanceNamesTests: docs/conformance.md lists rules with the tests that show them, and each of those
-// tests exists.
+// TestConformanceNamesTests checks that every rule in docs/conformance.md names a test and that these tests exist.
 func TestConformanceNamesTests(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/conformance.md")
@@ -35,7 +34,7 @@ func TestConformanceNamesTests(t *testing.T) {
 	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
 		require.DirExists(t, filepath.Join("../../generator/testdata", m[1]))
 	}
-	// A rule without a test is not shown.
+	// Every rule names a test.
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
 			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/conformance.md:%d names no test", n+1)
@@ -58,7 +57,7 @@ func testsOf(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// TestLinks: every relative link of the documents leads to a file.
+// TestLinks checks that every relative link in the documents leads to a file.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var docs []string

@@ -9,7 +9,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// TestRulesAreDocumented: docs/yaml.md has every rule with its description.
+// TestRulesAreDocumented checks that docs/yaml.md lists every rule with its summary.
 func TestRulesAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/yaml.md")

@@ -1,5 +1,5 @@
-// Package cli is the command line of outboxgen: it reads flags, calls generator and migrate, and prints.
-// What a command has to say for itself goes to stdout, everything else to stderr, an error on one line.
+// Package cli is the command line of outboxgen: it reads flags, calls generator and migrate, and prints the result.
+// Data goes to stdout, everything else to stderr. An error takes one line.
 package cli
 
 import (
@@ -26,7 +26,7 @@ const (
 	exitFailure  = 3 // the database, the disk, anything else
 )
 
-// Env is what a command has of the world besides files and network.
+// Env is what a command uses of its process, apart from files and network.
 type Env struct {
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
@@ -47,7 +47,7 @@ type app struct {
 	Env
 	args  []string
 	json  bool      // --json
-	found diag.List // findings that the document of --json is to hold
+	found diag.List // findings for the --json document
 }
 
 func (a *app) root() *cobra.Command {
@@ -56,10 +56,10 @@ func (a *app) root() *cobra.Command {
 		Use:   "outboxgen",
 		Short: "Type-safe transactional outbox for Go and PostgreSQL",
 		Long: `outboxgen turns outbox.yaml into Go: payload types, functions that enqueue events in your
-transaction, and handler interfaces; and it looks after the tables behind them.
+transaction, and handler interfaces. It also creates and maintains the tables that they use.
 
-Exit codes: 0 fine; 1 findings: the YAML has mistakes, a generated file is out of date, or a database
-does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other failure.`,
+Exit codes: 0 success; 1 findings: the YAML has mistakes, a generated file is out of date, or the
+database does not match; 2 wrong usage, or a file that cannot be read; 3 database or other failure.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -87,7 +87,7 @@ does not fit; 2 wrong usage, or a file that cannot be read; 3 database or other 
 	return root
 }
 
-// helpCommand shows the help of a command. That of cobra exits with 0 when there is no such command.
+// helpCommand shows the help of a command. Cobra's own help command exits with 0 for an unknown command.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -129,8 +129,8 @@ func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// failure is an error of a command that ran, with its exit code. An error that is none comes from cobra,
-// before anything ran, and is one of usage.
+// failure is an error of a command that ran, with its exit code. Any other error comes from cobra before the
+// command ran, and is a usage error.
 type failure struct {
 	code int
 	err  error
@@ -139,13 +139,13 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// usage marks an error as one of arguments or of files that cannot be read.
+// usage marks an error in the arguments, or of a file that cannot be read.
 func usage(err error) error { return &failure{exitUsage, err} }
 
-// errReported is the error of a command that has printed its findings.
+// errReported is the error of a command that has already printed its findings.
 var errReported = errors.New("findings were printed")
 
-// run adapts a command for cobra; an error that carries no exit code yet is a failure.
+// run adapts a command for cobra. An error without an exit code becomes a failure with exitFailure.
 func run(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		err := fn(c.Context(), args)
@@ -164,7 +164,7 @@ func (a *app) report(err error) int {
 	case errors.Is(err, errReported):
 		return exitFindings
 	}
-	if a.json { // no document will hold them
+	if a.json { // there is no document to put them in
 		_ = diag.Print(a.Stderr, diag.Text, a.found)
 	}
 	a.notef("outboxgen: %s", oneLine(err.Error()))
@@ -175,9 +175,9 @@ func (a *app) report(err error) int {
 	return exitUsage
 }
 
-// findings prints l in the given format and returns errReported if it holds an error. Text is for
-// people and goes to stderr, the others are data. With --json they are part of the one document: that of the result, or
-// one of their own when errors leave no result.
+// findings prints l in the given format and returns errReported if it contains an error. Text goes to stderr; the other
+// formats are data and go to stdout. With --json the findings are part of the one document. If errors leave no result,
+// that document contains only the findings.
 func (a *app) findings(l diag.List, format diag.Format) error {
 	if a.json {
 		a.found = append(a.found, l...)
@@ -202,7 +202,8 @@ func (a *app) findings(l diag.List, format diag.Format) error {
 	return nil
 }
 
-// notef writes a line for people, without the password of a connection string that may stand where a name was wanted.
+// notef writes a line to stderr. It masks passwords, including one in a connection string that was given by mistake as
+// some other argument.
 func (a *app) notef(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	for _, arg := range a.args {
@@ -211,16 +212,16 @@ func (a *app) notef(format string, args ...any) {
 		}
 		text = secret.MaskIn(text, arg)
 	}
-	_, _ = fmt.Fprintln(a.Stderr, secret.Mask(text)) // a note that cannot be shown is no failure
+	_, _ = fmt.Fprintln(a.Stderr, secret.Mask(text)) // a note that cannot be written does not fail the command
 }
 
-// printf writes data.
+// printf writes data to stdout.
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.Stdout, format, args...)
 	return err
 }
 
-// printJSON writes the document of --json, indented: an object with the findings, then the members of v, which is a
+// printJSON writes the --json document, indented: an object with the findings, then the members of v, which must be a
 // struct.
 func (a *app) printJSON(v any) error {
 	findings, err := diag.Marshal(a.found)
@@ -247,7 +248,7 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// oneLine joins the lines of an error, each once.
+// oneLine joins the distinct lines of an error.
 func oneLine(text string) string {
 	var lines []string
 	seen := map[string]bool{}

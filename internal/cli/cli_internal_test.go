@@ -34,7 +34,7 @@ func TestRunReturnsTheExitCode(t *testing.T) {
 	require.Equal(t, "outboxgen: unknown command \"bogus\" for \"outboxgen\"\n", complaints)
 }
 
-// A full disk or a closed pipe behind stdout is no success.
+// A full disk or a closed pipe behind stdout is a failure.
 func TestStdoutThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"schema"}, {"migrate", "get"}} {
@@ -49,7 +49,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// No spelling of a connection string brings a piece of its password into a message.
+// However a connection string is written, no message contains a piece of its password.
 func TestParseProblemHidesThePassword(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{
@@ -84,7 +84,7 @@ func TestConnectProblemIsOneMaskedLine(t *testing.T) {
 	err = connectProblem(cfg, "DATABASE_URL", errors.Join(errors.New("no sesame here"), errors.New("twice"), errors.New("twice")))
 	require.EqualError(t, err, `connect to database "d" as user "u" (DATABASE_URL): no xxxxx here; twice`)
 
-	cfg.Password = "" // nothing to mask, and nothing replaced between all letters
+	cfg.Password = "" // replacing the empty string would insert the mask between all letters
 	require.ErrorContains(t, connectProblem(cfg, "x", &pgconn.PgError{Message: "m"}), ": m")
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/secret"
 )
 
-// connectTimeout holds when the connection string has no connect_timeout.
+// connectTimeout applies when the connection string has no connect_timeout.
 const connectTimeout = 10 * time.Second
 
 // database says which database and schema a command works on.
@@ -35,13 +35,13 @@ func (d *database) flags(c *cobra.Command) {
 
 func (d *database) schemaFlags(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&d.schema, "schema", "",
-		"`schema` of the tables (default: as in outbox.yaml if there is one, else outbox)")
-	c.PersistentFlags().StringVar(&d.config, "config", defaultConfig, "the YAML `file` that says the schema")
-	_ = c.MarkPersistentFlagFilename("config", "yaml", "yml") // fails only for a flag that is not there
+		"`schema` of the tables (default: the schema of outbox.yaml if that file exists, else outbox)")
+	c.PersistentFlags().StringVar(&d.config, "config", defaultConfig, "the YAML `file` that names the schema")
+	_ = c.MarkPersistentFlagFilename("config", "yaml", "yml") // fails only for an undefined flag
 }
 
-// schemaName returns the schema of --schema, of --config, of an outbox.yaml that happens to be here,
-// or the default, in this order.
+// schemaName returns the schema from the first of these that is present: --schema, the file of --config, an outbox.yaml
+// in the current folder, the default.
 func (d *database) schemaName(a *app, configGiven bool) (string, error) {
 	if d.schema != "" {
 		if err := pgname.Check(d.schema); err != nil {
@@ -60,7 +60,7 @@ func (d *database) schemaName(a *app, configGiven bool) (string, error) {
 	return m.Schema, nil
 }
 
-// connect opens the connection of a command, which closes it.
+// connect opens a connection. The caller closes it.
 func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 	dsn, from := d.dsn(a)
 	cfg, err := pgx.ParseConfig(dsn)
@@ -75,7 +75,7 @@ func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// pool opens the pool of a command, which closes it, and sees that it connects.
+// pool opens a pool and checks that it can connect. The caller closes it.
 func (d *database) pool(ctx context.Context, a *app) (*pgxpool.Pool, error) {
 	dsn, from := d.dsn(a)
 	cfg, err := pgxpool.ParseConfig(dsn)
@@ -95,10 +95,10 @@ func (d *database) pool(ctx context.Context, a *app) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// poolSize is as many connections as a command uses at once.
+// poolSize is the most connections that a command uses concurrently.
 const poolSize = 2
 
-// dsn returns the connection string and where it is from.
+// dsn returns the connection string and its source.
 func (d *database) dsn(a *app) (dsn, from string) {
 	if d.url != "" {
 		return d.url, "--database-url"
@@ -109,34 +109,33 @@ func (d *database) dsn(a *app) (dsn, from string) {
 	return "", "PG* variables"
 }
 
-// tune fills in what the connection string leaves to us.
+// tune sets our defaults for what the connection string does not set.
 func (a *app) tune(cfg *pgx.ConnConfig) {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
 	}
-	// A notice is for people.
 	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { a.notef("%s: %s", n.Severity, n.Message) }
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "outboxgen"
 	}
 }
 
-// checkDSN returns what is wrong with a connection string that pgx has parsed with err. It refuses one of which it may
-// have taken a part of the password for something else, which messages would then show.
+// checkDSN returns what is wrong with a connection string, given the error with which pgx parsed it. It also refuses an
+// ambiguous string: pgx may take a part of the password for something else, and messages would then show it.
 func checkDSN(dsn, from string, err error) error {
 	switch ambiguous := secret.CheckURL(dsn); {
 	case ambiguous != nil:
 		return usage(fmt.Errorf("%s: %w", from, ambiguous))
 	case !strings.Contains(dsn, "://") && strings.Contains(dsn, "=") && oddSetting(dsn):
-		return usage(fmt.Errorf("%s: bad connection string: a value with a space or quote in it needs quotes, as in password='two words'", from))
+		return usage(fmt.Errorf("%s: bad connection string: quote a value that contains a space or a quote, as in password='two words'", from))
 	case err != nil:
 		return usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
 	}
 	return nil
 }
 
-// oddSetting reports whether the key=value string dsn has a key with a space in it, as when a password with a space has
-// no quotes.
+// oddSetting reports whether the key=value string dsn has a key that contains a space, which happens when a password with
+// a space is not quoted.
 func oddSetting(dsn string) bool {
 	rest := dsn
 	for {
@@ -151,7 +150,7 @@ func oddSetting(dsn string) bool {
 	}
 }
 
-// afterValue returns what follows the value, in quotes or not, with which text starts.
+// afterValue returns what follows the value, quoted or not, at the start of text.
 func afterValue(text string) string {
 	quoted := strings.HasPrefix(text, "'")
 	for i := 0; i < len(text); i++ {
@@ -167,8 +166,8 @@ func afterValue(text string) string {
 	return ""
 }
 
-// connectProblem says where the connection should have gone. The text of pgx names the user and the
-// database; it never holds the password, but a server's or resolver's answer might repeat it.
+// connectProblem returns err with the database and the user that were tried, and without the password: pgx never shows
+// it, but the answer of a server or resolver might repeat it.
 func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
 	text := err.Error()
 	var connectErr *pgconn.ConnectError
@@ -176,7 +175,7 @@ func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
 		text = connectErr.Unwrap().Error()
 	}
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedObject {
-		text = "the server does not know a setting of the connection string; a password with a space in it needs quotes"
+		text = "the server does not know a setting of the connection string; quote a password that contains a space"
 	}
 	text = oneLine(text)
 	if len(cfg.Password) > 0 {
@@ -185,14 +184,14 @@ func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
 	return fmt.Errorf("connect to database %q as user %q (%s): %s", cfg.Database, cfg.User, from, text)
 }
 
-// undefinedObject is what the server answers to a setting that it does not know. It names the setting, which may be the
-// rest of a password with a space in it.
+// undefinedObject is the code of the server's error for an unknown setting. Its message names the setting, which may be
+// the second half of an unquoted password with a space.
 const undefinedObject = "42704"
 
-// parseProblem says what is wrong with a connection string. If it could not even be taken apart, the
-// cause is left out: it may quote any piece of the string, so the password too.
+// parseProblem says what is wrong with a connection string. If the string cannot be split into its parts, the cause is
+// left out, because it may quote any piece of the string, including the password.
 func parseProblem(err error) string {
-	const hint = "want postgres://host:port/database with user:password@ in front of the host, or key=value pairs"
+	const hint = "use postgres://host:port/database with user:password@ before the host, or key=value pairs"
 	text := err.Error()
 	i := strings.LastIndex(text, "`: ") // "cannot parse `...`: what (cause)"
 	if i < 0 || strings.Contains(text[i:], "failed to parse as") {

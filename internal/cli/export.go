@@ -22,10 +22,11 @@ func (a *app) migrateGet(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get",
 		Short: "Print the migrations for another migration tool",
-		Long: `get writes the migrations as files of a migration tool: plain (SQL for psql), goose, tern, golang-migrate
-or atlas. With --dir they go to a folder, in which no file is overwritten; without it to stdout: plain as
-SQL to run, the others as a txtar archive. That tool then keeps the books, and outboxgen migrate up, down,
-status and validate are not for this schema any more. No database is needed.`,
+		Long: `get prints the migrations as files for a migration tool: plain (SQL for psql), goose, tern,
+golang-migrate or atlas. With --dir it writes them to a folder and never overwrites a file there. Without
+--dir it prints to stdout: plain as SQL to run, the others as a txtar archive. From then on that tool
+tracks what is applied: do not use outboxgen migrate up, down, status or validate for this schema. get
+needs no database.`,
 		Example: `  outboxgen migrate get | psql -v ON_ERROR_STOP=1 --single-transaction
   outboxgen migrate get --format goose --dir db/migrations --first 12`,
 		Args: cobra.NoArgs,
@@ -40,7 +41,7 @@ status and validate are not for this schema any more. No database is needed.`,
 			return usage(err)
 		}
 		if down && (migrate.Format(format) != migrate.Plain || dir != "" || a.json) {
-			return usage(errors.New("--down: only for plain SQL on stdout: the other formats hold both ways"))
+			return usage(errors.New("--down: prints plain SQL on stdout only: remove --format, --dir and --json"))
 		}
 		switch {
 		case dir != "":
@@ -55,13 +56,13 @@ status and validate are not for this schema any more. No database is needed.`,
 	c.Flags().StringVar(&format, "format", string(migrate.Plain), "`tool`: "+strings.Join(words(migrate.Formats()), ", "))
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(migrate.Formats()), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&dir, "dir", "", "`folder` to write the files to, instead of stdout")
-	_ = c.MarkFlagDirname("dir") // fails only for a flag that is not there
+	_ = c.MarkFlagDirname("dir") // fails only for an undefined flag
 	c.Flags().Int64Var(&first, "first", 1, "`number` of the first file")
 	c.Flags().BoolVar(&down, "down", false, "print the SQL that removes the tables")
 	return c
 }
 
-// exportRow is an exported file as --json shows it.
+// exportRow is an exported file in the --json document.
 type exportRow struct {
 	File    string `json:"file"`
 	Content string `json:"content"`
@@ -77,7 +78,7 @@ func (a *app) printFiles(files []migrate.File) error {
 	}{rows})
 }
 
-// printSQL prints the up files in their order, or the down files in the opposite one.
+// printSQL prints the up files in their order, or the down files in reverse order.
 func (a *app) printSQL(files []migrate.File, down bool) error {
 	suffix, text := ".up.sql", ""
 	if down {
@@ -105,12 +106,12 @@ func (a *app) printArchive(files []migrate.File) error {
 	return nil
 }
 
-// exportReport is what --dir did, as --json shows it.
+// exportReport is the --json document of --dir.
 type exportReport struct {
-	Files []string `json:"files"` // that were written
+	Files []string `json:"files"` // the files that were written
 }
 
-// writeFiles writes all files to dir that are missing there, or none if one of them is there with another content.
+// writeFiles writes the files that are missing in dir. It writes none if dir has one of them with different content.
 func (a *app) writeFiles(dir string, files []migrate.File) (err error) {
 	made, err := makeFolder(dir)
 	if err != nil {
@@ -129,7 +130,7 @@ func (a *app) writeFiles(dir string, files []migrate.File) (err error) {
 		case err != nil:
 			return usage(fmt.Errorf("read %s: %w", path, pathCause(err)))
 		case strings.ReplaceAll(string(have), "\r\n", "\n") != string(f.Content):
-			return fmt.Errorf("write %s: it is there with another content", path)
+			return fmt.Errorf("write %s: file exists with different content", path)
 		}
 	}
 	if err := generator.WriteNew(dir, missing); err != nil {
@@ -146,10 +147,10 @@ func (a *app) writeFiles(dir string, files []migrate.File) (err error) {
 	return nil
 }
 
-// folders are those that makeFolder has made, the outermost first.
+// folders are the folders that makeFolder has created, the outermost first.
 type folders []string
 
-// makeFolder makes dir and the folders above it that are missing.
+// makeFolder creates dir and its missing parents.
 func makeFolder(dir string) (folders, error) {
 	var made folders
 	for missing := filepath.Clean(dir); ; missing = filepath.Dir(missing) {
@@ -163,14 +164,14 @@ func makeFolder(dir string) (folders, error) {
 	return made, err
 }
 
-// removeIf removes the folders again that are empty, if the command has failed.
+// removeIf removes those of the folders that are empty, if the command has failed.
 func (f folders) removeIf(failed bool) {
 	for i := len(f) - 1; i >= 0 && failed; i-- {
-		_ = os.Remove(f[i]) // one that somebody has put something into stays
+		_ = os.Remove(f[i]) // fails for a folder that is not empty, which stays
 	}
 }
 
-// pathCause strips the operation and path that a message names already.
+// pathCause strips the operation and the path from err, because the message names them already.
 func pathCause(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -18,19 +18,19 @@ type generation struct {
 	source
 	out   string
 	stubs string
-	made  folders // on the way to out
+	made  folders // created for out
 }
 
 func (g *generation) flags(c *cobra.Command) {
 	g.source.flags(c)
 	c.Flags().StringVar(&g.out, "out", "", "`folder` of the generated files (default: the folder of the YAML)")
-	_ = c.MarkFlagDirname("out") // fails only for a flag that is not there
+	_ = c.MarkFlagDirname("out") // fails only for an undefined flag
 	c.Flags().StringVar(&g.stubs, "stubs", string(generator.StubsMissing), "handler stubs to write: missing or none")
 	_ = c.RegisterFlagCompletionFunc("stubs", cobra.FixedCompletions(
 		words([]generator.StubMode{generator.StubsMissing, generator.StubsNone}), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// plan generates and compares with the output folder, which it makes first if create is set.
+// plan generates the files and compares them with the output folder. If create is set, it creates that folder first.
 func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	format, err := g.printer(a)
 	if err != nil {
@@ -38,7 +38,7 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	}
 	mode := generator.StubMode(g.stubs)
 	if mode != generator.StubsMissing && mode != generator.StubsNone {
-		return nil, usage(fmt.Errorf("--stubs: unknown mode %q: want missing or none", g.stubs))
+		return nil, usage(fmt.Errorf("--stubs: unknown mode %q: use missing or none", g.stubs))
 	}
 	text, err := g.read(a)
 	if err != nil {
@@ -82,18 +82,18 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	return changes, err
 }
 
-// changeRow is a change as --json shows it.
+// changeRow is a change in the --json document.
 type changeRow struct {
 	File   string         `json:"file"`
 	Change generator.Kind `json:"change"`
 }
 
-// changeList is the document of --json.
+// changeList is the --json document.
 type changeList struct {
 	Changes []changeRow `json:"changes"`
 }
 
-// printChanges lists what is written, or would be.
+// printChanges lists the files that were changed, or would be.
 func (a *app) printChanges(c *generator.Changes) error {
 	rows := []changeRow{}
 	for _, change := range c.Pending() {
@@ -110,8 +110,8 @@ func (a *app) printChanges(c *generator.Changes) error {
 	return nil
 }
 
-// lateRemovals names what go generate, which is at the file from, would look for next and no longer find: it lists the
-// files of a package before it runs anything, and ends with an error where one has gone.
+// lateRemovals returns the removed files that go generate will still look for after the file from. go generate lists the
+// files of a package before it runs anything, and ends with an error when it comes to one that is gone.
 func lateRemovals(c *generator.Changes, from string) []string {
 	var names []string
 	for _, change := range c.Pending() {
@@ -128,12 +128,13 @@ func (a *app) generateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate",
 		Short: "Generate Go from outbox.yaml",
-		Long: `generate checks outbox.yaml and writes the Go files that it describes beside it, each only if its bytes
-change, and all of them or none. It removes generated files of topics that are gone, and writes stubs of
-handlers that nobody has written yet; a stub belongs to you and is never touched again. A file that
-outboxgen did not write is never overwritten, and a folder is never shared with another YAML that
-generates the same file, or with another Go package. The changes are listed on stdout. Under go generate
-paths are printed relative to the root of the module.`,
+		Long: `generate checks outbox.yaml and writes the Go files that it describes next to it. It writes a file only
+if its bytes change, and writes all files or none. It removes the generated files of topics that are gone.
+It also writes stubs for handlers that are missing; a stub belongs to you and generate never changes it.
+
+generate never overwrites a file that outboxgen did not write. It refuses an output folder that holds
+another Go package, or in which another YAML generates a file of the same name. The changes are listed on
+stdout. Under go generate, paths are printed relative to the root of the module.`,
 		Example: `  outboxgen generate
   outboxgen generate --check          # in CI: exit 1 if a file is out of date
   outboxgen generate --config events/outbox.yaml --out internal/events`,
@@ -149,7 +150,7 @@ paths are printed relative to the root of the module.`,
 			}
 			if !check && !dryRun {
 				for _, name := range lateRemovals(changes, a.Getenv("GOFILE")) {
-					a.notef("removed %s: go generate has listed it and will not find it; run it again, or move the line that runs outboxgen to a file that sorts last, such as %s", name, goFile)
+					a.notef("removed %s: go generate has listed it already and will not find it: run go generate again, or move the go:generate line to a file that sorts last, such as %s", name, goFile)
 				}
 			}
 			if err := a.printChanges(changes); err != nil {
@@ -169,7 +170,7 @@ paths are printed relative to the root of the module.`,
 	return c
 }
 
-// diffReport is the diff as --json shows it.
+// diffReport is the --json document of diff.
 type diffReport struct {
 	Changes []changeRow `json:"changes"`
 	Diff    string      `json:"diff"`
@@ -180,7 +181,7 @@ func (a *app) diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what generate would change",
-		Long: `diff prints a unified diff from the files in the output folder to those that generate would write, and
+		Long: `diff prints a unified diff between the files in the output folder and those that generate would write. It
 exits with 1 if there is a difference. It writes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {

@@ -22,8 +22,8 @@ import (
 const (
 	toolPath    = "github.com/outboxgen/outboxgen/cmd/outboxgen"
 	schemaFile  = "outbox.schema.json"
-	goFile      = "zz_generate.go" // behind every generated file: see lateRemovals
-	packageName = "events"         // when the folder suggests none
+	goFile      = "zz_generate.go" // sorts after every generated file: see lateRemovals
+	packageName = "events"         // if the name of the folder is not a valid package name
 )
 
 func (a *app) initCommand() *cobra.Command {
@@ -31,9 +31,9 @@ func (a *app) initCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [dir]",
 		Short: "Start an outbox.yaml",
-		Long: `init writes a first outbox.yaml that generates as it is, its JSON Schema for the editor, and a Go file
-with the go:generate line. The Go package is the one that the folder holds, else it is named after the
-folder. No file is ever overwritten.`,
+		Long: `init writes a first outbox.yaml that is ready to generate from, its JSON Schema for the editor, and a
+Go file with the go:generate line. The Go package is the one in the folder; without one it is named after
+the folder. init never overwrites a file.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: run(func(_ context.Context, args []string) error {
 			dir := "."
@@ -47,7 +47,7 @@ folder. No file is ever overwritten.`,
 	return c
 }
 
-// initReport is what init did, as --json shows it.
+// initReport is the --json document of init.
 type initReport struct {
 	Package string   `json:"package"`
 	Files   []string `json:"files"`
@@ -57,7 +57,7 @@ type initReport struct {
 func (a *app) start(dir, name string) (err error) {
 	config := filepath.Join(dir, defaultConfig)
 	if _, err := os.Lstat(config); err == nil {
-		return usage(fmt.Errorf("write %s: it is there already, and init overwrites nothing", config))
+		return usage(fmt.Errorf("write %s: file exists, and init never overwrites a file", config))
 	}
 	made, err := makeFolder(dir)
 	if err != nil {
@@ -72,9 +72,9 @@ func (a *app) start(dir, name string) (err error) {
 	case name == "":
 		name = found.name
 	case !isPackageName(name):
-		return usage(fmt.Errorf("--package: %q is no name for a package: want lower-case letters, digits and _", name))
+		return usage(fmt.Errorf("--package: %q is not a valid package name: use a lower-case letter, then up to 40 of a-z, 0-9 or _, and no Go keyword", name))
 	case found.code && found.name != name:
-		return usage(fmt.Errorf("--package: folder %s holds package %s", dir, found.name))
+		return usage(fmt.Errorf("--package: folder %s already contains package %s", dir, found.name))
 	}
 	files, err := starters(name)
 	if err != nil {
@@ -132,12 +132,12 @@ func starters(name string) ([]generator.File, error) {
 
 // folder is what init finds.
 type folder struct {
-	name      string // of its Go package, or one made of its own name
-	code      bool   // it holds Go already
-	directive bool   // which runs outboxgen already
+	name      string // its Go package, or a package name made from its own name
+	code      bool   // it contains Go files
+	directive bool   // one of which runs outboxgen
 }
 
-// look reads the Go files in dir, tests excepted.
+// look reads the Go files in dir, except tests.
 func look(dir string) (folder, error) {
 	var found folder
 	entries, err := os.ReadDir(dir)
@@ -180,7 +180,7 @@ func isPackageName(name string) bool {
 	return packagePattern.MatchString(name) && !token.IsKeyword(name) && !strings.HasSuffix(name, "_test")
 }
 
-// nextSteps says what is left to do: a module with the tool line, then generate.
+// nextSteps returns the commands that are left to run: create a module, add the tool line, generate.
 func nextSteps(dir string) []string {
 	var steps []string
 	text, err := goMod(dir)
@@ -193,7 +193,7 @@ func nextSteps(dir string) []string {
 	return append(steps, "go generate "+packageArgument(dir), "go mod tidy")
 }
 
-// goMod returns the text of the go.mod that governs dir.
+// goMod returns the text of the go.mod of dir's module.
 func goMod(dir string) (string, error) {
 	root, err := moduleRoot(dir)
 	if err != nil {
@@ -203,7 +203,7 @@ func goMod(dir string) (string, error) {
 	return string(text), err
 }
 
-// moduleRoot returns the folder of the go.mod that governs dir.
+// moduleRoot returns the root of dir's module.
 func moduleRoot(dir string) (string, error) {
 	full, err := filepath.Abs(dir)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// topicRow is a topic as list shows it. Durations are in Go's syntax, as in the YAML. The events of a log
-// topic are held and tried as its listeners say.
+// topicRow is a topic in the output of list. Durations are in Go's syntax, as in the YAML. A log topic has no lease and no
+// retry: its listeners have them.
 type topicRow struct {
 	Topic        string        `json:"topic"`
 	Version      int           `json:"version"`
@@ -43,7 +43,7 @@ type entityRow struct {
 type publishRow struct {
 	Broker      string   `json:"broker"`
 	Destination string   `json:"destination"`
-	Key         string   `json:"key,omitempty"` // the partition key if there is none
+	Key         string   `json:"key,omitempty"` // empty means the partition key
 	Headers     []string `json:"headers,omitempty"`
 }
 
@@ -79,10 +79,10 @@ func (a *app) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the topics and listeners of outbox.yaml with their keys, destinations and retry horizons",
 		Long: `list prints the topics in the order of the YAML, then the listeners. The retry horizon is the longest
-time from the first attempt to the last, without the time that handlers take; retention.delivered, the
-window in which a dedupe key is known, must exceed it. The events of a log topic are tried as its
-listeners say: attempts, retry horizon and lease are theirs. A topic that is published shows its broker
-and what that calls the destination. With --json each log topic holds its listeners.`,
+time from the first attempt to the last, without the time that handlers take. It must be shorter than
+retention.delivered, the window in which a dedupe key is known. For a log topic, attempts, retry horizon
+and lease are settings of its listeners. For a published topic, list shows the broker and the
+destination. With --json each log topic contains its listeners.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			m, err := src.model(a)
@@ -103,7 +103,7 @@ and what that calls the destination. With --json each log topic holds its listen
 			if err := a.printTable(topicTable(rows)); err != nil || len(m.Listeners) == 0 {
 				return err
 			}
-			_, _ = fmt.Fprintln(a.Stdout) // the next print reports what went wrong
+			_, _ = fmt.Fprintln(a.Stdout) // the next print reports an error
 			return a.printTable(listenerTable(m.Listeners))
 		}),
 	}
@@ -168,13 +168,13 @@ func topicTable(rows []topicRow) [][]any {
 	return table
 }
 
-// printTable prints rows of cells in columns, the first of them being the titles.
+// printTable prints rows of cells in columns. The first row has the titles.
 func (a *app) printTable(table [][]any) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 	for _, row := range table {
 		for i, cell := range row {
 			if i > 0 {
-				_, _ = fmt.Fprint(w, "\t") // Flush reports what went wrong
+				_, _ = fmt.Fprint(w, "\t") // Flush reports an error
 			}
 			_, _ = fmt.Fprint(w, cell)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// listenerRow is a listener as list shows it.
+// listenerRow is a listener in the output of list.
 type listenerRow struct {
 	Listener     string    `json:"listener"`
 	Topics       []string  `json:"topics"`

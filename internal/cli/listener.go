@@ -14,17 +14,17 @@ import (
 
 func (a *app) listenerCommand() *cobra.Command {
 	var db database
-	c := group("listener", "See and steer the listeners of log topics",
-		`listener looks after the listeners that are attached to a schema: those that have run and were not
-detached. It needs neither their code nor their processes, which may go on running meanwhile, but for
-rebase. What rewind, rebase and detach would do is shown; they do it with --yes.`,
+	c := group("listener", "Inspect and control the listeners of log topics",
+		`listener inspects and controls the listeners that are attached to a schema: those that have run there and
+were not detached. It needs neither their code nor their processes. The processes may keep running, except
+during rebase. rewind, rebase and detach show what they would do, and do it with --yes.`,
 		a.listenerList(&db), a.listenerPause(&db), a.listenerResume(&db), a.listenerSkip(&db), a.listenerRewind(&db),
 		a.listenerRebase(&db), a.listenerDetach(&db))
 	db.flags(c)
 	return c
 }
 
-// administer runs fn with an administration of the schema's listeners.
+// administer runs fn with a ListenerAdmin for the schema.
 func (a *app) administer(
 	db *database, fn func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error,
 ) func(*cobra.Command, []string) error {
@@ -61,8 +61,8 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	return err
 }
 
-// deedRow is what was done to a listener, or would be, as --json shows it.
-type deedRow struct {
+// resultRow is what a command did to a listener, or would do, in the --json document.
+type resultRow struct {
 	Listener string `json:"listener"`
 	Done     bool   `json:"done"`
 	Paused   *bool  `json:"paused,omitempty"`
@@ -75,30 +75,30 @@ type deedRow struct {
 	Parked   *int64 `json:"parked,omitempty"`
 }
 
-// deed prints row, or the text of it.
-func (a *app) deed(row deedRow, format string, args ...any) error {
+// printResult prints row with --json, else the text.
+func (a *app) printResult(row resultRow, format string, args ...any) error {
 	if a.json {
 		return a.printJSON(row)
 	}
 	return a.printf(format+"\n", args...)
 }
 
-// verb returns how a deed is told; when it was only looked at, a note says how it is done.
+// verb returns done, or "would" and undone in a dry run, of which it prints a note.
 func (a *app) verb(yes bool, done, undone string) string {
 	if yes {
 		return done
 	}
-	a.notef("nothing was done: --yes does it")
+	a.notef("dry run: nothing was changed; add --yes to apply")
 	return "would " + undone
 }
 
 func (a *app) listenerPause(db *database) *cobra.Command {
-	return a.listenerSwitch(db, "pause", true, "Keep a listener from taking further events", `pause lets a listener finish what it is handling, and take nothing more until it is resumed. Its events
-wait, and are not pruned.`)
+	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events", `pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
+events wait and are not pruned.`)
 }
 
 func (a *app) listenerResume(db *database) *cobra.Command {
-	return a.listenerSwitch(db, "resume", false, "End a pause", "resume lets a paused listener go on, and wakes it.")
+	return a.listenerSwitch(db, "resume", false, "End a pause", "resume ends the pause of a listener and wakes the listener.")
 }
 
 func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long string) *cobra.Command {
@@ -115,7 +115,7 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 			if err := do(ctx, args[0]); err != nil {
 				return err
 			}
-			return a.deed(deedRow{Listener: args[0], Done: true, Paused: &paused}, "%sd %s", verb, args[0])
+			return a.printResult(resultRow{Listener: args[0], Done: true, Paused: &paused}, "%sd %s", verb, args[0])
 		}),
 	}
 }
@@ -123,17 +123,17 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 func (a *app) listenerSkip(db *database) *cobra.Command {
 	return &cobra.Command{
 		Use:   "skip LISTENER [EVENT-ID]",
-		Short: "Have a listener go past one event, which becomes a dead letter",
-		Long: `skip makes a dead letter of one event and lets the listener go on behind it. Without an id it is the
-event that has failed; with one it is the event at which a shard stands, as list shows it, or one that was
-set aside. The dead letter holds a copy of the event.`,
+		Short: "Move one event to the dead letters, so that the listener continues after it",
+		Long: `skip moves one event to the dead letters, and the listener continues with the next one. Without an id it
+skips the event that has failed. With an id it skips the event at which a shard stands, as list shows it,
+or a parked event. The dead letter contains a copy of the event.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error {
 			id := uuid.Nil
 			if len(args) > 1 {
 				var err error
 				if id, err = uuid.Parse(args[1]); err != nil || id == uuid.Nil {
-					return usage(fmt.Errorf("event %q: is not the id of an event, a UUID", args[1]))
+					return usage(fmt.Errorf("%q is not a valid event id: use a UUID, as listener list shows it", args[1]))
 				}
 			}
 			e, err := admin.Skip(ctx, args[0], id)
@@ -141,8 +141,8 @@ set aside. The dead letter holds a copy of the event.`,
 				return err
 			}
 			topic := e.Namespace + "/" + e.Topic
-			row := deedRow{Listener: args[0], Done: true, EventID: e.ID.String(), Topic: topic, Attempts: &e.Attempt}
-			return a.deed(row, "skipped %s %s (%s) after %s", args[0], e.ID, topic, count(e.Attempt, "attempt"))
+			row := resultRow{Listener: args[0], Done: true, EventID: e.ID.String(), Topic: topic, Attempts: &e.Attempt}
+			return a.printResult(row, "skipped %s %s (%s) after %s", args[0], e.ID, topic, count(e.Attempt, "attempt"))
 		}),
 	}
 }
@@ -152,10 +152,10 @@ func (a *app) listenerRewind(db *database) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "rewind LISTENER --to TIME",
-		Short: "Have a listener handle events again, from a time or from the start of the log",
-		Long: `rewind sends a listener back to a time: it handles again what was enqueued since, as far as the log still
-holds it, and perhaps a few events from before. It never goes forward past an event. Handlers see events
-twice, unless they know them; events in the dead letters come again, too.`,
+		Short: "Make a listener handle events again, from a time or from the start of the log",
+		Long: `rewind moves a listener back to a time. The listener then handles again what was enqueued since, as far as
+the log still has it, and perhaps a few earlier events. rewind never moves a listener forward. Handlers get
+events a second time, so they must be idempotent. Events in the dead letters are handled again, too.`,
 		Example: `  outboxgen listener rewind companion --to 2026-05-01T12:00:00Z
   outboxgen listener rewind companion --to 90m --yes
   outboxgen listener rewind companion --to start --yes`,
@@ -174,22 +174,22 @@ twice, unless they know them; events in the dead letters come again, too.`,
 		if err != nil {
 			return err
 		}
-		row := deedRow{Listener: args[0], Done: yes, To: "start", Events: &events}
+		row := resultRow{Listener: args[0], Done: yes, To: "start", Events: &events}
 		if !since.IsZero() {
 			row.To = since.UTC().Format(time.RFC3339Nano)
 		}
-		return a.deed(row, "%s %s to %s: %s of the log ahead", a.verb(yes, "rewound", "rewind"), args[0], row.To, count(int(events), "event"))
+		return a.printResult(row, "%s %s to %s: %s ahead in the log", a.verb(yes, "rewound", "rewind"), args[0], row.To, count(int(events), "event"))
 	})
-	c.Flags().StringVar(&to, "to", "", "`time` as 2026-05-01T12:00:00Z, 2026-05-01 (UTC), or an age like 90m; or start")
-	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	c.Flags().StringVar(&to, "to", "", "`time` like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), an age like 90m, or start")
+	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	return c
 }
 
-// parseMoment returns the time that text says: a time, a day, or an age before now. The start is the zero time.
+// parseMoment returns the time that text means: a time, a day, or an age before now. "start" is the zero time.
 func parseMoment(text string, now time.Time) (time.Time, error) {
 	switch text {
 	case "":
-		return time.Time{}, errors.New("--to is missing: a time, an age, or start")
+		return time.Time{}, errors.New("--to is missing: use a time, an age or start")
 	case "start":
 		return time.Time{}, nil
 	}
@@ -201,17 +201,17 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--to: %q is no time like 2026-05-01T12:00:00Z or 2026-05-01, no age like 90m, and not start", text)
+	return time.Time{}, fmt.Errorf("--to: %q is not a valid time: use a time like 2026-05-01T12:00:00Z or 2026-05-01, an age like 90m, or start", text)
 }
 
 func (a *app) listenerDetach(db *database) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "detach LISTENER",
-		Short: "Forget a listener, so that the log no longer waits for it",
-		Long: `detach deletes the cursors of a listener and what it has set aside. Its dead letters stay for their
-retention. Remove it from outbox.yaml and stop its processes first: one that is running ends with an
-error, and one that starts attaches it anew, at the start that the YAML says.`,
+		Short: "Remove a listener, so that the log no longer keeps events for it",
+		Long: `detach deletes the cursors and the parked events of a listener. Its dead letters stay for their retention.
+First remove the listener from outbox.yaml and stop its processes: a process that is running ends with an
+error, and a process that starts attaches the listener again, at the start that the YAML gives.`,
 		Args: cobra.ExactArgs(1),
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error {
@@ -222,14 +222,14 @@ error, and one that starts attaches it anew, at the start that the YAML says.`,
 		if err != nil {
 			return err
 		}
-		return a.deed(deedRow{Listener: args[0], Done: yes, Shards: r.Shards, Parked: &r.Parked}, "%s %s: %s, %s set aside",
-			a.verb(yes, "detached", "detach"), args[0], count(r.Shards, "shard"), count(int(r.Parked), "event"))
+		return a.printResult(resultRow{Listener: args[0], Done: yes, Shards: r.Shards, Parked: &r.Parked}, "%s %s: %s, %s",
+			a.verb(yes, "detached", "detach"), args[0], count(r.Shards, "shard"), count(int(r.Parked), "parked event"))
 	})
-	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	return c
 }
 
-// rebaseRow is a rebase as --json shows it.
+// rebaseRow is the --json document of rebase.
 type rebaseRow struct {
 	Needed    bool     `json:"needed"`
 	Done      bool     `json:"done"`
@@ -242,12 +242,12 @@ func (a *app) listenerRebase(db *database) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "rebase",
-		Short: "Put the cursors of a restored database right",
-		Long: `rebase is for a database that came out of a dump, in which listeners refuse to start: its transaction ids
-mean nothing there. Afterwards every listener goes on exactly where it was when the dump was taken. It
-also brings the sequence of the log forward where a copy has left it behind. It
-rewrites the log, in one transaction, so that it all happens or nothing does. Stop the listeners
-first; producers may go on. Where there is nothing to do it says so and does nothing.`,
+		Short: "Repair the cursors of a restored database",
+		Long: `rebase repairs a database that was restored from a dump. Listeners refuse to start there, because the
+transaction ids in their cursors belong to another database cluster. After rebase every listener continues
+exactly where it was when the dump was taken. rebase also moves the sequence of the log forward if a copy
+has left it behind. It rewrites the log in one transaction. Stop the listeners first; producers may keep
+running. If there is nothing to repair, rebase says so and changes nothing.`,
 		Args: cobra.NoArgs,
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, _ []string) error {
@@ -264,7 +264,7 @@ first; producers may go on. Where there is nothing to do it says so and does not
 		}
 		verb := "rebased"
 		if !r.Needed {
-			a.notef("nothing to rebase: the cursors are those of this database")
+			a.notef("nothing to rebase: the cursors belong to this database")
 		} else {
 			verb = a.verb(yes, "rebased", "rebase")
 			a.notef("the log holds %s, %d of them behind a cursor", count(int(r.Events), "event"), r.Behind)
@@ -279,14 +279,14 @@ first; producers may go on. Where there is nothing to do it says so and does not
 		}
 		return nil
 	})
-	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	return c
 }
 
-// progressEvery is how often a note tells how far something is.
+// progressEvery is the time between two notes of progress.
 const progressEvery = 5 * time.Second
 
-// progress returns a function that notes now and then how far something is.
+// progress returns a function that prints a note of progress every progressEvery.
 func (a *app) progress(what string) func(done, total int64) {
 	last := time.Now()
 	return func(done, total int64) {

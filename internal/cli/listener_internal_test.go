@@ -41,7 +41,7 @@ func TestAgeText(t *testing.T) {
 	}
 }
 
-// An error of a handler may hold anything; a table shows one line of it that no terminal obeys.
+// An error of a handler may contain anything. A table shows one line of it, without characters that control a terminal.
 func TestBriefErrors(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, brief(""))

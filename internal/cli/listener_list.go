@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// shardRow is one shard of a listener as --json shows it.
+// shardRow is one shard of a listener in the --json document.
 type shardRow struct {
 	Listener      string     `json:"listener"`
 	Shard         int        `json:"shard"`
@@ -56,7 +56,7 @@ func newShardRow(s outbox.ListenerStatus) shardRow {
 	return row
 }
 
-// alarming tells whether somebody should look at s, whatever else its state says.
+// alarming reports whether s needs attention, independent of its state.
 func alarming(s outbox.ListenerStatus) bool {
 	return s.State == outbox.ListenerRestored || s.MaxLag > 0 && s.Lag > s.MaxLag
 }
@@ -74,25 +74,25 @@ func (a *app) listenerList(db *database) *cobra.Command {
 	var dead int64
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the listeners: where they stand, how far they lag, and what holds them up",
-		Long: `list prints the shards of all listeners that are attached.
+		Short: "List the listeners with their position, their lag and what blocks them",
+		Long: `list prints the shards of all attached listeners.
 
 STATE    restored, paused, blocked (its event has failed and waits for the next attempt), lagging (more
-         than max_lag), resharding, running, waiting (there is something to read and nobody reads), idle
-UNREAD   events behind its position: an estimate, of any topic
-AGE      of the oldest event that it has not handled
-HOLDER   the worker that holds it; an idle one is held by nobody
-PARKED   events set aside behind failed ones of their key
+         than max_lag), resharding, running, waiting (there are events to read, but no process reads), idle
+UNREAD   events after its position: an estimate, counting all topics
+AGE      age of the oldest event that it has not handled
+HOLDER   the worker that holds its lease; nobody holds an idle shard
+PARKED   events that wait behind a failed event of their key
 DEAD     its dead letters
-EVENT    at which it stands, when that has failed, with its attempts and the latest error
+EVENT    the event at which it stands, if that event has failed, with its attempts and the latest error
 
-With --check the command exits with 1 when a listener lags more than its max_lag, waits for a rebase, or has
-dead letters: more than --dead allows.`,
+With --check the command exits with 1 if a listener lags more than its max_lag, needs a rebase, or has more
+dead letters than --dead allows.`,
 		Args: cobra.NoArgs,
 	}
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if dead < 0 {
-			return fmt.Errorf("--dead: %d is negative: say how many dead letters a listener may have", dead)
+			return fmt.Errorf("--dead: %d must not be negative: it is how many dead letters a listener may have", dead)
 		}
 		return nil
 	}
@@ -138,7 +138,7 @@ dead letters: more than --dead allows.`,
 		}
 		return errReported
 	})
-	c.Flags().BoolVar(&check, "check", false, "exit with 1 when a listener needs somebody to look at it")
+	c.Flags().BoolVar(&check, "check", false, "exit with 1 if a listener needs attention")
 	c.Flags().Int64Var(&dead, "dead", 0, "with --check, how many dead letters a listener may have")
 	return c
 }
@@ -153,7 +153,7 @@ func shardTable(shards []outbox.ListenerStatus) [][]any {
 	return table
 }
 
-// ageText renders an age in its two largest units.
+// ageText formats an age in its two largest units.
 func ageText(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -170,7 +170,7 @@ func ageText(d time.Duration) string {
 // briefLength is how much of an error a table shows.
 const briefLength = 60
 
-// brief returns the beginning of an error on one line, with nothing in it that a terminal obeys.
+// brief returns the beginning of an error on one line, without characters that control a terminal.
 func brief(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	if runes := []rune(text); len(runes) > briefLength {

@@ -16,14 +16,14 @@ import (
 func (a *app) migrateCommand() *cobra.Command {
 	var db database
 	c := group("migrate", "Create, change and remove the tables in PostgreSQL",
-		`migrate applies the migrations of this version of outboxgen to a schema of a database, one transaction
-each; several that run at once wait for each other. migrate get prints them for another migration tool.`,
+		`migrate applies the migrations of this version of outboxgen to a schema of a database, each in its own
+transaction. Concurrent runs wait for each other. migrate get prints them for another migration tool.`,
 		a.migrateUp(&db), a.migrateDown(&db), a.migrateStatus(&db), a.migrateValidate(&db), a.migrateGet(&db))
 	db.flags(c)
 	return c
 }
 
-// migrationRow is a migration as --json shows it.
+// migrationRow is a migration in the --json document.
 type migrationRow struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`
@@ -31,7 +31,7 @@ type migrationRow struct {
 	AppliedAt *time.Time `json:"applied_at,omitempty"`
 }
 
-// migrationList is the document of --json.
+// migrationList is the --json document.
 type migrationList struct {
 	Migrations []migrationRow `json:"migrations"`
 }
@@ -82,7 +82,7 @@ func (a *app) on(db *database, fn func(ctx context.Context, conn *pgx.Conn, sche
 func (a *app) migrateUp(db *database) *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
-		Short: "Apply what is not applied yet",
+		Short: "Apply the migrations that are not applied yet",
 		Args:  cobra.NoArgs,
 		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
 			applied, err := migrate.Up(ctx, conn, schema)
@@ -100,9 +100,9 @@ func (a *app) migrateDown(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Revert migrations, dropping tables and the events in them",
-		Long: `down reverts the newest migration, or with --to all above a version, newest first: --to 0 reverts
-everything. Tables are dropped with all events in them, delivered or not. Without --yes it only says what
-it would revert.`,
+		Long: `down reverts the newest migration. With --to it reverts all migrations above that version, newest first:
+--to 0 reverts all of them. It drops tables with all events in them, delivered or not. Without --yes it only
+shows what it would revert.`,
 		Args: cobra.NoArgs,
 	}
 	c.RunE = a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
@@ -130,14 +130,14 @@ it would revert.`,
 			a.notef("schema %s has nothing to revert", schema)
 			return a.printMigrations("reverted", schema, nil)
 		case !yes:
-			a.notef("nothing was done: --yes reverts what is listed and drops its events")
+			a.notef("dry run: nothing was changed; add --yes to revert these migrations and drop their events")
 			return a.printMigrations("would revert", schema, above)
 		}
 		reverted, err := migrate.Down(ctx, conn, schema, to)
 		return errors.Join(err, a.printMigrations("reverted", schema, reverted))
 	})
-	c.Flags().IntVar(&to, "to", 0, "`version` to keep; default is one below the newest that is applied")
-	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	c.Flags().IntVar(&to, "to", 0, "revert all migrations above this `version` (default: one below the newest applied migration)")
+	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if to < 0 {
 			return fmt.Errorf("--to: version %d: must not be negative", to)
@@ -165,7 +165,7 @@ func (a *app) migrateStatus(db *database) *cobra.Command {
 				return a.printJSON(migrationList{rows})
 			}
 			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(w, "VERSION\tNAME\tSTATE\tAPPLIED AT") // Flush reports what went wrong
+			_, _ = fmt.Fprintln(w, "VERSION\tNAME\tSTATE\tAPPLIED AT") // Flush reports an error
 			for _, row := range rows {
 				at := "-"
 				if row.AppliedAt != nil {
@@ -182,8 +182,8 @@ func (a *app) migrateValidate(db *database) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate",
 		Short: "Compare the applied migrations with those of this version",
-		Long: `validate exits with 1 when a migration is not applied, was applied with another text, or is not known
-to this version of outboxgen, and says which.`,
+		Long: `validate exits with 1 if a migration is not applied, was applied with a different text, or is not known to
+this version of outboxgen. It names each of them.`,
 		Args: cobra.NoArgs,
 		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
 			states, err := migrate.Status(ctx, conn, schema)
@@ -209,7 +209,7 @@ to this version of outboxgen, and says which.`,
 			if len(problems) > 0 {
 				return errReported
 			}
-			a.notef("schema %s: %s applied, none differs", schema, count(len(states), "migration"))
+			a.notef("schema %s: %s applied, no differences", schema, count(len(states), "migration"))
 			return nil
 		}),
 	}
@@ -223,7 +223,7 @@ func advise(err error) error {
 	return err
 }
 
-// printMigrations lists what was done to the schema.
+// printMigrations lists the migrations with what was done to them.
 func (a *app) printMigrations(verb, schema string, all []migrate.Migration) error {
 	if a.json {
 		return a.printJSON(migrationList{migrationRows(all)})

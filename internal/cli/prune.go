@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// pruneRow is a prune as --json shows it.
+// pruneRow is the --json document of prune.
 type pruneRow struct {
 	Done        bool             `json:"done"`
 	Log         int64            `json:"log"`
@@ -28,11 +28,11 @@ func (a *app) pruneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune",
 		Short: "Delete events past their retention",
-		Long: `prune deletes, by the retention that outbox.yaml gives each topic: of queue topics what was delivered, and
-the dead, of log topics what every attached listener has passed, and the dead letters of listeners. Old
-events that a listener has not passed stay, however old they are, and it is named. Topics that are
-not in the YAML are left alone. Dispatchers and listeners prune their own topics as they run; this is for
-the others, and for a cron job. Without --yes it only says what it would delete.`,
+		Long: `prune deletes events that are past the retention that outbox.yaml gives their topic: delivered and dead
+events of queue topics, events of log topics that every attached listener has passed, and dead letters of
+listeners. It keeps an event that a listener has not passed, however old it is, and names that listener.
+It leaves topics alone that are not in the YAML. Dispatchers and listeners prune their own topics while
+they run; use prune for other topics, or in a cron job. Without --yes it only shows what it would delete.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(ctx context.Context, _ []string) error {
 			src := source{path: db.config, format: string(diag.Text)}
@@ -50,7 +50,7 @@ the others, and for a cron job. Without --yes it only says what it would delete.
 		}),
 	}
 	db.flags(c)
-	c.Flags().BoolVar(&yes, "yes", false, "do it")
+	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	return c
 }
 

@@ -12,8 +12,8 @@ func (a *app) schemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of outbox.yaml",
-		Long: `schema prints the JSON Schema (2020-12) of outbox.yaml. An editor with a YAML language server completes
-and checks the file by it, when the first line of the YAML says where it is:
+		Long: `schema prints the JSON Schema (2020-12) of outbox.yaml. An editor with a YAML language server uses it to
+complete and check the file. The first line of the YAML says where the schema is:
 
   # yaml-language-server: $schema=./outbox.schema.json`,
 		Example: "  outboxgen schema > outbox.schema.json",

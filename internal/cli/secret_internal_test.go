@@ -18,7 +18,7 @@ var urlCommands = [][]string{
 	{"listener", "rewind", "ears", "--to", "start"}, {"listener", "detach", "ears"}, {"listener", "rebase"},
 }
 
-// No command shows a piece of a password, however the address is written, and wherever it stands. Nobody listens on
+// No command shows a piece of a password, however the address is written and wherever it is given. Nothing listens on
 // port 1.
 func TestNoCommandShowsAPassword(t *testing.T) {
 	t.Parallel()

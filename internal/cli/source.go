@@ -17,7 +17,7 @@ import (
 
 const (
 	defaultConfig = "outbox.yaml"
-	// readLimit is above what the decoder accepts, so that it is the decoder that says so.
+	// readLimit is more than the decoder accepts, so that the decoder reports a file that is too large.
 	readLimit = 2 << 20
 )
 
@@ -29,7 +29,7 @@ type source struct {
 
 func (s *source) flags(c *cobra.Command) {
 	c.Flags().StringVar(&s.path, "config", defaultConfig, "the YAML `file`")
-	_ = c.MarkFlagFilename("config", "yaml", "yml") // fails only for a flag that is not there
+	_ = c.MarkFlagFilename("config", "yaml", "yml") // fails only for an undefined flag
 	c.Flags().StringVar(&s.format, "format", string(diag.Text), "`format` of findings: "+formatList())
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp))
 }
@@ -60,20 +60,19 @@ func (s *source) read(a *app) ([]byte, error) {
 	return text, nil
 }
 
-// explain says what could not be read and what to do when it is not there.
+// explain says what could not be read, and what to do if the file does not exist.
 func (s *source) explain(a *app, err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read %s: %w: outboxgen init starts one, --config names another", a.shown(s.path), err)
+		return fmt.Errorf("read %s: %w: create one with outboxgen init, or name another with --config", a.shown(s.path), err)
 	}
 	return fmt.Errorf("read %s: %w", a.shown(s.path), err)
 }
 
-// model reads and checks the YAML; its findings are printed, and errReported is returned if they are
-// errors.
+// model reads and checks the YAML. It prints the findings, and returns errReported if one of them is an error.
 func (s *source) model(a *app) (*model.Model, error) {
 	format, err := s.printer(a)
 	if err != nil {
@@ -90,7 +89,7 @@ func (s *source) model(a *app) (*model.Model, error) {
 	return m, nil
 }
 
-// inModule returns dir as a slash path from the root of its module, "." when it is in none.
+// inModule returns dir as a slash path relative to the root of its module, or "." if it is not in a module.
 func inModule(dir string) string {
 	root, err := moduleRoot(dir)
 	if err != nil {
@@ -107,8 +106,8 @@ func inModule(dir string) string {
 	return filepath.ToSlash(relative)
 }
 
-// shown returns path as messages name it. go generate runs a command in the folder of the package, which is not where its
-// user stands; there a path is relative to the root of the module, the place from which go generate ./... is run.
+// shown returns path as messages show it. go generate runs a command in the folder of the package, which is not the user's
+// folder. Under go generate, shown returns the path relative to the root of the module, where users run go generate ./...
 func (a *app) shown(path string) string {
 	if a.Getenv("GOFILE") == "" || a.Getenv("GOPACKAGE") == "" {
 		return path

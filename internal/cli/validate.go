@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// validReport counts what a file without errors declares, as --json shows it.
+// validReport counts what a file without errors declares, in the --json document.
 type validReport struct {
 	Namespaces int `json:"namespaces"`
 	Topics     int `json:"topics"`
@@ -18,9 +18,9 @@ func (a *app) validateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate",
 		Short: "Check outbox.yaml and print every finding",
-		Long: `validate checks outbox.yaml by every rule and prints all findings of one run, sorted by position:
-as text on stderr, or with --format json (an object a line) or github-actions as data on stdout. It exits with 1 when there
-is an error among them.`,
+		Long: `validate checks outbox.yaml against every rule and prints all findings in one run, sorted by position. It
+prints them as text on stderr, or as data on stdout with --format json (one object per line) or
+--format github-actions. It exits with 1 if one of them is an error.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			m, err := src.model(a)

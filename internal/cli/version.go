@@ -11,7 +11,7 @@ import (
 
 // versionInfo is what version prints.
 type versionInfo struct {
-	Version  string `json:"version"` // of the module, "(devel)" for a build from a checkout
+	Version  string `json:"version"` // version of the module; "(devel)" for a build from a checkout
 	Revision string `json:"revision,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
@@ -37,7 +37,7 @@ func (a *app) printVersion() error {
 	return a.printf("outboxgen %s %s %s\n", v.Version, v.Go, v.Platform)
 }
 
-// buildVersion reads what the linker has recorded.
+// buildVersion reads what the linker recorded.
 func buildVersion() versionInfo {
 	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

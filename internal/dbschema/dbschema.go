@@ -1,4 +1,4 @@
-// Package dbschema runs the queries that sqlc has compiled in a schema whose name is only known at run time.
+// Package dbschema runs the queries that sqlc compiled in a schema whose name is only known at run time.
 package dbschema
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
-// marker stands in every query for the schema of the tables.
+// marker is the placeholder in every query for the schema of the tables.
 const marker = "outbox_schema"
 
-// Schema is what the name of a schema stands for: the queries with the marker replaced, each once. For use by
-// several goroutines.
+// Schema holds the queries for one schema. It replaces the marker in each query once. Several goroutines may use a Schema
+// concurrently.
 type Schema struct {
 	name   string
 	quoted string
-	sql    sync.Map // query as sqlc has it -> query in this schema
+	sql    sync.Map // query of sqlc -> query in this schema
 }
 
-// schemas caches one Schema a name, for callers that have the name alone. Names come from configuration, never
-// from requests, so it does not grow.
+// schemas caches one Schema per name, for callers that only have the name. Names come from configuration, never from
+// requests, so the cache does not grow.
 var schemas sync.Map
 
-// Open checks the name of a schema, "" meaning "outbox", and returns what it stands for.
+// Open checks the name of a schema and returns its Schema. The name "" means "outbox".
 func Open(name string) (*Schema, error) {
 	if name == "" {
 		name = "outbox"
@@ -58,12 +58,13 @@ func (s *Schema) AdvisoryKey(name string) int64 {
 // CursorLock is the advisory lock that keeps apart what moves cursors other than forward, and pruning.
 func (s *Schema) CursorLock() int64 { return s.AdvisoryKey("log lock") }
 
-// On returns the queries in s, run in tx: the caller's, or one that InTx began. Where there is no transaction, Each makes one.
+// On returns the queries of s, which run in tx: the caller's transaction, or one that InTx began. Without a transaction, use
+// Each, which begins one.
 func (s *Schema) On(tx pgx.Tx) *dbsqlc.Queries {
 	return dbsqlc.New(inSchema{db: tx, schema: s})
 }
 
-// Text returns query with the schema in place.
+// Text returns query with the marker replaced by the schema.
 func (s *Schema) Text(query string) string {
 	if text, ok := s.sql.Load(query); ok {
 		return text.(string)
@@ -73,8 +74,8 @@ func (s *Schema) Text(query string) string {
 	return text
 }
 
-// Instead returns a Schema that runs text, in the words of sqlc, where s runs query: tests take a part of a query out, to see
-// what it is for.
+// Instead returns a Schema that runs text in place of query. Both have sqlc's marker. Tests use it to remove a part of a
+// query and check that something fails.
 func (s *Schema) Instead(query, text string) *Schema {
 	other := &Schema{name: s.name, quoted: s.quoted}
 	s.sql.Range(func(key, value any) bool {

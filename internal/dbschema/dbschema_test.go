@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// heard notes the statements that it is given.
+// heard records the statements that it gets.
 type heard struct {
 	pgx.Tx
 	queries []string
@@ -61,7 +61,7 @@ func TestQueriesRunInTheSchema(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatIsNoSchema(t *testing.T) {
+func TestOpenRejectsInvalidNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Outbox", "select", "pg_temp", `a"; DROP SCHEMA outbox; --`} {
 		_, err := dbschema.Open(name)

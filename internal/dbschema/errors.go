@@ -7,13 +7,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// What packages outbox and inbox give their users by the same names.
+// Packages outbox and inbox export these errors under the same names.
 var (
 	ErrSerialization = errors.New("serialization failure")
 	ErrNotMigrated   = errors.New("database is not migrated")
 )
 
-// Wrap is the one place where an error of PostgreSQL becomes one of ours; what says what was done.
+// Wrap turns an error of PostgreSQL into one of ours. what names the operation that failed.
 func Wrap(what string, err error) error {
 	if err == nil {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// Every transaction of ours begins here: at READ COMMITTED, whatever the role or the database has for a default, since the
-// statements rely on a snapshot for each, and on going on with the newest version of a row that they waited for.
+// Every transaction of the runtime begins here, at READ COMMITTED, whatever the default of the role or the database is. The
+// statements rely on a new snapshot per statement, and on continuing with the newest version of a row that they waited for.
 const (
 	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	beginReadOnly = begin + " READ ONLY"
 	commit        = "COMMIT"
 )
 
-// ReadCommitted are the options of a transaction of ours in which other code runs, which gets none of the settings of
+// ReadCommitted are the options of a transaction in which other code runs too. That code gets none of the settings of
 // SessionGuard.
 var ReadCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
@@ -31,8 +31,8 @@ type Sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// InTx runs call in a transaction at READ COMMITTED with the settings of SessionGuard, and commits it unless call returns
-// an error. The transaction has no xid before call.
+// InTx runs call in a READ COMMITTED transaction with the settings of SessionGuard, and commits unless call returns an
+// error. The transaction has no xid before call.
 func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*dbsqlc.Queries) error) error {
 	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error {
 		q := s.On(tx)
@@ -43,10 +43,10 @@ func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*dbsqlc.Querie
 	})
 }
 
-// Begin puts the start of a transaction into b: READ COMMITTED, with the settings of SessionGuard. Commit ends it.
+// Begin adds the start of a READ COMMITTED transaction with the settings of SessionGuard to b. Commit adds its end.
 func (s *Schema) Begin(b *pgx.Batch) { s.begin(b, begin) }
 
-// BeginReadOnly is Begin for a transaction that writes nothing.
+// BeginReadOnly is like Begin, for a transaction that writes nothing.
 func (s *Schema) BeginReadOnly(b *pgx.Batch) { s.begin(b, beginReadOnly) }
 
 func (s *Schema) begin(b *pgx.Batch, text string) {
@@ -54,19 +54,19 @@ func (s *Schema) begin(b *pgx.Batch, text string) {
 	s.Guard(b)
 }
 
-// Guard puts the settings of SessionGuard into b, for the rest of a transaction that has begun.
+// Guard adds the settings of SessionGuard to b, for the rest of a transaction that has begun.
 func (s *Schema) Guard(b *pgx.Batch) { b.Queue(s.Text(dbsqlc.SessionGuard)) }
 
-// Commit puts the end of a transaction into b.
+// Commit adds the end of a transaction to b.
 func (s *Schema) Commit(b *pgx.Batch) { b.Queue(commit) }
 
-// Each returns the queries in s, each run by db in a transaction of its own, as InTx has it, and in one round trip.
+// Each returns the queries of s. Each query runs on db in its own transaction, like that of InTx, and in one round trip.
 func (s *Schema) Each(db Sender) *dbsqlc.Queries {
 	return dbsqlc.New(each{db: db, schema: s, guarded: true})
 }
 
-// EachPlanned is Each without the settings of SessionGuard, which hold the planner to walks of an index: for statements that
-// read whole tables.
+// EachPlanned is like Each, but without the settings of SessionGuard, which restrict the planner to index scans. Use it for
+// statements that read whole tables.
 func (s *Schema) EachPlanned(db Sender) *dbsqlc.Queries { return dbsqlc.New(each{db: db, schema: s}) }
 
 type each struct {
@@ -127,7 +127,7 @@ func (e each) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	return eachRow{rows: rows, err: err}
 }
 
-// eachRows are the rows of a query whose transaction ends with them.
+// eachRows are the rows of a query whose transaction ends when they are closed.
 type eachRows struct {
 	pgx.Rows
 	results pgx.BatchResults
@@ -143,7 +143,7 @@ func (r *eachRows) Next() bool {
 	return false
 }
 
-// Close ends the transaction, also when not all rows were read.
+// Close ends the transaction, even if not all rows were read.
 func (r *eachRows) Close() {
 	if r.over {
 		return
@@ -156,7 +156,7 @@ func (r *eachRows) Close() {
 	}
 }
 
-// Err returns what went wrong, with the commit too.
+// Err returns the error of the query or of the commit.
 func (r *eachRows) Err() error {
 	if r.over {
 		return r.err

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Row is where an event stands in the table.
+// Row is the state of an event in the table.
 type Row struct {
 	ID          uuid.UUID
 	Status      string
@@ -41,14 +41,14 @@ func Rows(ctx context.Context, db Querier, schema string) (map[uuid.UUID]Row, er
 	return all, nil
 }
 
-// Conditions are what a run was subject to, and so what may be asked of its history.
+// Conditions say what happened in a run, and so which invariants its history must satisfy.
 type Conditions struct {
-	// Faults were injected: an event may be delivered more than once.
+	// Faults: faults were injected, so an event may be delivered more than once.
 	Faults bool
-	// AsyncCommit: producers did not wait for the disk and the server crashed, so that a committed event may
-	// be gone; but then nobody may have seen it.
+	// AsyncCommit: producers did not wait for the disk and the server crashed, so a committed event may be gone. No
+	// handler may have seen such an event.
 	AsyncCommit bool
-	// Unfinished: the run was not drained, events may be pending.
+	// Unfinished: the run was not drained, so events may be pending.
 	Unfinished bool
 }
 
@@ -59,13 +59,13 @@ type Violation struct {
 	Text      string
 }
 
-// String returns "I2 event 01...: delivered though aborted".
+// String returns the violation as "I2 event 01...: aborted, but delivered 1 times".
 func (v Violation) String() string {
 	return fmt.Sprintf("%s event %s: %s", v.Invariant, v.Event, v.Text)
 }
 
-// Check holds the history against the rows at the end of a run and returns what does not fit, in a stable
-// order: I1, I2, I3, I6, I9 and, of I11, that nothing is processing.
+// Check compares the history with the rows at the end of a run and returns the violations in a stable order. It checks I1,
+// I2, I3, I6, I9, and the part of I11 that says that nothing is processing.
 func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	var found []Violation
 	report := func(invariant string, id uuid.UUID, format string, args ...any) {
@@ -111,7 +111,7 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	return found
 }
 
-// CheckFinal is I5: what was delivered or dead before is so after.
+// CheckFinal checks I5: an event that was delivered or dead before is so afterwards.
 func CheckFinal(before, after map[uuid.UUID]Row) []Violation {
 	var found []Violation
 	for id, was := range before {

@@ -1,8 +1,8 @@
-// Package history records what producers and handlers did in tests that kill, stop and restart things, and
-// holds that record against the tables: the invariants I1 to I11 of docs/delivery.md.
+// Package history records what producers and handlers did in tests that kill, stop and restart processes. It compares that
+// record with the tables: the invariants I1 to I11 of docs/delivery.md.
 //
-// Records are lines of a file, each written by one system call and then synced, so that several processes
-// may share the file. A record starts a line of its own and ends with a dot: one torn by a kill spoils no other.
+// Each record is one line of a file, written by one system call and then synced, so several processes may share the file.
+// A record starts with a newline and ends with a dot, so a record that a kill cuts off does not damage the others.
 package history
 
 import (
@@ -18,14 +18,14 @@ import (
 // Outcome is how a producer's transaction ended.
 type Outcome string
 
-// The outcomes. A transaction is Unknown from before its commit is sent until the answer is there.
+// The outcomes. A transaction is Unknown from before its commit is sent until the answer arrives.
 const (
 	Committed Outcome = "committed"
 	Aborted   Outcome = "aborted"
 	Unknown   Outcome = "unknown"
 )
 
-// Log appends records to a file. It may be used from any number of goroutines.
+// Log appends records to a file. Any number of goroutines may use it concurrently.
 type Log struct {
 	mu   sync.Mutex
 	file *os.File
@@ -43,8 +43,8 @@ func Open(path string) (*Log, error) {
 // Close closes the file.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Tx records how the transaction that enqueued events ended. A later record of tx takes its place: write
-// Unknown before the commit is sent, so that a killed producer leaves the truth.
+// Tx records how the transaction that enqueued events ended. A later record of tx replaces an earlier one. Write Unknown
+// before the commit is sent, so that the record is true even if the producer is killed.
 func (l *Log) Tx(tx uuid.UUID, outcome Outcome, events ...uuid.UUID) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tx %s %s", tx, outcome)
@@ -55,7 +55,7 @@ func (l *Log) Tx(tx uuid.UUID, outcome Outcome, events ...uuid.UUID) error {
 	return l.append(b.String())
 }
 
-// Delivery records that a handler was given event, before it does anything.
+// Delivery records that a handler got event. Call it before the handler does anything.
 func (l *Log) Delivery(event uuid.UUID, attempt int, worker string) error {
 	return l.append(fmt.Sprintf("delivery %s %d %s", event, attempt, worker))
 }
@@ -72,15 +72,15 @@ func (l *Log) append(line string) error {
 	return nil
 }
 
-// History is what a file of records says.
+// History is the content of a file of records.
 type History struct {
-	// Outcomes are the fates of events by their producers.
+	// Outcomes has the outcome of each event according to its producer.
 	Outcomes map[uuid.UUID]Outcome
-	// Deliveries counts how often each event was given to a handler.
+	// Deliveries counts how often a handler got each event.
 	Deliveries map[uuid.UUID]int
 }
 
-// Read reads the file at path. A torn line, left by a killed process, is skipped.
+// Read reads the file at path. It skips a line that a killed process left incomplete.
 func Read(path string) (*History, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pgname is the one place that says which names may be a PostgreSQL schema of the outbox. The
-// generator checks the YAML with it, the runtime and package migrate check their configuration.
+// Package pgname says which names are valid for a PostgreSQL schema of the outbox. The generator checks the
+// YAML with it; the runtime and package migrate check their configuration.
 package pgname
 
 import (
@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Pattern is what every name of the outbox looks like: lower case, at most 41 bytes, nothing that
-// PostgreSQL would have to quote.
+// Pattern is the form of every name in the outbox: lower case, at most 41 bytes, and no character that PostgreSQL
+// would have to quote.
 const Pattern = `^[a-z][a-z0-9_]{0,40}$`
 
 var pattern = regexp.MustCompile(Pattern)
 
-// Check returns nil when schema may hold the tables of an outbox, else an error that says why not.
-// Names that PostgreSQL keeps for itself ("pg_...", "information_schema") are refused as well.
+// Check returns nil if schema is a valid name for the schema of an outbox, else an error that says why not. It also
+// refuses the names that PostgreSQL reserves ("pg_...", "information_schema").
 func Check(schema string) error {
 	switch {
 	case !pattern.MatchString(schema):
-		return fmt.Errorf("schema name %q: must match %s", shorten(schema), Pattern)
+		return fmt.Errorf("schema name %q is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _", shorten(schema))
 	case Reserved(schema):
-		return fmt.Errorf("schema name %q: is a reserved word of SQL", schema)
+		return fmt.Errorf("schema name %q is a reserved word of SQL: choose another", schema)
 	case strings.HasPrefix(schema, "pg_") || schema == "information_schema":
-		return fmt.Errorf("schema name %q: belongs to PostgreSQL", schema)
+		return fmt.Errorf("schema name %q belongs to PostgreSQL: choose another", schema)
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func Reserved(word string) bool {
 	return reserved[strings.ToLower(word)]
 }
 
-// shorten keeps an error message on one line when a whole document was given as a name.
+// shorten keeps an error message short if a whole document was given as a name.
 func shorten(name string) string {
 	const limit = 64
 	if len(name) <= limit {
@@ -42,8 +42,8 @@ func shorten(name string) string {
 	return strings.ToValidUTF8(name[:limit], "") + "..."
 }
 
-// IsName reports whether name matches Pattern: the shape of namespaces and topics too. It is on the path
-// of every enqueue and so does without the regular expression.
+// IsName reports whether name matches Pattern, which is also the form of namespaces and topics. Every enqueue calls it,
+// so it does not use the regular expression.
 func IsName(name string) bool {
 	if len(name) == 0 || len(name) > 41 || name[0] < 'a' || name[0] > 'z' {
 		return false

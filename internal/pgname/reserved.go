@@ -2,8 +2,8 @@ package pgname
 
 import "strings"
 
-// reserved holds the words of pg_get_keywords() with catcode R or T, of PostgreSQL 14 to 18: those
-// that cannot name a schema without quotes.
+// reserved has the words of pg_get_keywords() with catcode R or T in PostgreSQL 14 to 18. They cannot name a schema
+// without quotes.
 var reserved = set(`
 	all analyse analyze and any array as asc asymmetric authorization
 	binary both

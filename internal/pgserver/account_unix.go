@@ -18,21 +18,21 @@ const exeSuffix = ""
 
 type stopSignal = syscall.Signal
 
-// The ways to end a postmaster, named as pg_ctl names them.
+// The ways to end a postmaster, with pg_ctl's names.
 const (
 	signalFast      = syscall.SIGINT
 	signalImmediate = syscall.SIGQUIT
 	signalKill      = syscall.SIGKILL
 )
 
-// account is the user that PostgreSQL runs as. PostgreSQL refuses to run as root, so that root needs
-// another; for everybody else it is the user of this process.
+// account is the user that PostgreSQL runs as: the user of this process, or another one if that is root, because
+// PostgreSQL refuses to run as root.
 type account struct {
 	drop     bool // switch to uid and gid
 	uid, gid int
 }
 
-// serverAccount returns postgres, else nobody, for root.
+// serverAccount returns the user of this process; for root it returns the user postgres, else the user nobody.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return &account{uid: os.Geteuid(), gid: os.Getegid()}, nil
@@ -48,7 +48,7 @@ func serverAccount() (*account, error) {
 			return &account{drop: true, uid: uid, gid: gid}, nil
 		}
 	}
-	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
+	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody to run it as")
 }
 
 // give makes the account the owner of path.
@@ -59,8 +59,8 @@ func (a *account) give(path string) error {
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// command prepares a program to run as the account, in dir, in a session of its own so that a ^C in
-// the terminal reaches only us. It inherits no PG* variable: they would redirect it.
+// command prepares a program to run as the account in dir. It runs in its own session, so that a ^C in the terminal does
+// not reach it. It inherits no PG* variable, because those would redirect it.
 func (a *account) command(dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
@@ -77,7 +77,7 @@ func (a *account) command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// parentDir returns dir, or for an empty dir a folder for temporary files that the account reaches.
+// parentDir returns dir. If dir is empty, it returns a folder for temporary files that the account can access.
 func parentDir(dir string, a *account) (string, error) {
 	if dir != "" {
 		dir, err := filepath.Abs(dir)
@@ -85,7 +85,7 @@ func parentDir(dir string, a *account) (string, error) {
 			return "", err
 		}
 		if a.drop && !traversable(dir) {
-			return "", fmt.Errorf("folder %s is closed to the user that PostgreSQL runs as", dir)
+			return "", fmt.Errorf("folder %s is not accessible to the user that PostgreSQL runs as", dir)
 		}
 		return dir, nil
 	}
@@ -94,10 +94,10 @@ func parentDir(dir string, a *account) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("no folder for temporary files is open to the user that PostgreSQL runs as; set TMPDIR")
+	return "", errors.New("no folder for temporary files is accessible to the user that PostgreSQL runs as: set TMPDIR")
 }
 
-// traversable reports whether everybody may pass through dir and all folders above it.
+// traversable reports whether every user may pass through dir and all folders above it.
 func traversable(dir string) bool {
 	for {
 		info, err := os.Stat(dir)

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 )
 
-// On Windows nothing ends a server with the process that started it, so none is started.
+// On Windows nothing would end a server when the process that started it ends, so no server is started there.
 
 const (
 	exeSuffix = ".exe"
@@ -20,7 +20,7 @@ var signalFast, signalImmediate, signalKill = os.Kill, os.Kill, os.Kill
 type account struct{}
 
 func serverAccount() (*account, error) {
-	return nil, errors.New("private servers need a Unix system; use a running one by its URL")
+	return nil, errors.New("private servers need a Unix system: use a running server by its URL")
 }
 
 func (*account) give(string) error { return nil }

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel shut the server down at once when the forking thread ends.
+// dieWithParent makes the kernel shut the server down immediately when the forking thread ends.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 }

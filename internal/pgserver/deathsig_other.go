@@ -4,5 +4,5 @@ package pgserver
 
 import "os/exec"
 
-// dieWithParent does nothing where the kernel has no such signal; the guard does it all.
+// dieWithParent does nothing, because the kernel has no such signal. The guard ends the server.
 func dieWithParent(*exec.Cmd) {}

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// BinVariable names the environment variable that says which folder of PostgreSQL binaries to use.
+// BinVariable is the environment variable with the folder of the PostgreSQL binaries to use.
 const BinVariable = "OUTBOXGEN_PG_BIN"
 
-// ErrNoBinaries is returned when this machine has no PostgreSQL server to start.
+// ErrNoBinaries is returned if this machine has no PostgreSQL server to start.
 var ErrNoBinaries = errors.New("find PostgreSQL: no initdb and postgres on this machine; install them with " +
 	"`apt-get install postgresql` (Debian, Ubuntu), `dnf install postgresql-server` (Fedora) or `brew install postgresql` (macOS), " +
-	"or name their folder in " + BinVariable)
+	"or set " + BinVariable + " to their folder")
 
-// Find returns the folder that holds initdb and postgres: OUTBOXGEN_PG_BIN, else what pg_config
-// says, else the newest of the folders that the usual packages install to, else the one on PATH.
+// Find returns the folder of initdb and postgres. It takes the first of these: OUTBOXGEN_PG_BIN, the folder that pg_config
+// prints, the newest of the folders that the usual packages install to, the folder on PATH.
 func Find() (string, error) {
 	if dir := os.Getenv(BinVariable); dir != "" {
 		if !hasServer(dir) {
-			return "", fmt.Errorf("find PostgreSQL: %s=%s holds no initdb and postgres", BinVariable, dir)
+			return "", fmt.Errorf("find PostgreSQL: %s=%s does not contain initdb and postgres", BinVariable, dir)
 		}
 		return dir, nil
 	}
@@ -38,7 +38,7 @@ func Find() (string, error) {
 	return "", ErrNoBinaries
 }
 
-// candidates lists the folders worth a look, best first.
+// candidates lists the folders to check, best first.
 func candidates() []string {
 	var dirs []string
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -69,7 +69,7 @@ func newestFirst(dirs []string) []string {
 	return dirs
 }
 
-// majorIn returns the first number in path, 0 when there is none.
+// majorIn returns the first number in path, or 0 without one.
 func majorIn(path string) int {
 	digits := func(r rune) bool { return r < '0' || r > '9' }
 	for _, number := range strings.FieldsFunc(path, digits) {
@@ -80,7 +80,7 @@ func majorIn(path string) int {
 	return 0
 }
 
-// hasServer reports whether dir holds the two programs that a server needs.
+// hasServer reports whether dir contains the two programs that a server needs.
 func hasServer(dir string) bool {
 	for _, name := range []string{"initdb", "postgres"} {
 		info, err := os.Stat(filepath.Join(dir, name+exeSuffix))

@@ -12,7 +12,7 @@ func TestFindHonoursTheVariable(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(BinVariable, dir)
 	_, err := Find()
-	require.EqualError(t, err, "find PostgreSQL: OUTBOXGEN_PG_BIN="+dir+" holds no initdb and postgres")
+	require.EqualError(t, err, "find PostgreSQL: OUTBOXGEN_PG_BIN="+dir+" does not contain initdb and postgres")
 	_, err = Start(Options{})
 	require.ErrorContains(t, err, BinVariable)
 	for _, name := range []string{"initdb", "postgres"} {

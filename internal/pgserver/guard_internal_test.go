@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A folder is swept when its process and its guard were killed, never while somebody holds its lock.
+// A folder is swept if its process and its guard were killed, but never while a process holds its lock.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()

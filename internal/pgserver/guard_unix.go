@@ -16,12 +16,12 @@ const (
 	// dirPrefix starts the name of every server's folder.
 	dirPrefix = "outboxgen-pg-"
 	lockName  = "lock"
-	// fresh is how long a folder without a lock may be about to get one.
+	// fresh is how long a new folder is not swept, because its process may not have locked it yet.
 	fresh = time.Minute
 )
 
-// guardScript waits until its input ends, which the kernel sees to when this process ends for
-// whatever reason, then shuts the server down and removes the folder given as $0.
+// guardScript waits until its input ends. The kernel closes the input when this process ends, for whatever reason. Then the
+// script shuts the server down and removes the folder $0.
 const guardScript = `read -r line
 pid=$(head -n 1 data/postmaster.pid 2>/dev/null)
 if [ -n "$pid" ]; then
@@ -31,7 +31,7 @@ if [ -n "$pid" ]; then
 fi
 cd / && rm -rf "$0"`
 
-// guard is a shell that cleans up after a process that could not.
+// guard is a shell process that cleans up after a process that ended without doing so.
 type guard struct {
 	cmd   *exec.Cmd
 	input io.Closer
@@ -49,14 +49,14 @@ func startGuard(dir string, owner *account) (*guard, error) {
 	return &guard{cmd: cmd, input: input}, nil
 }
 
-// release ends the guard after the folder has been removed.
+// release ends the guard. Call it after the folder was removed.
 func (g *guard) release() {
 	_ = g.cmd.Process.Kill()
 	_ = g.input.Close()
 	_ = g.cmd.Wait() // killed
 }
 
-// lockDir marks dir as in use for as long as this process lives or the file is open.
+// lockDir marks dir as in use while this process lives and the file is open.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -69,8 +69,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the folders in parent whose process and guard were both killed. It is a courtesy:
-// what it may not or cannot remove it leaves.
+// sweep removes the folders in parent whose process and guard were both killed. It ignores errors.
 func sweep(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*")) // the only error is a bad pattern
 	for _, dir := range dirs {
@@ -82,7 +81,7 @@ func sweep(parent string) {
 	}
 }
 
-// abandoned reports whether nobody holds the lock of dir and its postmaster is gone.
+// abandoned reports whether no process holds the lock of dir and its postmaster is gone.
 func abandoned(dir string) bool {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {

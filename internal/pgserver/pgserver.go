@@ -1,6 +1,6 @@
-// Package pgserver runs private PostgreSQL servers from the binaries of this machine: for tests, for
-// the demo and for the mains of the examples. A server lives in a folder of its own, listens on
-// loopback with a random password, and goes away with the process that started it, however that ends.
+// Package pgserver runs private PostgreSQL servers from the binaries of this machine, for tests, the demo and the mains of
+// the examples. A server has its own folder and listens on loopback with a random password. It ends with the process that
+// started it, however that process ends.
 package pgserver
 
 import (
@@ -26,7 +26,7 @@ import (
 
 const (
 	superuser = "postgres"
-	// maxSocketPath is what the smallest sun_path (macOS, 104 bytes) leaves for the folder.
+	// maxSocketPath is the longest folder for which the socket fits into the smallest sun_path (104 bytes, on macOS).
 	maxSocketPath = 104 - len("/.s.PGSQL.65535") - 1
 	startTimeout  = 60 * time.Second
 	stopTimeout   = 20 * time.Second
@@ -35,23 +35,23 @@ const (
 
 // Options configure a server. The zero value is a server for tests.
 type Options struct {
-	// Durable keeps PostgreSQL's own settings of fsync and full_page_writes. Without it a crash of
-	// the machine may corrupt the data, which tests do not care for and a demo or benchmark does.
+	// Durable keeps PostgreSQL's defaults of fsync and full_page_writes. Without it a crash of the machine may corrupt the
+	// data, which matters to a demo or a benchmark, but not to a test.
 	Durable bool
-	// Dir is the folder in which the server makes its own; empty is the folder for temporary files.
+	// Dir is the folder in which the server creates its own folder. Empty means the folder for temporary files.
 	Dir string
-	// Bin is the folder of initdb and postgres; empty asks Find.
+	// Bin is the folder of initdb and postgres. Empty means the result of Find.
 	Bin string
-	// MaxConnections is the setting of that name; zero is 200.
+	// MaxConnections is max_connections. Zero means 200.
 	MaxConnections int
-	// Settings are further lines of postgresql.conf and win over the package's own.
+	// Settings are further lines of postgresql.conf. They override the settings of this package.
 	Settings map[string]string
 }
 
-// Server is a running PostgreSQL. Its methods may be called by any goroutine, one at a time.
+// Server is a running PostgreSQL. Any goroutine may call its methods, one at a time.
 type Server struct {
 	bin      string
-	dir      string // holds data/, server.log, the socket and the lock
+	dir      string // contains data/, server.log, the socket and the lock
 	port     int
 	password string
 	owner    *account
@@ -63,8 +63,8 @@ type Server struct {
 	removed bool
 }
 
-// Start makes a new cluster and runs a server on it. The caller must Stop it; if the process dies
-// before, the server is shut down and its folder removed all the same.
+// Start creates a new cluster and runs a server on it. The caller must Stop it. If the process dies first, the server is
+// still shut down and its folder removed.
 func Start(opts Options) (*Server, error) {
 	bin := opts.Bin
 	if bin == "" {
@@ -109,7 +109,7 @@ func (s *Server) URLOf(database string) string {
 	return u.String()
 }
 
-// Port returns the TCP port on 127.0.0.1, which stays the same over Restart.
+// Port returns the TCP port on 127.0.0.1. Restart does not change it.
 func (s *Server) Port() int { return s.port }
 
 // Dir returns the folder of the server, which Stop removes.
@@ -124,7 +124,7 @@ func (s *Server) Log() string {
 	return string(text)
 }
 
-// Pid returns the process id of the postmaster, 0 while the server is down.
+// Pid returns the process id of the postmaster, or 0 while the server is down.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +134,7 @@ func (s *Server) Pid() int {
 	return s.process.pid()
 }
 
-// Stop shuts the server down, disconnecting its clients, and removes its folder. A second Stop does
-// nothing.
+// Stop disconnects the clients, shuts the server down and removes its folder. A second Stop does nothing.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,16 +144,15 @@ func (s *Server) Stop() error {
 	return errors.Join(s.halt(signalFast), s.remove())
 }
 
-// Kill ends the postmaster with SIGKILL, as a crash would; its backends notice and end within moments.
-// The data stays for Restart.
+// Kill ends the postmaster with SIGKILL, like a crash. Its backends notice that and end soon. The data stays for Restart.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.halt(signalKill)
 }
 
-// Restart brings the server back on the same port and data. If it is still up it is shut down first
-// in the immediate mode of pg_ctl: no checkpoint, so that the start goes through recovery.
+// Restart starts the server again on the same port and data. If it is still running, Restart first shuts it down in pg_ctl's
+// immediate mode: without a checkpoint, so that the start goes through recovery.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +171,7 @@ func (s *Server) Restart() error {
 func (s *Server) dataDir() string { return filepath.Join(s.dir, "data") }
 func (s *Server) logFile() string { return filepath.Join(s.dir, "server.log") }
 
-// create makes the folder, the guard that removes it, and the cluster.
+// create creates the folder, the guard that removes it, and the cluster.
 func (s *Server) create(parent string, opts Options) error {
 	dir, err := os.MkdirTemp(parent, dirPrefix)
 	if err != nil {
@@ -186,7 +184,7 @@ func (s *Server) create(parent string, opts Options) error {
 	if err := s.owner.give(dir); err != nil {
 		return err
 	}
-	// Others must get through to the socket; the data folder has a mode of its own.
+	// Other users must be able to reach the socket. The data folder has its own mode.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
@@ -223,7 +221,7 @@ func (s *Server) initdb() error {
 	return os.Remove(pwfile)
 }
 
-// settings renders the lines added to postgresql.conf.
+// settings returns the lines to add to postgresql.conf.
 func (s *Server) settings(opts Options) string {
 	all := map[string]string{
 		"listen_addresses":          "127.0.0.1",
@@ -261,8 +259,8 @@ func (s *Server) settings(opts Options) string {
 	return b.String()
 }
 
-// launch picks a free port and runs the server on it. Somebody else may take the port between the
-// look and the start, so it tries again with another.
+// launch picks a free port and runs the server on it. Another process may take the port before the server does; then
+// launch tries another one.
 func (s *Server) launch() error {
 	var err error
 	for range 5 {
@@ -276,8 +274,8 @@ func (s *Server) launch() error {
 	return err
 }
 
-// run starts the postmaster and waits until it answers. After a SIGKILL the orphaned backends hold
-// the shared memory for a moment, in which a start is refused and tried again.
+// run starts the postmaster and waits until it answers. After a SIGKILL the orphaned backends keep the shared memory for a
+// moment. A start is refused meanwhile, and run tries again.
 func (s *Server) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -338,7 +336,7 @@ func (s *Server) halt(sig stopSignal) error {
 	return nil
 }
 
-// remove deletes the folder and lets the guard go.
+// remove deletes the folder and ends the guard.
 func (s *Server) remove() error {
 	s.removed = true
 	var err error
@@ -370,7 +368,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// tail returns the last n lines of text that say something, joined to one line.
+// tail returns the last n lines of text that are not empty, joined to one line.
 func tail(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -22,7 +22,7 @@ import (
 // childVariable makes this test binary a process that starts a server and waits to be killed.
 const childVariable = "OUTBOXGEN_TEST_PGSERVER_CHILD"
 
-// patience is how long a test waits for what must happen; it only passes when something is broken.
+// patience is how long a test waits for something that must happen. It expires only if something is broken.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -109,14 +109,14 @@ func TestKillAndRestart(t *testing.T) {
 	require.Eventually(t, func() bool { return conn.Ping(t.Context()) != nil }, patience, time.Millisecond)
 	require.NoError(t, s.Restart())
 	require.Equal(t, "still here", query(t, s.URL(), "SELECT word FROM kept"))
-	require.NoError(t, s.Restart(), "of a server that is up")
+	require.NoError(t, s.Restart(), "the server is running")
 	require.Equal(t, "still here", query(t, s.URL(), "SELECT word FROM kept"))
 	require.Equal(t, port, s.Port())
 	require.NotEqual(t, first, s.Pid())
 	require.Contains(t, s.Log(), "automatic recovery in progress")
 }
 
-// A server that nobody refers to any more, such as one that serves until the process ends, stays up.
+// A server keeps running after its last reference is gone, because it may serve until the process ends.
 func TestServerOutlivesItsVariable(t *testing.T) {
 	t.Parallel()
 	start := func() string {
@@ -131,7 +131,7 @@ func TestServerOutlivesItsVariable(t *testing.T) {
 	}
 }
 
-// A process that dies by SIGKILL or without Stop leaves neither server nor folder behind.
+// A process that ends by SIGKILL or without Stop leaves neither server nor folder behind.
 func TestServerEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"killed", "exits"} {

@@ -13,14 +13,14 @@ type process struct {
 	log  string
 	from int64 // size of the log before the start
 	done chan struct{}
-	// server is kept reachable by the goroutine while it runs: were it collected, its pipe to the guard would
-	// be closed, and the guard would take that for the end of this process.
+	// server keeps the Server reachable while the goroutine runs. If it were collected, its pipe to the guard would be
+	// closed, and the guard would take that for the end of this process.
 	server *Server
 }
 
-// startProcess runs a program as the owner of s, its output appended to the log. The goroutine that forks keeps
-// its thread until the program has ended: the kernel delivers a parent-death signal when the forking
-// thread ends, not when the process does.
+// startProcess runs a program as the owner of s and appends its output to the log. The goroutine that forks keeps its thread
+// until the program has ended, because the kernel sends a parent-death signal when the forking thread ends, not when the
+// process ends.
 func startProcess(s *Server, name string, args ...string) (*process, error) {
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -63,9 +63,9 @@ func (p *process) supervise(started chan<- error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// stop sends sig and waits up to timeout for the end, which it reports.
+// stop sends sig, waits up to timeout for the end of the process, and reports whether it has ended.
 func (p *process) stop(sig stopSignal, timeout time.Duration) bool {
-	_ = p.cmd.Process.Signal(sig) // the only error is that it has ended
+	_ = p.cmd.Process.Signal(sig) // fails only if the process has ended
 	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
@@ -76,7 +76,7 @@ func (p *process) stop(sig stopSignal, timeout time.Duration) bool {
 	}
 }
 
-// output returns what this run has logged.
+// output returns what this process has logged.
 func (p *process) output() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil || int64(len(text)) < p.from {

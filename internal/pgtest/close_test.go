@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failing notes the errors of a test that fails on purpose.
+// failing records the errors of a test that fails on purpose.
 type failing struct {
 	testing.TB
 	errors []string
@@ -19,7 +19,7 @@ func (f *failing) Errorf(format string, args ...any) {
 	f.errors = append(f.errors, fmt.Sprintf(format, args...))
 }
 
-// TestConnectionInUseEndsTheTest: pgxpool would wait for ever, and the test with it.
+// TestConnectionInUseEndsTheTest: closing a pool would wait forever for a connection in use, and so would the test.
 func TestConnectionInUseEndsTheTest(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), Empty(t))

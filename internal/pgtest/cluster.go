@@ -21,25 +21,25 @@ import (
 const (
 	databasePrefix = "outboxgen_test_"
 	templatePrefix = "outboxgen_template_"
-	// The first half of our advisory locks: ownerLock is held by every process for its databases,
-	// templateLock while a template is made.
+	// The first keys of our advisory locks. Every process holds ownerLock for its databases. templateLock is held while a
+	// template is created.
 	ownerLock    = 0x6f62_0001
 	templateLock = 0x6f62_0002
 )
 
 // cluster is a server and a session on its maintenance database.
 type cluster struct {
-	base  string // connection string with some database
-	token int32  // in the names of this process's databases, and locked while it lives
+	base  string // connection string of any database of the server
+	token int32  // part of the names of this process's databases; locked while the process lives
 	last  atomic.Int64
 
 	mu    sync.Mutex
 	admin *pgx.Conn
-	made  string // the template, once it is there
+	made  string // the name of the template, once it exists
 }
 
-// connect opens the session, marks the databases of this process as in use, and drops those of
-// processes that were killed: a token that nobody has locked is theirs.
+// connect opens the session, marks the databases of this process as in use, and drops the databases of processes that were
+// killed: those whose token is not locked.
 func connect(ctx context.Context, dsn string) (*cluster, error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *cluster) sweep(ctx context.Context) error {
 		if err != nil || int32(token) == c.token {
 			continue
 		}
-		// Not by trying the lock: its owner may have taken it in another database of this server.
+		// Trying the lock is not enough: its owner may hold it in another database of this server.
 		var alive bool
 		err = c.admin.QueryRow(ctx, `
 			SELECT EXISTS (
@@ -90,14 +90,14 @@ func (c *cluster) sweep(ctx context.Context) error {
 		if alive {
 			continue
 		}
-		// Somebody else may be sweeping too; what is left is for the next process.
+		// Another process may be sweeping, too. The next process drops what is left.
 		_, _ = c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)")
 	}
 	return nil
 }
 
-// template returns the name of the database that holds the migrated outbox, made by the first process
-// that needs these very migrations.
+// template returns the name of the template database with the migrated outbox. The first process that needs these
+// migrations creates it.
 func (c *cluster) template(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *cluster) template(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// makeTemplate fills a database and then gives it its name, so that a half-made one is never used.
+// makeTemplate creates and migrates a database, and then renames it, so that an incomplete template is never used.
 func (c *cluster) makeTemplate(ctx context.Context, name string) error {
 	var exists bool
 	err := c.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists)
@@ -149,7 +149,7 @@ func (c *cluster) makeTemplate(ctx context.Context, name string) error {
 	return err
 }
 
-// database copies a template and returns the URL of the copy, which is dropped after the test.
+// database copies a template and returns the URL of the copy. The copy is dropped after the test.
 func (c *cluster) database(t testing.TB, template string) string {
 	t.Helper()
 	name := fmt.Sprintf("%s%d_%d", databasePrefix, c.token, c.last.Add(1))

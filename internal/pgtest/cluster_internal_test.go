@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The databases of a process that was killed go when the next one starts; those of one that lives stay.
+// A new process drops the databases of a process that was killed, and keeps those of a process that lives.
 func TestDatabasesOfKilledProcessesAreSwept(t *testing.T) {
 	t.Parallel()
 	dsn := Empty(t)
@@ -35,7 +35,7 @@ func TestDatabasesOfKilledProcessesAreSwept(t *testing.T) {
 		return found
 	}
 
-	// The locks of dead's session go with it. It is replaced for the sake of its cleanup only.
+	// The locks of dead's session end with it. The new session is only for the cleanup.
 	require.NoError(t, dead.admin.Close(t.Context()))
 	dead.admin, err = pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)

@@ -1,8 +1,8 @@
-// Package pgtest gives each test a PostgreSQL database of its own. The server is the one named by
-// OUTBOXGEN_TEST_DATABASE_URL, else by DATABASE_URL, else a private one that is started from the
-// binaries of this machine when the first test asks and that ends with the test process.
+// Package pgtest gives each test its own PostgreSQL database. The server is the one at OUTBOXGEN_TEST_DATABASE_URL, else at
+// DATABASE_URL, else a private server: the first test that needs it starts it from the binaries of this machine, and it
+// ends with the test process.
 //
-// A test that needs more than a database, such as one that restarts the server, asks for Server.
+// A test that needs a server for itself, for example to restart it, uses Server.
 package pgtest
 
 import (
@@ -23,21 +23,21 @@ import (
 const (
 	// Schema is the schema that Database migrates.
 	Schema = "outbox"
-	// URLVariable names the environment variable with the server to use, before DATABASE_URL.
+	// URLVariable is the environment variable with the URL of the server to use. It takes precedence over DATABASE_URL.
 	URLVariable = "OUTBOXGEN_TEST_DATABASE_URL"
-	// poolSize is above pgx's default, which on a small machine is four: less than what a test with a
-	// dispatcher, a few producers and its own queries holds at once.
+	// poolSize is more than pgx's default, which is four on a small machine: too few for a test with a dispatcher, a few
+	// producers and its own queries.
 	poolSize = 20
-	// cleanupTimeout only passes when something is broken.
+	// cleanupTimeout expires only if something is broken.
 	cleanupTimeout = time.Minute
 )
 
-// Supervisor is the function that waits for the private server until the process ends. A leak check
-// has to ignore it: goleak.IgnoreAnyFunction(pgtest.Supervisor).
+// Supervisor is the name of the function that waits for the private server until the process ends. A leak check must ignore
+// it: goleak.IgnoreAnyFunction(pgtest.Supervisor).
 const Supervisor = "github.com/outboxgen/outboxgen/internal/pgserver.(*process).supervise"
 
-// Database returns a pool on a new database with the outbox in the schema "outbox". Pool and database
-// are gone after the test. Pool.Config().ConnString() is the URL for another process.
+// Database returns a pool on a new database with the outbox in the schema "outbox". After the test the pool is closed and
+// the database dropped. URL returns the URL of the database for another process.
 func Database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	c := shared(t)
@@ -48,19 +48,19 @@ func Database(t testing.TB) *pgxpool.Pool {
 	return Pool(t, c.database(t, template))
 }
 
-// Empty returns the URL of a new database without any schema of ours, gone after the test.
+// Empty returns the URL of a new database without an outbox. It is dropped after the test.
 func Empty(t testing.TB) string {
 	t.Helper()
 	return shared(t).database(t, "template0")
 }
 
-// URL returns the connection URL of the pool's database, password included, for another process.
+// URL returns the connection URL of the pool's database, with the password, for another process.
 func URL(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return pool.Config().ConnString()
 }
 
-// Pool opens a pool that is closed after the test, which fails if one of its connections is still in use.
+// Pool opens a pool and closes it after the test. The test fails if a connection of the pool is still in use then.
 func Pool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -76,8 +76,8 @@ func Pool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// closePool closes pool, or says what keeps it open: pgxpool waits for every connection in use. The timeout bounds that
-// wait, since a test that failed in the middle of a transaction does not give its connection back.
+// closePool closes pool. Closing a pool waits for every connection in use, and a test that failed in the middle of a
+// transaction does not return its connection. So closePool waits for timeout only, and then reports the connections.
 func closePool(t testing.TB, pool *pgxpool.Pool, timeout time.Duration) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -93,8 +93,8 @@ func closePool(t testing.TB, pool *pgxpool.Pool, timeout time.Duration) {
 	}
 }
 
-// Server starts a server for this test alone, which may kill and restart it. Its maintenance database
-// is empty. It takes a second; a test that only needs a database wants Database.
+// Server starts a server for this test only, which may kill and restart it. Its maintenance database is empty. The start
+// takes a second: use Database if the test only needs a database.
 func Server(t testing.TB, opts pgserver.Options) *pgserver.Server {
 	t.Helper()
 	s, err := pgserver.Start(opts)
@@ -109,7 +109,7 @@ func Server(t testing.TB, opts pgserver.Options) *pgserver.Server {
 	return s
 }
 
-// sharedCluster is started once a process and lives as long as it: a server belongs to no test.
+// sharedCluster is opened once per process and lives as long as the process, because the server belongs to no single test.
 var sharedCluster = sync.OnceValues(openCluster)
 
 func shared(t testing.TB) *cluster {
@@ -145,5 +145,5 @@ func openCluster() (*cluster, error) {
 	return c, nil
 }
 
-// identifier quotes a name of ours for a statement that takes no parameters.
+// identifier quotes a name for a statement that takes no parameters.
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// awkward are defaults that a role may have, none of which may matter to statements of ours. jit_above_cost has PostgreSQL compile
-// whatever it may.
+// awkward are defaults that a role may have. None of them may change what the runtime's statements do. jit_above_cost makes
+// PostgreSQL compile everything that it can.
 var awkward = map[string]string{
 	"default_transaction_isolation":  "serializable",
 	"default_transaction_deferrable": "on",
@@ -30,9 +30,9 @@ var awkward = map[string]string{
 	"bytea_output":                   "escape",
 }
 
-// Strict returns another pool on the database of pool, for code of ours alone: its sessions have awkward defaults,
-// SERIALIZABLE among them, and the test fails when a statement runs outside a transaction that was begun with an isolation
-// level. It is closed after the test.
+// Strict returns another pool on the database of pool, for the runtime's code only. Its sessions have awkward defaults,
+// including SERIALIZABLE, and the test fails if a statement runs outside a transaction that was begun with an explicit
+// isolation level. The pool is closed after the test.
 func Strict(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(URL(t, pool))
@@ -50,17 +50,17 @@ func Strict(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	return strict
 }
 
-// strict complains about statements outside transactions with an isolation level.
+// strict reports statements that run outside a transaction with an explicit isolation level.
 type strict struct {
 	complain func(format string, args ...any)
 	mu       sync.Mutex
 	levels   map[*pgx.Conn]bool // whether a transaction with a level is open
 }
 
-// leveled matches the start of a transaction that says its level.
+// leveled matches the start of a transaction with an explicit isolation level.
 var leveled = regexp.MustCompile(`(?i)^begin isolation level (read committed|repeatable read)`)
 
-// free are words that need no transaction.
+// free are the beginnings of statements that need no transaction.
 var free = []string{"listen ", "-- ping"}
 
 func (s *strict) look(conn *pgx.Conn, sql string) {

@@ -8,24 +8,25 @@ import (
 	"strings"
 )
 
-// Masked stands in messages where a secret was.
+// Masked replaces a secret in a message.
 const Masked = "xxxxx"
 
 var (
-	// address is all of an URL up to what cannot be part of one, quoted or not. A password may hold anything else.
+	// address matches a URL up to the first character that cannot be part of one. A password may contain any other
+	// character.
 	address = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)([^\s"'<>` + "`" + `]*)`)
-	// setting is a password of a key=value string, in quotes or not.
+	// setting matches a password in a key=value string, quoted or not.
 	setting = regexp.MustCompile(`(?i)\b((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s'"]+)`)
 )
 
-// Mask returns text with the passwords taken out that stand in URLs and in key=value connection strings. In an URL that
-// is everything between scheme and host but for the user's name; the host starts behind the last @, so that a password
-// with an unescaped /, ? or # is masked too.
+// Mask returns text with the passwords in URLs and in key=value connection strings masked. In a URL it masks everything
+// between scheme and host except the user's name. The host starts after the last @, so a password with an unescaped /, ?
+// or # is masked, too.
 func Mask(text string) string {
 	return setting.ReplaceAllString(address.ReplaceAllStringFunc(text, maskURL), "${1}"+Masked)
 }
 
-// maskURL masks an URL.
+// maskURL masks the password in a URL.
 func maskURL(text string) string {
 	scheme, rest, _ := strings.Cut(text, "://")
 	at := strings.LastIndexByte(rest, '@')
@@ -42,8 +43,8 @@ func maskURL(text string) string {
 	return scheme + "://" + user + Masked + rest[at:]
 }
 
-// MaskIn returns text with the connection string whole, which may hold spaces and quotes, taken out of it: an URL without
-// its password, a key=value string with password in it altogether.
+// MaskIn returns text with the connection string whole masked in it. whole may contain spaces and quotes. If it is a URL,
+// MaskIn masks its password; if it is a key=value string with a password, MaskIn masks all of it.
 func MaskIn(text, whole string) string {
 	masked := whole
 	switch {
@@ -60,12 +61,12 @@ func MaskIn(text, whole string) string {
 	return strings.ReplaceAll(text, quoted[1:len(quoted)-1], masked)
 }
 
-// ErrAmbiguous says that an URL may be read in two ways, one of which takes a part of the password for the host, the
-// port or a path.
-var ErrAmbiguous = errors.New("the URL may be read in two ways: it has one @, in front of the host; elsewhere write %40 for @, and in a user or password %2F for /, %3F for ?, %23 for # and %25 for %")
+// ErrAmbiguous says that a URL can be read in two ways, one of which takes a part of the password for the host, the port or
+// a path.
+var ErrAmbiguous = errors.New("the URL can be read in two ways: use one @, before the host; elsewhere write %40 for @, and in a user or password write %2F for /, %3F for ?, %23 for # and %25 for %")
 
-// CheckURL returns ErrAmbiguous if text is an URL whose user or password likely holds a character that ends them: parsers
-// differ in what they make of it. What is not an URL is fine.
+// CheckURL returns ErrAmbiguous if text is a URL whose user or password probably contains a character that ends it, because
+// parsers read such a URL differently. It returns nil if text is not a URL.
 func CheckURL(text string) error {
 	_, rest, ok := strings.Cut(text, "://")
 	if !ok {

@@ -42,7 +42,7 @@ func TestMaskIn(t *testing.T) {
 	}
 }
 
-// What an URL parser would cut in the middle of a password is refused before it does.
+// A URL that a parser would cut in the middle of the password is refused before it is parsed.
 func TestCheckURL(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"postgres://u:12/34@h/d", "postgres://u:12?34@h/d", "postgres://u:12#34@h/d", "postgres://u:a@b/c@h/d", "postgres://u:a@b:c@h/d", "postgres://h/d?application_name=a@b"} {

@@ -22,7 +22,7 @@ func TestOldestIsClaimedFirst(t *testing.T) {
 	t.Parallel()
 	pool := contactsDatabase(t)
 	linkMany(t, pool, uuid.New(), 9)
-	// Ages that have nothing to do with the order in which the rows were written.
+	// The ages are independent of the order in which the rows were written.
 	_, err := pool.Exec(t.Context(), "UPDATE outbox.events SET next_attempt_at = now() - make_interval(secs => 1 + entity_version * 4 % 9)")
 	require.NoError(t, err)
 	rows, err := pool.Query(t.Context(), "SELECT id FROM outbox.events ORDER BY next_attempt_at")
@@ -120,7 +120,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 	require.NotEqual(t, before, row(t, pool, mine.ID))
 }
 
-// linkMany gives a new contact of tenant n identities, each in a transaction of its own.
+// linkMany gives a new contact of tenant n identities, each in its own transaction.
 func linkMany(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID, n int) {
 	t.Helper()
 	id := create(t, pool, tenant, "Ada")
@@ -152,7 +152,7 @@ func ids(claimed []outbox.Claimed) []uuid.UUID {
 	return all
 }
 
-// row returns the whole row of an event as text.
+// row returns all columns of an event as text.
 func row(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) (text string) {
 	t.Helper()
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT to_jsonb(e)::text FROM outbox.events e WHERE id = $1", id).Scan(&text))

@@ -11,10 +11,10 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
 )
 
-// ErrConflict is what errors.Is finds in a *ConflictError.
+// ErrConflict is the error that a *ConflictError wraps.
 var ErrConflict = errors.New("identity is taken")
 
-// Field is what two identities of a tenant cannot share.
+// Field is a field in which two identities of a tenant must differ.
 type Field string
 
 // The fields.
@@ -23,11 +23,11 @@ const (
 	Email      Field = "e-mail"
 )
 
-// ConflictError says that an identity of the tenant has the external id or the e-mail already; if both
-// are taken it names the external id. It does not carry the value, so that it may be logged.
+// ConflictError says that another identity of the tenant has the external id or the e-mail. If both are taken, it
+// names the external id. It does not contain the value, so it may be logged.
 type ConflictError struct {
 	Field     Field
-	ContactID uuid.UUID // whose it is
+	ContactID uuid.UUID // the contact that has it
 }
 
 // Error names the field and the contact.
@@ -38,7 +38,7 @@ func (e *ConflictError) Error() string {
 // Unwrap returns ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// conflict returns the *ConflictError of an identity that could not be inserted.
+// conflict returns the *ConflictError for an identity that could not be inserted.
 func conflict(ctx context.Context, tx pgx.Tx, l events.IdentityLinked) error {
 	e := &ConflictError{Field: Email}
 	var sameID bool

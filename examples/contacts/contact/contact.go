@@ -1,5 +1,5 @@
-// Package contact keeps the contacts of a tenant and the identities by which they are known. An identity
-// and its event are written in one transaction, so that either both exist or neither does.
+// Package contact keeps the contacts of a tenant and their identities. An identity and its event are written in one
+// transaction, so either both exist or neither does.
 package contact
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
 )
 
-// ErrNotFound says that the tenant has no such contact.
+// ErrNotFound says that the tenant does not have the contact.
 var ErrNotFound = errors.New("contact not found")
 
-// Identity is a name by which a contact is known elsewhere. Within a tenant the external id belongs to
-// one identity only, and so does the e-mail, whose case does not matter.
+// Identity is the identity of a contact in another system. Within a tenant an external id belongs to only one identity,
+// and so does an e-mail, regardless of its case.
 type Identity struct {
 	TenantID   uuid.UUID
 	ContactID  uuid.UUID
 	ExternalID string
-	Email      string // "" is none
+	Email      string // "" means none
 }
 
 // Create writes a contact with tx and returns its id.
@@ -41,8 +41,8 @@ func Create(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, name string) (uuid
 
 // Link writes an identity and its event with tx, and returns the id of the identity. The error is
 // ErrNotFound if the tenant does not have the contact, and a *ConflictError if the external id or the
-// e-mail is taken. If a transaction that is still open has taken it, Link waits for its end. After an
-// error tx has to be rolled back.
+// e-mail is taken. If an open transaction has taken it, Link waits for the end of that transaction. After
+// an error tx must be rolled back.
 func Link(ctx context.Context, tx pgx.Tx, i Identity) (uuid.UUID, error) {
 	linked := events.IdentityLinked{
 		TenantID:   i.TenantID,
@@ -66,8 +66,8 @@ func Link(ctx context.Context, tx pgx.Tx, i Identity) (uuid.UUID, error) {
 	return linked.IdentityID, nil
 }
 
-// nextVersion locks the contact until the end of tx, so that the versions of its events are in the
-// order of their commits.
+// nextVersion locks the contact until the end of tx, so that the versions of its events are in the order of
+// their commits.
 func nextVersion(ctx context.Context, tx pgx.Tx, i Identity) (version int64, err error) {
 	err = tx.QueryRow(ctx, `
 		UPDATE crm.contacts
@@ -81,8 +81,8 @@ func nextVersion(ctx context.Context, tx pgx.Tx, i Identity) (version int64, err
 	return version, err
 }
 
-// insertIdentity leaves it to the unique indexes to tell whether the identity is new: whoever looks first
-// and inserts then is overtaken by somebody else.
+// insertIdentity relies on the unique indexes to find out whether the identity is new. With a check before the
+// insert, another transaction could insert it in between.
 func insertIdentity(ctx context.Context, tx pgx.Tx, l events.IdentityLinked) (at time.Time, err error) {
 	err = tx.QueryRow(ctx, `
 		INSERT INTO crm.identities (id, tenant_id, contact_id, external_id, email)

@@ -108,8 +108,8 @@ func TestLinkInvalidLeavesNothing(t *testing.T) {
 	requireCounts(t, pool, 0, 0)
 }
 
-// TestConcurrentLinksOfOneEmail has them differ in the case and in the contact, so that nothing but the
-// index can tell.
+// TestConcurrentLinksOfOneEmail links the same e-mail in different cases to different contacts, so only the index
+// can find the conflict.
 func TestConcurrentLinksOfOneEmail(t *testing.T) {
 	t.Parallel()
 	pool := contactsDatabase(t)
@@ -138,7 +138,7 @@ func TestConcurrentLinksOfOneEmail(t *testing.T) {
 	requireCounts(t, pool, 1, 1)
 }
 
-// TestIndexesRefuseWhatIsWrittenByHand goes around Link.
+// TestIndexesRefuseWhatIsWrittenByHand inserts rows without Link.
 func TestIndexesRefuseWhatIsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	pool := contactsDatabase(t)

@@ -1,7 +1,7 @@
--- The tables of the contacts. Those of the outbox have migrations of their own, see Migrate.
+-- The tables of the contacts. The tables of the outbox have their own migrations: see Migrate.
 --
--- The file is sent as one, and so is one transaction. The lock makes processes that start at once wait,
--- which CREATE IF NOT EXISTS does not.
+-- The file is sent as one query, so it is one transaction. The lock makes processes that start concurrently
+-- wait for each other, because CREATE IF NOT EXISTS does not.
 SELECT pg_advisory_xact_lock(hashtext('crm migrations'));
 
 CREATE SCHEMA IF NOT EXISTS crm;
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS crm.identities (
 CREATE UNIQUE INDEX IF NOT EXISTS identities_external_id_key ON crm.identities (tenant_id, external_id);
 CREATE UNIQUE INDEX IF NOT EXISTS identities_email_key ON crm.identities (tenant_id, lower(email));
 
--- What the handler makes of the events: where to look a contact up.
+-- The handler fills this table from the events, so that contacts can be looked up.
 CREATE TABLE IF NOT EXISTS crm.directory (
     -- One entry an identity, however often its event is delivered.
     identity_id uuid NOT NULL,

@@ -1,4 +1,4 @@
-// Package directory lets contacts be looked up by their identities.
+// Package directory looks contacts up by their identities.
 package directory
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
 )
 
-// Directory is the table of identities. It may be used from any number of goroutines.
+// Directory is the table of identities. Any number of goroutines may use it concurrently.
 type Directory struct {
 	pool *pgxpool.Pool
 }
 
 var _ events.Directory = (*Directory)(nil)
 
-// New returns the directory in the database of pool, which stays the caller's.
+// New returns the directory in the database of pool. The caller closes pool.
 func New(pool *pgxpool.Pool) *Directory { return &Directory{pool: pool} }
 
-// Put enters an identity in a transaction of its own. One that is there is left alone, because its event
-// may be delivered more than once.
+// Put enters an identity in its own transaction. It does not change an existing entry, because an event may be
+// delivered more than once.
 func (d *Directory) Put(ctx context.Context, identity events.IdentityLinked) error {
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		return insertEntry(ctx, tx, identity)

@@ -30,7 +30,7 @@ func TestDrainShardedByTenant(t *testing.T) {
 		linkMany(t, pool, tenant, perTenant)
 	}
 
-	// The first shard leaves the events of the others alone.
+	// The first shard does not touch the events of the others.
 	require.Equal(t, outbox.DrainReport{Delivered: 2 * perTenant}, drain(t, pool, tenants[:2]))
 	for i, tenant := range tenants {
 		want := 0
@@ -40,7 +40,7 @@ func TestDrainShardedByTenant(t *testing.T) {
 		require.Equal(t, want, entries(t, pool, tenant), "tenant %d", i)
 	}
 
-	// The others drain at once, and deliver nothing twice.
+	// The others drain concurrently, and deliver nothing twice.
 	reports := make([]outbox.DrainReport, 3)
 	var draining sync.WaitGroup
 	for i, shard := range [][]uuid.UUID{tenants[2:3], tenants[3:4], tenants[4:]} {

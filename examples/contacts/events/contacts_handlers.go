@@ -2,8 +2,8 @@ package events
 
 import "context"
 
-// Directory is told of identities. Put is called again when an event is delivered again, and must then
-// change nothing.
+// Directory stores identities. Put is called again if an event is delivered again, and must then change
+// nothing.
 type Directory interface {
 	Put(ctx context.Context, identity IdentityLinked) error
 }

@@ -20,7 +20,7 @@ const (
 	reserve = 300
 )
 
-// fixture is a service on a database of its own, with one tenant who has a budget.
+// fixture is a service on its own database, with one tenant who has a budget.
 type fixture struct {
 	*chat.Service
 	t      *testing.T
@@ -59,7 +59,7 @@ func (f *fixture) ending(turn events.TurnID) chat.FinalizeRequest {
 	}
 }
 
-// begin opens a transaction that is over when the test is.
+// begin opens a transaction that ends with the test at the latest.
 func (f *fixture) begin() pgx.Tx {
 	f.t.Helper()
 	tx, err := f.pool.Begin(f.t.Context())
@@ -82,7 +82,7 @@ func (f *fixture) state(turn events.TurnID) string {
 	return state
 }
 
-// eventCount counts all events, of whatever topic.
+// eventCount counts all events of all topics.
 func (f *fixture) eventCount() int {
 	f.t.Helper()
 	var n int

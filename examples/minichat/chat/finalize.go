@@ -11,9 +11,9 @@ import (
 
 // FinalizeTx is Finalize in a transaction of the caller, who must roll it back after an error.
 //
-// The event goes first, because its dedupe key decides the race: a second finaliser waits on the key
-// until the first one has committed, and is then told that its event is a duplicate, before it has
-// settled anything. If the first one rolls back, the second wins.
+// FinalizeTx enqueues the event first, because its dedupe key decides a race. A second finaliser waits on the key until
+// the first one commits. Then it learns that its event is a duplicate, before it has settled anything. If the first one
+// rolls back, the second wins.
 func (s *Service) FinalizeTx(ctx context.Context, tx pgx.Tx, r FinalizeRequest) (Finalized, error) {
 	t, err := loadTurn(ctx, tx, r.TenantID, r.TurnID)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Service) FinalizeTx(ctx context.Context, tx pgx.Tx, r FinalizeRequest) 
 	return Finalized{EventID: receipt.ID}, nil
 }
 
-// turnFinalized is the event that r makes of t.
+// turnFinalized returns the event for the end of t as r describes it.
 func turnFinalized(t turn, r FinalizeRequest) events.TurnFinalized {
 	p := events.TurnFinalized{
 		TenantID:    t.tenantID,

@@ -71,7 +71,7 @@ func TestRefusedTurnHasNoEvent(t *testing.T) {
 	require.ErrorIs(t, err, chat.ErrTurnNotRunning)
 	require.Zero(t, f.eventCount())
 
-	// Not even in a transaction that is still open.
+	// Not even in an open transaction.
 	tx := f.begin()
 	_, err = f.FinalizeTx(t.Context(), tx, f.ending(turn))
 	require.ErrorIs(t, err, chat.ErrTurnNotRunning)
@@ -90,7 +90,7 @@ func TestFailingSettlementLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, err, chat.ErrQuotaExceeded)
 		f.requireUntouched(turn)
 
-		// The turn is still there to be ended in another way.
+		// The turn can still be ended in another way.
 		done, err := f.Finalize(t.Context(), f.ending(turn))
 		require.NoError(t, err)
 		require.False(t, done.Duplicate)
@@ -117,7 +117,7 @@ func TestFailingSettlementLeavesNothing(t *testing.T) {
 	})
 }
 
-// requireUntouched fails unless turn runs as if nobody had tried to end it.
+// requireUntouched fails unless turn is running and unchanged.
 func (f *fixture) requireUntouched(turn events.TurnID) {
 	f.t.Helper()
 	require.Equal(f.t, "running", f.state(turn))
@@ -136,7 +136,7 @@ func TestFinalizeOfAnotherTenantsTurn(t *testing.T) {
 	f.requireUntouched(turn)
 }
 
-// When the event is past its retention, the dedupe key is free again and the turn itself is the guard.
+// When the event is past its retention, the dedupe key is free again, and the state of the turn is the guard.
 func TestFinalizeAfterRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

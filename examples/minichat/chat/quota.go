@@ -16,7 +16,7 @@ type Quota struct {
 	Budget, Reserved, Used int64
 }
 
-// SetBudget opens the account of tenant, or changes its budget.
+// SetBudget opens an account for tenant, or changes its budget.
 func (s *Service) SetBudget(ctx context.Context, tenant uuid.UUID, tokens int64) error {
 	_, err := s.pool.Exec(ctx, `
 		INSERT INTO quotas (tenant_id, budget_tokens)
@@ -41,7 +41,7 @@ func (s *Service) Quota(ctx context.Context, tenant uuid.UUID) (Quota, error) {
 	return q, nil
 }
 
-// reserve sets tokens aside, or returns ErrQuotaExceeded and leaves tx as it was.
+// reserve reserves tokens, or returns ErrQuotaExceeded and changes nothing.
 func reserve(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, tokens int64) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE quotas
@@ -53,7 +53,7 @@ func reserve(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, tokens int64) err
 	return err
 }
 
-// settle turns what t reserved into what it used, which may be more if the budget covers it.
+// settle replaces the tokens that t reserved by those that it used. These may be more, if the budget covers them.
 func settle(ctx context.Context, tx pgx.Tx, t turn, u events.Usage) error {
 	used := u.InputTokens + u.OutputTokens
 	tag, err := tx.Exec(ctx, `

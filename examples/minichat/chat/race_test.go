@@ -42,20 +42,20 @@ func TestRaceHasOneWinner(t *testing.T) {
 		winners := 0
 		for i, result := range results {
 			require.NoError(t, errs[i])
-			require.Equal(t, results[0].EventID, result.EventID, "all learn of the one event")
+			require.Equal(t, results[0].EventID, result.EventID, "all get the same event")
 			if !result.Duplicate {
 				winners++
 			}
 		}
 		require.Equal(t, 1, winners)
 		p := outboxtest.RequireEnqueued(t, f.pool, events.TurnFinalizedTopic, of(turn))
-		require.Equal(t, f.state(turn), string(p.Outcome), "the event is the winner's")
+		require.Equal(t, f.state(turn), string(p.Outcome), "the event is from the winner")
 	}
 	require.Equal(t, chat.Quota{Budget: rounds * reserve, Used: rounds * 200}, f.quota())
 	require.Equal(t, rounds, f.eventCount())
 }
 
-// The second finaliser comes while the transaction of the first is open: it waits for the verdict.
+// The second finaliser starts while the transaction of the first is open: it waits for the end of that transaction.
 func TestRaceWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -91,7 +91,7 @@ func TestRaceWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// waitUntilBlocked returns when a session of the database waits for a lock.
+// waitUntilBlocked waits until a session of the database waits for a lock.
 func (f *fixture) waitUntilBlocked() {
 	f.t.Helper()
 	require.EventuallyWithT(f.t, func(c *assert.CollectT) {

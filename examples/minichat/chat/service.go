@@ -1,5 +1,5 @@
-// Package chat runs the turns of a chat: it reserves quota when a turn starts, and settles it and
-// tells the world when the turn ends.
+// Package chat runs the turns of a chat. It reserves quota when a turn starts. When the turn ends, it settles the quota
+// and emits an event.
 package chat
 
 import (
@@ -16,33 +16,33 @@ import (
 
 // Conditions that callers branch on with errors.Is.
 var (
-	// ErrQuotaExceeded: the tenant's budget does not cover the tokens.
+	// ErrQuotaExceeded says that the tenant's budget does not cover the tokens.
 	ErrQuotaExceeded = errors.New("quota exceeded")
-	// ErrRequestRepeated: the request has started a turn before.
+	// ErrRequestRepeated says that the request has already started a turn.
 	ErrRequestRepeated = errors.New("request has started a turn already")
-	// ErrTurnNotFound: the tenant has no such turn.
+	// ErrTurnNotFound says that the tenant does not have the turn.
 	ErrTurnNotFound = errors.New("turn not found")
-	// ErrTurnNotRunning: the turn was refused, or it ended so long ago that its event is gone.
+	// ErrTurnNotRunning says that the turn was refused, or that it ended so long ago that its event is gone.
 	ErrTurnNotRunning = errors.New("turn is not running")
 )
 
-// Service is the chat backend. It may be used from any number of goroutines.
+// Service is the chat backend. Any number of goroutines may use it concurrently.
 type Service struct {
 	pool *pgxpool.Pool
 }
 
-// NewService returns the service on the database of pool, which stays the caller's.
+// NewService returns the service on the database of pool. The caller closes pool.
 func NewService(pool *pgxpool.Pool) *Service { return &Service{pool: pool} }
 
-// StartRequest asks for a turn. RequestID is the client's: the same request starts one turn.
+// StartRequest is a request to start a turn. The client chooses RequestID; one request starts one turn.
 type StartRequest struct {
 	TenantID, ChatID, RequestID uuid.UUID
 	Model                       string
 	ReserveTokens               int64 // the most that the turn is expected to use
 }
 
-// Start begins a turn and returns its id. If the budget does not cover ReserveTokens, the turn is
-// kept as refused and the error is ErrQuotaExceeded: it never ran, so that it has no event.
+// Start begins a turn and returns its id. If the budget does not cover ReserveTokens, the turn is stored as refused
+// and the error is ErrQuotaExceeded. A refused turn never ran, so it has no event.
 func (s *Service) Start(ctx context.Context, r StartRequest) (events.TurnID, error) {
 	v7, err := uuid.NewV7()
 	if err != nil {
@@ -76,21 +76,21 @@ type FinalizeRequest struct {
 	TurnID   events.TurnID
 	Outcome  events.Outcome
 	Usage    events.Usage
-	Note     string // "" is none
+	Note     string // "" means none
 	Tags     []string
 }
 
-// Finalized is the answer to a FinalizeRequest.
+// Finalized is the result of a FinalizeRequest.
 type Finalized struct {
-	// EventID is the event of the turn: the one just enqueued, or the one that was there first.
+	// EventID is the event of the turn: the new one, or the existing one if Duplicate is set.
 	EventID uuid.UUID
-	// Duplicate says that the turn had been finalised before: this call has changed nothing.
+	// Duplicate says that the turn was finalised before, and that this call has changed nothing.
 	Duplicate bool
 }
 
-// Finalize ends a turn: its state, the settlement of its quota and its event commit together or not
-// at all. Several parties may try, such as the end of the model's answer and a client that hangs up;
-// the first one wins, and the others get Duplicate.
+// Finalize ends a turn. Its state, the settlement of its quota and its event commit together or not at all. Several
+// parties may try, such as the end of the model's answer and a client that hangs up: the first one wins, and the others
+// get Duplicate.
 func (s *Service) Finalize(ctx context.Context, r FinalizeRequest) (Finalized, error) {
 	var f Finalized
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {

@@ -32,7 +32,7 @@ func insertTurn(ctx context.Context, tx pgx.Tx, id events.TurnID, state string, 
 	return err
 }
 
-// loadTurn asks for the tenant as well, so that nobody gets at the turns of others.
+// loadTurn also compares the tenant, so that no tenant can read the turns of another.
 func loadTurn(ctx context.Context, tx pgx.Tx, tenantID uuid.UUID, id events.TurnID) (turn, error) {
 	t := turn{id: id, tenantID: tenantID}
 	err := tx.QueryRow(ctx, `
@@ -46,8 +46,8 @@ func loadTurn(ctx context.Context, tx pgx.Tx, tenantID uuid.UUID, id events.Turn
 	return t, err
 }
 
-// closeTurn moves a running turn to its terminal state. The dedupe key has kept rivals out for as
-// long as the event of the turn is kept; the condition on state does so for ever.
+// closeTurn moves a running turn to its terminal state. The dedupe key excludes a second end while the event of the
+// turn is kept. The condition on state excludes it permanently.
 func closeTurn(ctx context.Context, tx pgx.Tx, t turn, r FinalizeRequest) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE turns

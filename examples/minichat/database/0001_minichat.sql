@@ -1,4 +1,4 @@
--- The tables of minichat. Those of the outbox have migrations of their own, see Migrate.
+-- The tables of minichat. The tables of the outbox have their own migrations: see Migrate.
 
 CREATE TABLE IF NOT EXISTS quotas (
     tenant_id       uuid   PRIMARY KEY,
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS turns (
     CONSTRAINT turns_request_key UNIQUE (tenant_id, request_id)
 );
 
--- One entry per request of a turn, so that its usage is counted once: when its event is delivered twice, and when the
+-- One entry per request of a turn, so that its usage is counted once, even if its event is delivered twice, or if the
 -- producer sends a second event after the dedupe window.
 CREATE TABLE IF NOT EXISTS usage_ledger (
     tenant_id     uuid        NOT NULL,

@@ -1,4 +1,4 @@
-// Package database brings up the tables that minichat needs.
+// Package database creates the tables of minichat.
 package database
 
 import (
@@ -11,14 +11,13 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
-// Schema is the PostgreSQL schema of the outbox, as outbox.yaml has it.
+// Schema is the PostgreSQL schema of the outbox, as in outbox.yaml.
 const Schema = "outbox"
 
 //go:embed 0001_minichat.sql
 var minichat string
 
-// Migrate creates the tables of the outbox and of minichat where they are missing. Processes that
-// start at once may all call it.
+// Migrate creates the missing tables of the outbox and of minichat. Processes that start concurrently may all call it.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := migrate.Up(ctx, pool, Schema); err != nil {
 		return err

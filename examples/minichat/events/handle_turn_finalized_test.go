@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// recordFunc is a ledger made of a function.
+// recordFunc is a function as a ledger.
 type recordFunc func(eventID uuid.UUID, turn events.TurnFinalized) error
 
 func (f recordFunc) Record(_ context.Context, eventID uuid.UUID, turn events.TurnFinalized) error {

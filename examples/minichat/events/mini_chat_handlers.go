@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// UsageLedger writes down what finalised turns have used. Record is called again when an event is
-// delivered again, and must then change nothing: a turn's usage counts once per tenant, turn and request.
+// UsageLedger records the usage of finalised turns. Record is called again if an event is delivered again, and
+// must then change nothing: a turn's usage counts once per tenant, turn and request.
 type UsageLedger interface {
 	Record(ctx context.Context, eventID uuid.UUID, turn TurnFinalized) error
 }

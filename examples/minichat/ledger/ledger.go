@@ -1,5 +1,4 @@
-// Package ledger keeps the books of what each tenant has used. It learns of usage from the events of
-// minichat alone.
+// Package ledger records what each tenant has used. It is built only from the events of minichat.
 package ledger
 
 import (
@@ -12,17 +11,17 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
-// Ledger is the table usage_ledger. It may be used from any number of goroutines.
+// Ledger is the table usage_ledger. Any number of goroutines may use it concurrently.
 type Ledger struct {
 	pool *pgxpool.Pool
 }
 
 var _ events.UsageLedger = (*Ledger)(nil)
 
-// New returns the ledger in the database of pool, which stays the caller's.
+// New returns the ledger in the database of pool. The caller closes pool.
 func New(pool *pgxpool.Pool) *Ledger { return &Ledger{pool: pool} }
 
-// Record enters the usage of a turn once per tenant, turn and request: a repeat, by the same event or another one, changes
+// Record enters the usage of a turn once per tenant, turn and request. A repeat, by the same event or by another, changes
 // nothing and is not an error.
 func (l *Ledger) Record(ctx context.Context, eventID uuid.UUID, turn events.TurnFinalized) error {
 	_, err := l.pool.Exec(ctx, `
@@ -37,7 +36,7 @@ func (l *Ledger) Record(ctx context.Context, eventID uuid.UUID, turn events.Turn
 	return nil
 }
 
-// Total is what the entries of a tenant add up to.
+// Total is the sum of the entries of a tenant.
 type Total struct {
 	Turns, InputTokens, OutputTokens int64
 }

@@ -1,4 +1,4 @@
-// Package events declares the events of this service in outbox.yaml and holds what outboxgen
+// Package events declares the events of this service in outbox.yaml, and contains the code that outboxgen
 // generates from it.
 package events
 

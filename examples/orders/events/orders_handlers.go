@@ -2,8 +2,8 @@ package events
 
 import "context"
 
-// Shipping is told of orders to ship. Book is called again when an event is delivered again, and must
-// then change nothing.
+// Shipping books shipments of orders. Book is called again if an event is delivered again, and must then change
+// nothing.
 type Shipping interface {
 	Book(ctx context.Context, o OrderCreated) error
 }

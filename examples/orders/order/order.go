@@ -1,5 +1,5 @@
-// Package order takes orders. An order and its event are written in one transaction, so that either
-// both exist or neither does.
+// Package order takes orders. An order and its event are written in one transaction, so either both exist or
+// neither does.
 package order
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/outboxgen/outboxgen/examples/orders/events"
 )
 
-// ErrKeyReused says that a client key was used before, for an order with other contents.
+// ErrKeyReused says that the client key was used before, for an order with different contents.
 var ErrKeyReused = errors.New("client key belongs to another order")
 
-// Request is what a client asks for. Sent again with the same ClientKey, it is the same order.
+// Request is the request of a client. A second Request with the same ClientKey is the same order.
 type Request struct {
 	ShopID    uuid.UUID
 	ClientKey string
@@ -41,10 +41,9 @@ type Order struct {
 	CreatedAt  time.Time
 }
 
-// Create writes an order and its event with tx, and reports true. If there is an order with the client
-// key of r already, it writes nothing and returns that one and false, or ErrKeyReused when the contents
-// differ. If a transaction that is still open has used the key, Create waits for its end. After an error
-// tx has to be rolled back.
+// Create writes an order and its event with tx, and reports true. If an order with the client key of r exists,
+// Create writes nothing and returns that order and false, or ErrKeyReused if the contents differ. If an open
+// transaction has used the key, Create waits for the end of that transaction. After an error tx must be rolled back.
 func Create(ctx context.Context, tx pgx.Tx, r Request) (Order, bool, error) {
 	o := Order{Request: r, ID: uuid.New()}
 	for _, l := range r.Lines {
@@ -69,13 +68,13 @@ func Create(ctx context.Context, tx pgx.Tx, r Request) (Order, bool, error) {
 		return Order{}, false, err
 	}
 	if receipt.Duplicate {
-		// Orders outlive their events, so this is an order that somebody deleted by hand.
-		return Order{}, false, fmt.Errorf("create order: event %s is there without its order", receipt.ID)
+		// Orders are kept longer than their events, so somebody has deleted this order by hand.
+		return Order{}, false, fmt.Errorf("create order: event %s exists without its order", receipt.ID)
 	}
 	return o, true, nil
 }
 
-// repeated returns the order that r has led to before.
+// repeated returns the existing order with the client key of r.
 func repeated(ctx context.Context, tx pgx.Tx, r Request) (Order, error) {
 	o := Order{Request: Request{ShopID: r.ShopID, ClientKey: r.ClientKey}}
 	err := tx.QueryRow(ctx, `
@@ -92,8 +91,8 @@ func repeated(ctx context.Context, tx pgx.Tx, r Request) (Order, error) {
 	return o, nil
 }
 
-// created returns the event of o. Payload types are written out, rather than shared with the domain,
-// so that a change of one is a decision about the other.
+// created returns the event of o. The payload has its own types, so that a change of the domain does not change the
+// event by accident.
 func created(o Order) events.OrderCreated {
 	p := events.OrderCreated{
 		ShopID:     o.ShopID,

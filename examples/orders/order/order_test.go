@@ -126,7 +126,7 @@ func TestCreateInvalidLeavesNothing(t *testing.T) {
 	requireCounts(t, pool, 0, 0)
 }
 
-// TestCreateRolledBackLeavesNothing has the transaction fail after the order was created in it.
+// TestCreateRolledBackLeavesNothing lets the transaction fail after the order was created in it.
 func TestCreateRolledBackLeavesNothing(t *testing.T) {
 	t.Parallel()
 	pool := shopDatabase(t)

@@ -1,4 +1,4 @@
-// Package shipping books what has been ordered with the carrier.
+// Package shipping books shipments of orders with the carrier.
 package shipping
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/outboxgen/outboxgen/examples/orders/events"
 )
 
-// Desk books shipments. It may be used from any number of goroutines.
+// Desk books shipments. Any number of goroutines may use it concurrently.
 type Desk struct {
 	pool *pgxpool.Pool
 }
 
 var _ events.Shipping = (*Desk)(nil)
 
-// NewDesk returns a desk on the database of pool, which stays the caller's.
+// NewDesk returns a desk in the database of pool. The caller closes pool.
 func NewDesk(pool *pgxpool.Pool) *Desk { return &Desk{pool: pool} }
 
-// Book books the shipment of an order in a transaction of its own. An order that has one is left alone,
-// because its event may be delivered more than once.
+// Book books the shipment of an order in its own transaction. It does not change an existing shipment, because an
+// event may be delivered more than once.
 func (d *Desk) Book(ctx context.Context, o events.OrderCreated) error {
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		return insertShipment(ctx, tx, o)

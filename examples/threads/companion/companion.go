@@ -15,10 +15,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Name is how the companion signs.
+// Name is the author of the companion's messages.
 const Name = "companion"
 
-// Companion posts replies. It may be used from any number of goroutines.
+// Companion posts replies. Any number of goroutines may use it concurrently.
 type Companion struct {
 	pool   *pgxpool.Pool
 	answer func(ctx context.Context, m thread.Message) (string, error)
@@ -26,14 +26,13 @@ type Companion struct {
 
 var _ events.Companion = (*Companion)(nil)
 
-// New returns a companion on the database of pool, which stays the caller's. answer finds the words; it may take
-// its time, since no transaction is open meanwhile, and is called again when it fails.
+// New returns a companion on the database of pool. The caller closes pool. answer writes the text of a reply. It may take
+// long, because no transaction is open meanwhile, and it is called again if it fails.
 func New(pool *pgxpool.Pool, answer func(ctx context.Context, m thread.Message) (string, error)) *Companion {
 	return &Companion{pool: pool, answer: answer}
 }
 
-// Reply answers the message that r asks for. The reply has the id of the job, so that a job that is delivered
-// twice leads to one reply.
+// Reply answers the message in r. The reply has the id of the job, so a job that is delivered twice leads to one reply.
 func (c *Companion) Reply(ctx context.Context, job uuid.UUID, r events.ReplyRequested) error {
 	if _, err := thread.Get(ctx, c.pool, r.TenantID, r.ThreadID, job); !errors.Is(err, thread.ErrMessageNotFound) {
 		return err // nil: answered before
@@ -56,12 +55,12 @@ func (c *Companion) Reply(ctx context.Context, job uuid.UUID, r events.ReplyRequ
 		return err
 	})
 	if errors.Is(err, thread.ErrIDTaken) {
-		return nil // another attempt, under way at the same time, has answered in other words
+		return nil // a concurrent attempt has answered with another text
 	}
 	return err
 }
 
-// Echo is an answer for want of a better one: it says the message back.
+// Echo is a simple answer: it repeats the message.
 func Echo(_ context.Context, m thread.Message) (string, error) {
 	return fmt.Sprintf("You say: %q", m.Text), nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// fixture is a database of its own with a thread in which a user has asked something.
+// fixture is a database with a thread in which a user has asked a question.
 type fixture struct {
 	t        *testing.T
 	pool     *pgxpool.Pool
@@ -51,7 +51,7 @@ func (f *fixture) request() events.ReplyRequested {
 	return events.ReplyRequested{TenantID: f.question.TenantID, ThreadID: f.question.ThreadID, MessageID: f.question.ID}
 }
 
-// replies returns the texts of what follows the question.
+// replies returns the texts of the messages after the question.
 func (f *fixture) replies() []string {
 	f.t.Helper()
 	messages, err := thread.After(f.t.Context(), f.pool, f.question.TenantID, f.question.ThreadID, 1, 10)
@@ -72,8 +72,8 @@ func (f *fixture) dispatcher(c *companion.Companion) *outbox.Dispatcher {
 	return d
 }
 
-// TestQuestionIsAnswered goes all the way: the listener makes a job of the question, the dispatcher has it done, and
-// the listener lets the reply pass.
+// TestQuestionIsAnswered tests the whole way: the listener turns the question into a job, the dispatcher handles the job,
+// and the listener ignores the reply.
 func TestQuestionIsAnswered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -105,7 +105,7 @@ func TestJobDeliveredTwiceIsOneReply(t *testing.T) {
 	require.Equal(t, 1, calls)
 }
 
-// TestAttemptsAtOnceAreOneReply has the first attempt lose its lease while it looks for words: the second comes
+// TestAttemptsAtOnceAreOneReply lets the first attempt lose its lease while it writes the answer. The second attempt starts
 // meanwhile and is faster.
 func TestAttemptsAtOnceAreOneReply(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func TestFailedAnswerIsTriedAgain(t *testing.T) {
 	tries := 0
 	d := f.dispatcher(companion.New(f.pool, func(context.Context, thread.Message) (string, error) {
 		if tries++; tries == 1 {
-			return "", outbox.RetryAfter(0, errors.New("no words come"))
+			return "", outbox.RetryAfter(0, errors.New("no answer"))
 		}
 		return "It does.", nil
 	}))

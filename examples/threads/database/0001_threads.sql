@@ -1,7 +1,7 @@
--- The tables of the chat. Those of the outbox have migrations of their own, see Migrate.
+-- The tables of the chat. The tables of the outbox have their own migrations: see Migrate.
 --
--- The file is sent as one, and so is one transaction. The lock makes processes that start at once wait,
--- which CREATE IF NOT EXISTS does not.
+-- The file is sent as one query, so it is one transaction. The lock makes processes that start concurrently
+-- wait for each other, because CREATE IF NOT EXISTS does not.
 SELECT pg_advisory_xact_lock(hashtext('chat migrations'));
 
 CREATE SCHEMA IF NOT EXISTS chat;
@@ -9,7 +9,7 @@ CREATE SCHEMA IF NOT EXISTS chat;
 CREATE TABLE IF NOT EXISTS chat.threads (
     id          uuid        NOT NULL,
     tenant_id   uuid        NOT NULL,
-    -- Of the latest message. Who posts locks the row, so that numbers and commits are in one order.
+    -- Number of the latest message. A post locks the row, so that numbers and commits are in the same order.
     last_number bigint      NOT NULL DEFAULT 0,
     created_at  timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT threads_pkey PRIMARY KEY (id)
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS chat.messages (
     text      text        NOT NULL,
     posted_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT messages_pkey PRIMARY KEY (thread_id, number),
-    -- One message an id, however often it is posted.
+    -- One message per id, however often it is posted.
     CONSTRAINT messages_id_key UNIQUE (thread_id, id),
     CONSTRAINT messages_thread_fkey FOREIGN KEY (thread_id) REFERENCES chat.threads (id)
 );

@@ -2,9 +2,9 @@ package events
 
 import "context"
 
-// Clients are the clients that are connected. Push is called again when an event is delivered again, or when
-// it failed; a client that has the message then ignores it by its number. The messages of a thread come one
-// after the other, those of several threads at once.
+// Clients are the connected clients. Push is called again if an event is delivered again, or if Push failed; a client
+// that has the message ignores it by its number. The messages of one thread arrive one after another, those of several
+// threads concurrently.
 type Clients interface {
 	Push(ctx context.Context, m MessageCreated) error
 }

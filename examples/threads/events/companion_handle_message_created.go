@@ -8,14 +8,14 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// HandleMessageCreated asks the companion to answer a message of a user. The request is written with tx, in
-// which the cursor moves past the message: there is exactly one, however often the listener starts anew. The
-// answer itself takes its time and may fail, which is why it is a job of its own and not made here.
+// HandleMessageCreated asks the companion to answer a message of a user. It writes the request with tx, in which the
+// cursor also moves past the message, so there is exactly one request, however often the listener restarts. Answering
+// may take long and may fail, so it is a separate job.
 func (h *CompanionHandler) HandleMessageCreated(ctx context.Context, tx pgx.Tx, d outbox.Delivery[MessageCreated]) error {
 	if d.Payload.Role != RoleUser {
-		return nil // a companion that answered itself would not come to an end
+		return nil // a companion that answered itself would never end
 	}
-	// A duplicate is a message that was asked for before the cursor was set back.
+	// A duplicate means that the request was written before the cursor was rewound.
 	_, err := EnqueueReplyRequested(ctx, tx, ReplyRequested{
 		TenantID: d.Payload.TenantID, ThreadID: d.Payload.ThreadID, MessageID: d.Payload.MessageID,
 	})

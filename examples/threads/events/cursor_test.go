@@ -24,7 +24,7 @@ func (f *fixture) admin() *outbox.ListenerAdmin {
 	return a
 }
 
-// status returns what the administration says of a listener with one shard.
+// status returns the status of a listener with one shard.
 func (f *fixture) status(name string) outbox.ListenerStatus {
 	f.t.Helper()
 	list, err := f.admin().List(f.t.Context())
@@ -38,8 +38,7 @@ func (f *fixture) status(name string) outbox.ListenerStatus {
 	return outbox.ListenerStatus{}
 }
 
-// TestWhereALateListenerStarts has both listeners come when the thread has messages already, one of them not
-// committed yet.
+// TestWhereALateListenerStarts attaches both listeners when the thread already has messages, one of them not committed.
 func TestWhereALateListenerStarts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -53,8 +52,8 @@ func TestWhereALateListenerStarts(t *testing.T) {
 
 	heard, asked := newBroadcaster(nil), newAsker(nil)
 	broadcast, companion := f.broadcast(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "latest: only what commits from here on")
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion), "earliest: all that is kept")
+	require.Zero(t, outboxtest.DrainListener(t, broadcast), "latest: only events that commit from now on")
+	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion), "earliest: all events that are kept")
 
 	require.NoError(t, open.Commit(t.Context()))
 	f.post(one, "new")
@@ -67,7 +66,7 @@ func TestWhereALateListenerStarts(t *testing.T) {
 	}
 }
 
-// TestCursorSurvivesARestart has each message handled by a listener of its own, as after a deployment.
+// TestCursorSurvivesARestart handles each message with a new listener, as after a deployment.
 func TestCursorSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -81,7 +80,7 @@ func TestCursorSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestPauseAndResume pauses one of two listeners that run.
+// TestPauseAndResume pauses one of two running listeners.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -106,7 +105,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, heard.handled(id))
 }
 
-// TestSkip has an operator let each listener go past a message that nothing mends.
+// TestSkip makes each listener skip a message that always fails.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -128,7 +127,7 @@ func TestSkip(t *testing.T) {
 	f.post(one, "bad", "after")
 	f.post(two, "elsewhere")
 
-	// broadcast sets the thread aside and goes on with the other; companion waits.
+	// broadcast parks the thread and continues with the other; companion waits.
 	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, outboxtest.DrainListener(t, broadcast))
 	require.Equal(t, outbox.DrainReport{Retried: 1}, outboxtest.DrainListener(t, companion))
 	aside := f.status("broadcast")
@@ -156,8 +155,8 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestRewind has both listeners read again: broadcast pushes again, and companion, whose jobs have a dedupe key, asks
-// for nothing twice.
+// TestRewind makes both listeners read again: broadcast pushes again, and companion, whose jobs have a dedupe key, requests
+// nothing twice.
 func TestRewind(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -175,7 +174,7 @@ func TestRewind(t *testing.T) {
 	require.Equal(t, outbox.DrainReport{Delivered: 3}, outboxtest.DrainListener(t, companion))
 	require.Equal(t, []string{"a", "b", "c", "a", "b", "c"}, asked.handled(id))
 	require.Equal(t, 3, f.jobs())
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "the other one stays where it is")
+	require.Zero(t, outboxtest.DrainListener(t, broadcast), "the other listener is not rewound")
 
 	var second time.Time
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT created_at FROM outbox.log ORDER BY seq OFFSET 1 LIMIT 1").Scan(&second))
@@ -185,7 +184,7 @@ func TestRewind(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c", "b", "c"}, heard.handled(id))
 }
 
-// TestDetach has broadcast forgotten: it comes back as a new listener does.
+// TestDetach detaches broadcast, which then attaches again as a new listener.
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -42,8 +42,8 @@ func (f *fixture) letters() []letter {
 	return letters
 }
 
-// TestRetryBacksOff has one message fail three times: its attempts are numbered and further and further apart, what
-// follows in its thread waits, and other threads do not.
+// TestRetryBacksOff lets one message fail three times. Its attempts are numbered, with growing delays. The messages after
+// it in its thread wait, those of other threads do not.
 func TestRetryBacksOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -71,7 +71,7 @@ func TestRetryBacksOff(t *testing.T) {
 	}
 	require.Equal(t, []int{1, 2, 3, 4}, attempts)
 	require.Equal(t, []string{"fine"}, handled(got[:2], other), "before the second attempt")
-	for i, atLeast := range []time.Duration{25, 50, 100} { // the lower half of 50 ms, doubled each time, is certain
+	for i, atLeast := range []time.Duration{25, 50, 100} { // at least half of 50 ms, doubled each time
 		require.GreaterOrEqual(t, at[i+1].Sub(at[i]), atLeast*time.Millisecond)
 	}
 	require.Empty(t, f.letters())
@@ -97,8 +97,8 @@ func TestAttemptsSpentMakeADeadLetter(t *testing.T) {
 	require.Equal(t, []letter{{Listener: "broadcast", Text: "bad", Error: "no client can be reached", Attempts: 4}}, letters)
 }
 
-// TestPermanentFailureIsADeadLetter has each listener refuse another message for good: each has one dead letter and
-// goes on, and neither minds the other's.
+// TestPermanentFailureIsADeadLetter lets each listener fail permanently on another message. Each has one dead letter and
+// continues, and neither is affected by the failure of the other.
 func TestPermanentFailureIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -122,7 +122,7 @@ func TestPermanentFailureIsADeadLetter(t *testing.T) {
 	require.Equal(t, outbox.DrainReport{Delivered: 3, Dead: 1}, outboxtest.DrainListener(t, companion))
 	require.Equal(t, []string{"hello", "too hard", "bye"}, heard.handled(id))
 	require.Equal(t, []string{"hello", "too loud", "bye"}, asked.handled(id))
-	require.Equal(t, 3, f.jobs(), "what a failed handler wrote is undone")
+	require.Equal(t, 3, f.jobs(), "the writes of a failed handler are undone")
 
 	letters := f.letters()
 	for i := range letters {

@@ -20,10 +20,10 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
-// fixture is a database of its own with the threads of one tenant.
+// fixture is a database with the threads of one tenant.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -51,7 +51,7 @@ func (f *fixture) draft(id uuid.UUID, text string) thread.Draft {
 	return thread.Draft{TenantID: f.tenant, ThreadID: id, ID: uuid.New(), Role: events.RoleUser, Author: "ada", Text: text}
 }
 
-// post posts messages of a user, each in a transaction of its own.
+// post posts messages of a user, each in its own transaction.
 func (f *fixture) post(id uuid.UUID, texts ...string) {
 	f.t.Helper()
 	for _, text := range texts {
@@ -73,7 +73,7 @@ func (f *fixture) count(query string, args ...any) (n int) {
 	return n
 }
 
-// jobs returns how many replies were asked for.
+// jobs returns how many replies were requested.
 func (f *fixture) jobs() int {
 	f.t.Helper()
 	return f.count("SELECT count(*) FROM outbox.events WHERE namespace = 'replies' AND topic = 'reply_requested'")
@@ -97,8 +97,8 @@ func (f *fixture) companion(h events.CompanionHandlers, cfg outbox.ListenerConfi
 	return l
 }
 
-// attached returns broadcast with handler h, which starts here: it is attached when it first runs, and is one that
-// starts at the latest.
+// attached returns broadcast with handler h, already attached, because a listener that starts at the latest event misses
+// everything from before its first run.
 func (f *fixture) attached(h events.BroadcastHandlers, cfg outbox.ListenerConfig) *outbox.Listener {
 	f.t.Helper()
 	l := f.broadcast(h, cfg)
@@ -111,7 +111,7 @@ func (f *fixture) start(l *outbox.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	over := make(chan error, 1)
 	go func() { over <- l.Run(ctx) }()
-	// What sync.OnceFunc calls must not fail the test: it would end the goroutine in it, and that is a panic.
+	// A function that sync.OnceFunc calls must not fail the test: FailNow would end the goroutine in it, and that panics.
 	end := sync.OnceValue(func() error {
 		cancel()
 		return <-over
@@ -120,7 +120,7 @@ func (f *fixture) start(l *outbox.Listener) (stop func()) {
 	return func() { require.NoError(f.t, end()) }
 }
 
-// record is what a listener has got, failures included.
+// record has the deliveries to a listener, including failures.
 type record struct {
 	mu   sync.Mutex
 	got  []delivery
@@ -143,14 +143,14 @@ func (r *record) add(d delivery) {
 	r.more = make(chan struct{})
 }
 
-// all returns what came so far, and a channel that is closed when more comes.
+// all returns the deliveries so far, and a channel that is closed at the next one.
 func (r *record) all() ([]delivery, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.got[:len(r.got):len(r.got)], r.more
 }
 
-// await waits until enough is true of what came, and returns it.
+// await waits until enough is true for the deliveries, and returns them.
 func (r *record) await(t *testing.T, enough func([]delivery) bool) []delivery {
 	t.Helper()
 	timeout := time.After(patience)
@@ -167,7 +167,7 @@ func (r *record) await(t *testing.T, enough func([]delivery) bool) []delivery {
 	}
 }
 
-// handled returns the texts of the messages of a thread that were handled, in the order in which they were.
+// handled returns the texts of the handled messages of a thread, in the order of handling.
 func handled(got []delivery, id uuid.UUID) []string {
 	var texts []string
 	for _, d := range got {
@@ -183,7 +183,7 @@ func (r *record) handled(id uuid.UUID) []string {
 	return handled(got, id)
 }
 
-// broadcaster is a handler of broadcast that keeps a record and fails as fail says.
+// broadcaster is a handler of broadcast that keeps a record and returns the error of fail.
 type broadcaster struct {
 	*record
 	fail func(outbox.Delivery[events.MessageCreated]) error // may be nil
@@ -202,7 +202,7 @@ func (b *broadcaster) HandleMessageCreated(_ context.Context, d outbox.Delivery[
 	return err
 }
 
-// asker is the handler of companion, with a record, that does what after says once a reply is asked for.
+// asker is the handler of companion with a record. It calls after once a reply is requested.
 type asker struct {
 	events.CompanionHandler
 	*record

@@ -6,7 +6,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// HandleReplyRequested has the companion answer a message. The id of the event names the job.
+// HandleReplyRequested makes the companion answer a message. The id of the event is the id of the job.
 func (h *RepliesHandler) HandleReplyRequested(ctx context.Context, d outbox.Delivery[ReplyRequested]) error {
 	return h.Companion.Reply(ctx, d.ID, d.Payload)
 }

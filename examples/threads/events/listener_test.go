@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// clientsChannel are clients that hold so many messages and fail to take more.
+// clientsChannel are clients that take messages until the channel is full, and then fail.
 type clientsChannel chan events.MessageCreated
 
 func (c clientsChannel) Push(_ context.Context, m events.MessageCreated) error {
@@ -47,11 +47,11 @@ func TestBothListenersSeeEveryMessage(t *testing.T) {
 		require.Equal(t, []string{"c"}, r.handled(two))
 	}
 	require.Equal(t, 4, f.jobs())
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "nothing comes again")
+	require.Zero(t, outboxtest.DrainListener(t, broadcast), "nothing is delivered again")
 	require.Zero(t, outboxtest.DrainListener(t, companion))
 }
 
-// TestCompanionAsksForUsersOnly has the companion post as well: it must not answer itself.
+// TestCompanionAsksForUsersOnly also posts as the companion, which must not answer itself.
 func TestCompanionAsksForUsersOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -82,7 +82,7 @@ func TestHandlerPushesToTheClients(t *testing.T) {
 
 	clients <- events.MessageCreated{} // it is full now
 	f.post(id, "hello again")
-	report := outboxtest.DrainListener(t, broadcast) // on a slow machine the next attempt falls due meanwhile
+	report := outboxtest.DrainListener(t, broadcast) // on a slow machine the next attempt becomes due meanwhile
 	require.Positive(t, report.Retried)
 	require.Zero(t, report.Delivered)
 }
@@ -109,8 +109,8 @@ func TestRolledBackMessageIsSeenByNobody(t *testing.T) {
 	require.Equal(t, 1, f.jobs())
 }
 
-// TestOneListenerFailsAndTheOtherGoesOn has broadcast fail on everything while companion works, and get everything
-// in order once its trouble is over.
+// TestOneListenerFailsAndTheOtherGoesOn lets broadcast fail on everything while companion works. When broadcast works
+// again, it gets everything in order.
 func TestOneListenerFailsAndTheOtherGoesOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -159,14 +159,14 @@ func TestOneListenerFailsAndTheOtherGoesOn(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM outbox.dead_letters"))
 }
 
-// TestOrderInAThreadUnderConcurrentPosters has many post in few threads while both listeners run, broadcast with
-// eight handlers at once.
+// TestOrderInAThreadUnderConcurrentPosters posts concurrently in few threads while both listeners run, broadcast with eight
+// concurrent handlers.
 func TestOrderInAThreadUnderConcurrentPosters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	threads := []uuid.UUID{f.thread(), f.thread(), f.thread()}
 	heard, asked := newBroadcaster(func(outbox.Delivery[events.MessageCreated]) error {
-		_, err := f.pool.Exec(t.Context(), "SELECT") // takes long enough for the next message to overtake, if it might
+		_, err := f.pool.Exec(t.Context(), "SELECT") // takes long enough for the next message to overtake, if it could
 		return err
 	}), newAsker(nil)
 	f.start(f.attached(heard, outbox.ListenerConfig{BatchSize: 7}))
@@ -199,7 +199,7 @@ func TestOrderInAThreadUnderConcurrentPosters(t *testing.T) {
 	}
 }
 
-// TestThreadsAreServedAtOnce has the messages of two threads wait for one another.
+// TestThreadsAreServedAtOnce makes the handlers of two threads wait for each other.
 func TestThreadsAreServedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -219,14 +219,14 @@ func TestThreadsAreServedAtOnce(t *testing.T) {
 	broadcast := f.attached(heard, outbox.ListenerConfig{})
 	f.post(one, "hello")
 	f.post(two, "hello")
-	report, err := broadcast.Drain(t.Context()) // DrainListener would run one handler at a time
+	report, err := broadcast.Drain(t.Context()) // not DrainListener, which runs one handler at a time
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, report)
 }
 
 var errChangedMind = errors.New("changed my mind")
 
-// postOrRollBack posts a message, and takes it back if rollBack is set.
+// postOrRollBack posts a message, and rolls back if rollBack is set.
 func (f *fixture) postOrRollBack(id uuid.UUID, rollBack bool) error {
 	err := pgx.BeginFunc(f.t.Context(), f.pool, func(tx pgx.Tx) error {
 		_, _, err := thread.Post(f.t.Context(), tx, f.draft(id, "hello"))

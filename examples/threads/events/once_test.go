@@ -14,8 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// The dedupe key of the jobs would hide that a job was enqueued twice. So these tests write a row beside each job,
-// with the same transaction and without any key.
+// The dedupe key of the jobs would hide a job that was enqueued twice. So these tests also write a row without a key for
+// each job, in the same transaction.
 const asksTable = "CREATE TABLE asks (message_id uuid NOT NULL)"
 
 func noteAsk(ctx context.Context, tx pgx.Tx, d outbox.Delivery[events.MessageCreated]) error {
@@ -30,7 +30,7 @@ func (f *fixture) requireAskedOnce(messages int) {
 	require.Equal(f.t, messages, f.jobs())
 }
 
-// TestJobsExactlyOnceThoughTheListenerRestarts stops the listener in the middle of its batches, time and again.
+// TestJobsExactlyOnceThoughTheListenerRestarts repeatedly stops the listener in the middle of its batches.
 func TestJobsExactlyOnceThoughTheListenerRestarts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -60,8 +60,8 @@ func TestJobsExactlyOnceThoughTheListenerRestarts(t *testing.T) {
 	f.requireAskedOnce(messages)
 }
 
-// TestJobsExactlyOnceThoughItFails has handlers fail after they have written, and PostgreSQL end their connection, so
-// that whole batches are rolled back.
+// TestJobsExactlyOnceThoughItFails makes handlers fail after they have written, and makes PostgreSQL end their connection,
+// so that whole batches are rolled back.
 func TestJobsExactlyOnceThoughItFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

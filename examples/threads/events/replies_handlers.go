@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Companion answers messages. Reply is called again when a job is delivered again, with the same id, and must
-// then change nothing.
+// Companion answers messages. Reply is called again with the same id if a job is delivered again, and must then change
+// nothing.
 type Companion interface {
 	Reply(ctx context.Context, job uuid.UUID, r ReplyRequested) error
 }

@@ -1,4 +1,4 @@
-// Package hub hands messages to the clients of this process that watch their threads.
+// Package hub passes messages to the clients of this process that watch their threads.
 package hub
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 )
 
-// Hub knows who watches which thread. It may be used from any number of goroutines.
+// Hub knows who watches which thread. Any number of goroutines may use it concurrently.
 type Hub struct {
 	buffer int
 
@@ -21,7 +21,7 @@ type Hub struct {
 
 var _ events.Clients = (*Hub)(nil)
 
-// New returns a hub whose subscriptions hold up to buffer messages that their clients have not taken yet.
+// New returns a hub whose subscriptions buffer up to buffer messages for their clients.
 func New(buffer int) *Hub {
 	return &Hub{buffer: buffer, threads: make(map[uuid.UUID]map[*Subscription]struct{})}
 }
@@ -33,8 +33,8 @@ type Subscription struct {
 	messages chan events.MessageCreated
 }
 
-// Subscribe has the messages of a thread that are pushed from now on put into Messages, until Close. On a hub that
-// is closed the subscription has ended already.
+// Subscribe returns a subscription that gets the messages of a thread that are pushed from now on, until Close. On a closed
+// hub the subscription has ended already.
 func (h *Hub) Subscribe(thread uuid.UUID) *Subscription {
 	s := &Subscription{hub: h, thread: thread, messages: make(chan events.MessageCreated, h.buffer)}
 	h.mu.Lock()
@@ -60,8 +60,8 @@ func (s *Subscription) Close() {
 	s.hub.drop(s)
 }
 
-// Push gives m to all who watch its thread and waits for none of them: whose buffer is full is dropped, and reads
-// what it has missed from the table of messages when it comes back. It never fails.
+// Push gives m to all subscriptions of its thread and waits for none of them. It drops a subscription whose buffer is full;
+// the client reads what it has missed from the table of messages when it comes back. Push never fails.
 func (h *Hub) Push(_ context.Context, m events.MessageCreated) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,7 +82,7 @@ func (h *Hub) Watchers(thread uuid.UUID) int {
 	return len(h.threads[thread])
 }
 
-// Close ends all subscriptions, and those to come.
+// Close ends all subscriptions, and future ones immediately.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,7 +16,7 @@ func push(t *testing.T, h *hub.Hub, thread uuid.UUID, number int64) {
 	require.NoError(t, h.Push(t.Context(), events.MessageCreated{ThreadID: thread, Number: number}))
 }
 
-// take returns the numbers of the messages that are there, and whether the subscription has ended.
+// take returns the numbers of the buffered messages, and whether the subscription has ended.
 func take(s *hub.Subscription) (numbers []int64, ended bool) {
 	for {
 		select {
@@ -70,10 +70,10 @@ func TestSlowClientIsDropped(t *testing.T) {
 		requireTaken(t, quick, number+1)
 	}
 	numbers, ended := take(slow)
-	require.Equal(t, []int64{1, 2}, numbers, "what fitted is still there")
+	require.Equal(t, []int64{1, 2}, numbers, "the buffered messages are kept")
 	require.True(t, ended)
 	require.Equal(t, 1, h.Watchers(thread))
-	slow.Close() // by its owner, who learns of it now
+	slow.Close() // by its owner, who notices the drop now
 }
 
 func TestCloseEndsAll(t *testing.T) {

@@ -12,19 +12,19 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Draft is a message to post. Posted again with the same ID, it is the same message.
+// Draft is a message to post. A second Draft with the same ID is the same message.
 type Draft struct {
 	TenantID, ThreadID, ID uuid.UUID
 	Role                   events.Role
 	Author, Text           string
 }
 
-// Post writes a message and its event with tx, and reports true. If the thread has a message with the id of d
-// already, it writes nothing and returns that one and false, or ErrIDTaken when it says something else. After an
-// error tx has to be rolled back.
+// Post writes a message and its event with tx, and reports true. If the thread already has a message with the id of d, Post
+// writes nothing and returns that message and false, or ErrIDTaken if its content is different. After an error tx must be
+// rolled back.
 //
-// The lock of the thread, which is held until tx ends, is what makes the order: who posts next waits for it,
-// and so gets the next number, enqueues later and commits later.
+// The lock of the thread, which tx holds until it ends, creates the order: the next post waits for it, and so gets the next
+// number, enqueues later and commits later.
 func Post(ctx context.Context, tx pgx.Tx, d Draft) (Message, bool, error) {
 	m := Message{ID: d.ID, Role: d.Role, Author: d.Author, Text: d.Text}
 	err := tx.QueryRow(ctx, `
@@ -61,13 +61,13 @@ func Post(ctx context.Context, tx pgx.Tx, d Draft) (Message, bool, error) {
 		return Message{}, false, err
 	}
 	if receipt.Duplicate {
-		// Messages outlive their events, so this is one that somebody deleted by hand.
-		return Message{}, false, fmt.Errorf("post message: event %s is there without its message", receipt.ID)
+		// Messages are kept longer than their events, so somebody has deleted this message by hand.
+		return Message{}, false, fmt.Errorf("post message: event %s exists without its message", receipt.ID)
 	}
 	return m, true, nil
 }
 
-// repeated returns the message that d has led to before.
+// repeated returns the existing message with the id of d.
 func repeated(ctx context.Context, tx pgx.Tx, d Draft) (Message, error) {
 	m, err := Get(ctx, tx, d.TenantID, d.ThreadID, d.ID)
 	if err != nil {

@@ -66,8 +66,8 @@ func TestPostInvalidLeavesNothing(t *testing.T) {
 	f.requireCounts(0)
 }
 
-// TestPostRolledBackLeavesNothing has the transaction fail after the message was posted in it. The next one
-// gets its number.
+// TestPostRolledBackLeavesNothing lets the transaction fail after the message was posted in it. The next message gets its
+// number.
 func TestPostRolledBackLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -85,8 +85,8 @@ func TestPostRolledBackLeavesNothing(t *testing.T) {
 	f.requireCounts(1)
 }
 
-// TestPostConcurrently has many post at once, some of them the same message: numbers have no gap, and the log has
-// them in their order.
+// TestPostConcurrently posts many messages concurrently, some of them twice. Their numbers have no gap, and the log has
+// them in the order of their numbers.
 func TestPostConcurrently(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

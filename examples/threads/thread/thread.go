@@ -1,5 +1,5 @@
-// Package thread keeps the threads of a chat. A message and its event are written in one transaction, under the
-// lock of their thread, so that listeners learn of the messages of a thread in the order of their numbers.
+// Package thread keeps the threads of a chat. A message and its event are written in one transaction that locks their
+// thread, so listeners get the messages of a thread in the order of their numbers.
 package thread
 
 import (
@@ -16,11 +16,11 @@ import (
 
 // Conditions that callers branch on with errors.Is.
 var (
-	// ErrThreadNotFound says that the tenant has no such thread.
+	// ErrThreadNotFound says that the tenant does not have the thread.
 	ErrThreadNotFound = errors.New("thread not found")
-	// ErrMessageNotFound says that the thread has no such message.
+	// ErrMessageNotFound says that the thread does not have the message.
 	ErrMessageNotFound = errors.New("message not found")
-	// ErrIDTaken says that an id was used before: for a thread of another tenant, or for another message.
+	// ErrIDTaken says that the id was used for a thread of another tenant, or for another message.
 	ErrIDTaken = errors.New("id is taken")
 )
 
@@ -34,19 +34,19 @@ type Message struct {
 	PostedAt time.Time   `json:"posted_at"`
 }
 
-// Of returns the message that an event tells of.
+// Of returns the message in an event.
 func Of(p events.MessageCreated) Message {
 	return Message{ID: p.MessageID, Number: p.Number, Role: p.Role, Author: p.Author, Text: p.Text, PostedAt: p.PostedAt}
 }
 
-// Querier is what messages are read from: a pool, a connection or a transaction.
+// Querier is a pool, a connection or a transaction.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Create writes a thread of tenant with tx, and reports true. If it is there already, it writes nothing and
-// returns false, or ErrIDTaken if it is another tenant's.
+// Create writes a thread of tenant with tx, and reports true. If the thread exists, Create writes nothing and returns
+// false, or ErrIDTaken if it belongs to another tenant.
 func Create(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID) (bool, error) {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO chat.threads (id, tenant_id)
@@ -78,7 +78,7 @@ func Find(ctx context.Context, db Querier, tenant, id uuid.UUID) error {
 	return nil
 }
 
-// After returns the messages of a tenant's thread that follow the one with the given number, at most limit of them.
+// After returns the messages of a tenant's thread after the one with the given number, at most limit of them.
 func After(ctx context.Context, db Querier, tenant, id uuid.UUID, number int64, limit int) ([]Message, error) {
 	rows, err := db.Query(ctx, `
 		SELECT m.id, m.number, m.role, m.author, m.text, m.posted_at

@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-// fixture is a database of its own with one thread.
+// fixture is a database with one thread.
 type fixture struct {
 	t          *testing.T
 	pool       *pgxpool.Pool

@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
 )
 
-// Client is a client of one thread. It may be used from any number of goroutines.
+// Client is a client of one thread. Any number of goroutines may use it concurrently.
 type Client struct {
 	url string
 }
@@ -26,7 +26,7 @@ func NewClient(base string, tenant, id uuid.UUID) *Client {
 	return &Client{url: fmt.Sprintf("%s/tenants/%s/threads/%s", base, tenant, id)}
 }
 
-// StatusError is an answer that says no.
+// StatusError is an answer with an error status.
 type StatusError struct {
 	Code int
 	Text string
@@ -34,7 +34,7 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("server answers %d: %s", e.Code, e.Text) }
 
-// Create creates the thread unless it is there.
+// Create creates the thread unless it exists.
 func (c *Client) Create(ctx context.Context) error {
 	response, err := c.do(ctx, http.MethodPut, c.url, nil, nil)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Client) Create(ctx context.Context) error {
 	return response.Body.Close()
 }
 
-// Post posts a message. Posted again with the same id, it is the same message.
+// Post posts a message. A second post with the same id is the same message.
 func (c *Client) Post(ctx context.Context, id uuid.UUID, author, text string) (thread.Message, error) {
 	var m thread.Message
 	body, err := json.Marshal(posting{ID: id, Author: author, Text: text})
@@ -58,8 +58,7 @@ func (c *Client) Post(ctx context.Context, id uuid.UUID, author, text string) (t
 	return m, json.NewDecoder(response.Body).Decode(&m)
 }
 
-// Follow opens the stream of the messages that follow the one with the given number, until ctx ends or the feed
-// is closed.
+// Follow opens the stream of the messages after the one with the given number. It ends when ctx ends or the feed is closed.
 func (c *Client) Follow(ctx context.Context, after int64) (*Feed, error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if after > 0 {
@@ -99,7 +98,7 @@ type Feed struct {
 	last  int64
 }
 
-// Next waits for a message. It returns io.EOF when the server has ended the stream: Follow again, after Last.
+// Next waits for a message. It returns io.EOF when the server has ended the stream: then call Follow again with Last.
 func (f *Feed) Next() (thread.Message, error) {
 	for {
 		line, err := f.lines.ReadString('\n')
@@ -122,7 +121,7 @@ func (f *Feed) Next() (thread.Message, error) {
 	}
 }
 
-// Last returns the number of the latest message that Next has returned.
+// Last returns the number of the latest message from Next.
 func (f *Feed) Last() int64 { return f.last }
 
 // Close ends the stream.

@@ -16,12 +16,12 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
 )
 
-// pageSize is how many messages are read from the table at once.
+// pageSize is how many messages one query reads from the table.
 const pageSize = 100
 
-// stream writes the messages of a thread for as long as the client stays, each with its number for an id: first
-// those that follow Last-Event-ID, which a browser sends by itself when it comes back, or all without it; then
-// those that are pushed. A client gets each message once and in order, however often it is pushed.
+// stream writes the messages of a thread as long as the client stays, each with its number as the id. First it writes the
+// messages after Last-Event-ID, which a browser sends by itself when it comes back; without that header it writes all. Then
+// it writes those that are pushed. A client gets each message once and in order, however often it is pushed.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) error {
 	tenant, id, err := address(r)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) error {
 	if err := thread.Find(r.Context(), s.pool, tenant, id); err != nil {
 		return err
 	}
-	// Before the table is read, so that nothing is posted in between and missed.
+	// Before the table is read, so that no message that is posted in between is missed.
 	subscription := s.hub.Subscribe(id)
 	defer subscription.Close()
 
@@ -44,7 +44,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) error {
 	if err := out.follow(r.Context(), subscription); err != nil && r.Context().Err() == nil && !errors.Is(err, errGone) {
 		slog.ErrorContext(r.Context(), "stream failed", "thread_id", id, "error", err)
 	}
-	return nil // the client, if it is still there, comes back and asks for the rest
+	return nil // if the client is still there, it comes back and asks for the rest
 }
 
 // stream is the response to one client. One goroutine owns it.
@@ -57,14 +57,14 @@ type stream struct {
 	last    int64 // number of the latest message that was written
 }
 
-// errGone says that the client takes nothing more.
+// errGone says that the client takes no more messages.
 var errGone = errors.New("client has gone")
 
-// follow writes until the client goes, the subscription ends or something fails.
+// follow writes until the client leaves, the subscription ends or an error occurs.
 func (s *stream) follow(ctx context.Context, subscription *hub.Subscription) error {
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.Header().Set("Cache-Control", "no-store")
-	if err := s.send("retry: 1000\n\n"); err != nil { // milliseconds until a client that lost us comes back
+	if err := s.send("retry: 1000\n\n"); err != nil { // milliseconds until a client that lost the connection comes back
 		return err
 	}
 	if err := s.catchUp(ctx); err != nil {
@@ -85,7 +85,7 @@ func (s *stream) follow(ctx context.Context, subscription *hub.Subscription) err
 	}
 }
 
-// take writes a message that was pushed, with what is missing before it.
+// take writes a message that was pushed, and the missing ones before it.
 func (s *stream) take(ctx context.Context, m thread.Message) error {
 	switch {
 	case m.Number <= s.last:
@@ -93,7 +93,7 @@ func (s *stream) take(ctx context.Context, m thread.Message) error {
 	case m.Number == s.last+1:
 		return s.write(m)
 	default:
-		return s.catchUp(ctx) // one before it was not pushed: it is a dead letter, or older than the listener
+		return s.catchUp(ctx) // an earlier one was not pushed: it is a dead letter, or older than the listener
 	}
 }
 
@@ -107,7 +107,7 @@ func (s *stream) write(m thread.Message) error {
 	return s.send("id: %d\ndata: %s\n\n", m.Number, data)
 }
 
-// send gives the client writeTimeout to take what is written, so that one who has stopped reading is let go.
+// send gives the client writeTimeout to take the text, so that a client that has stopped reading is disconnected.
 func (s *stream) send(format string, args ...any) error {
 	err := s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err == nil {
@@ -122,7 +122,7 @@ func (s *stream) send(format string, args ...any) error {
 	return nil
 }
 
-// catchUp writes what the table of messages has after the latest that was written.
+// catchUp writes the messages in the table after the latest one that was written.
 func (s *stream) catchUp(ctx context.Context) error {
 	for {
 		page, err := thread.After(ctx, s.server.pool, s.tenant, s.thread, s.last, pageSize)

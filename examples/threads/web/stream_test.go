@@ -24,7 +24,7 @@ func (f *fixture) requireWatchers(n int) {
 	require.EventuallyWithT(f.t, func(c *assert.CollectT) { require.Equal(c, n, f.hub.Watchers(f.id)) }, patience, time.Millisecond)
 }
 
-// TestStreamEndToEnd has messages go from one client through PostgreSQL and the listener to two others.
+// TestStreamEndToEnd sends messages from one client through PostgreSQL and the listener to two others.
 func TestStreamEndToEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -41,7 +41,7 @@ func TestStreamEndToEnd(t *testing.T) {
 	}
 }
 
-// TestStreamResumes has a client come back that has missed more than is read from the table at once.
+// TestStreamResumes reconnects a client that has missed more messages than one page of the table.
 func TestStreamResumes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -60,8 +60,8 @@ func TestStreamResumes(t *testing.T) {
 	f.requireNext(feed, f.post("ada", "live"))
 }
 
-// TestStreamGetsEachMessageOnce pushes messages again, as an at-least-once listener may, and leaves one out, as one
-// does whose push has become a dead letter.
+// TestStreamGetsEachMessageOnce pushes messages again, as an at-least-once listener may, and leaves one out, as if its push
+// had become a dead letter.
 func TestStreamGetsEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -85,7 +85,7 @@ func TestStreamGetsEachMessageOnce(t *testing.T) {
 	f.requireNext(feed, four)
 }
 
-// TestDeadLetterLeavesNoGap has the listener give up on one message: the stream has it from the table, with the next.
+// TestDeadLetterLeavesNoGap makes the listener give up on one message. The stream gets it from the table, with the next one.
 func TestDeadLetterLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -113,7 +113,7 @@ func TestSlowClientIsDroppedAndComesBack(t *testing.T) {
 	feed := f.follow(0)
 	f.requireNext(feed, one)
 	two := f.post("ada", "two")
-	for f.hub.Watchers(f.id) > 0 { // the stream ignores these, but each has to be looked at
+	for f.hub.Watchers(f.id) > 0 { // the stream ignores these, but must check each of them
 		require.NoError(t, f.hub.Push(t.Context(), events.MessageCreated{ThreadID: f.id, Number: 1}))
 	}
 	_, err := feed.Next()
@@ -123,7 +123,7 @@ func TestSlowClientIsDroppedAndComesBack(t *testing.T) {
 	f.requireNext(feed, two)
 }
 
-// TestStreamsEndWithTheServer has the hub closed, as it is when the server stops.
+// TestStreamsEndWithTheServer closes the hub, as the server does when it stops.
 func TestStreamsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -133,5 +133,5 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 	f.hub.Close()
 	_, err := feed.Next()
 	require.ErrorIs(t, err, io.EOF)
-	f.requireNext(f.follow(0), one) // what the table has is still to be had
+	f.requireNext(f.follow(0), one) // messages in the table can still be read
 }

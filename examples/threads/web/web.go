@@ -1,12 +1,12 @@
-// Package web is the HTTP side of the chat: threads are created and messages posted, and the messages of a thread
-// come as Server-Sent Events.
+// Package web is the HTTP interface of the chat: it creates threads, posts messages, and sends the messages of a thread as
+// Server-Sent Events.
 //
 //	PUT  /tenants/{tenant}/threads/{thread}
 //	POST /tenants/{tenant}/threads/{thread}/messages
 //	GET  /tenants/{tenant}/threads/{thread}/messages
 //
-// The tenant stands in the path because nobody is authenticated here. A service of your own knows the tenant of
-// who asks, and takes it from there.
+// The tenant is in the path because this example has no authentication. Your own service takes the tenant from the
+// authenticated caller.
 package web
 
 import (
@@ -29,7 +29,7 @@ import (
 
 const (
 	maxBodyBytes = 64 << 10
-	// writeTimeout is how long a client may take for what is written to it at once.
+	// writeTimeout is how long a client may take to read one write.
 	writeTimeout = 10 * time.Second
 )
 
@@ -38,7 +38,7 @@ type server struct {
 	hub  *hub.Hub
 }
 
-// NewHandler returns the handler on the database of pool, whose streams get what is pushed into clients.
+// NewHandler returns the handler on the database of pool. Its streams get the messages that are pushed into clients.
 func NewHandler(pool *pgxpool.Pool, clients *hub.Hub) http.Handler {
 	s := &server{pool: pool, hub: clients}
 	mux := http.NewServeMux()
@@ -54,7 +54,7 @@ type requestError struct{ err error }
 func (e *requestError) Error() string { return e.err.Error() }
 func (e *requestError) Unwrap() error { return e.err }
 
-// answer turns what handle returns into a status, unless a response is under way already.
+// answer turns the error of handle into a status, unless the response has already started.
 func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := handle(w, r)
@@ -74,7 +74,7 @@ func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerF
 	}
 }
 
-// address returns whose thread a request is about.
+// address returns the tenant and the thread of a request.
 func address(r *http.Request) (tenant, id uuid.UUID, err error) {
 	if tenant, err = uuid.Parse(r.PathValue("tenant")); err != nil {
 		return tenant, id, &requestError{fmt.Errorf("read path: tenant is not a UUID: %w", err)}
@@ -85,7 +85,7 @@ func address(r *http.Request) (tenant, id uuid.UUID, err error) {
 	return tenant, id, nil
 }
 
-// create answers 201 when the thread is new and 200 when it was there.
+// create answers 201 if the thread is new, and 200 if it exists.
 func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 	tenant, id, err := address(r)
 	if err != nil {
@@ -102,14 +102,14 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, created, map[string]uuid.UUID{"id": id})
 }
 
-// posting is the body of a POST. A client that may have to repeat itself chooses the id.
+// posting is the body of a POST. A client that may have to repeat a POST chooses the id.
 type posting struct {
 	ID     uuid.UUID `json:"id"`
 	Author string    `json:"author"`
 	Text   string    `json:"text"`
 }
 
-// post answers 201 when the message is new and 200 when it was posted before.
+// post answers 201 if the message is new, and 200 if it was posted before.
 func (s *server) post(w http.ResponseWriter, r *http.Request) error {
 	tenant, id, err := address(r)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 const patience = 2 * time.Minute
 
-// fixture is a server on a database of its own, with one thread.
+// fixture is a server on its own database, with one thread.
 type fixture struct {
 	*web.Client
 	t          *testing.T
@@ -52,7 +52,7 @@ func newFixtureWith(t *testing.T, h *hub.Hub) *fixture {
 	return f
 }
 
-// broadcast runs the listener from here on, until the test ends.
+// broadcast runs the listener from now on, until the test ends.
 func (f *fixture) broadcast(clients events.Clients) {
 	f.t.Helper()
 	l, err := events.NewBroadcastListener(f.pool, &events.BroadcastHandler{Clients: clients}, outbox.ListenerConfig{})
@@ -74,7 +74,7 @@ func (f *fixture) post(author, text string) thread.Message {
 	return m
 }
 
-// follow opens a stream that ends with the test, and that no message lets wait for longer than patience.
+// follow opens a stream that ends with the test. Waiting for a message fails after patience.
 func (f *fixture) follow(after int64) *web.Feed {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)

@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/events/userevents"
 )
 
-// Card is what this service knows of a user. One who is deleted has nothing but the first three fields.
+// Card is what this service knows about a user. The card of a deleted user has only the first three fields.
 type Card struct {
 	UserID      uuid.UUID
 	Version     int64
@@ -21,12 +21,12 @@ type Card struct {
 	JoinedAt    time.Time
 }
 
-// Querier is what cards are read from: a pool, a connection or a transaction.
+// Querier is a pool, a connection or a transaction.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// List returns the cards of a tenant, tombstones included, ordered by user.
+// List returns the cards of a tenant, including tombstones, ordered by user.
 func List(ctx context.Context, db Querier, tenant uuid.UUID) ([]Card, error) {
 	rows, err := db.Query(ctx, `
 		SELECT user_id, version, deleted_at IS NOT NULL, coalesce(name, ''), coalesce(email, ''), coalesce(joined_at, 'epoch')
@@ -43,23 +43,23 @@ func List(ctx context.Context, db Querier, tenant uuid.UUID) ([]Card, error) {
 	return cards, nil
 }
 
-// writer writes the effects of events. Each event tells the whole user, so that it does not matter which ones came
-// before: a rename that is first makes the card, and the creation is late then and skipped.
+// writer writes the effects of events. Each event has the whole user, so it does not depend on earlier events: if a rename
+// arrives first, it creates the card, and the creation is late then and skipped.
 type writer struct{}
 
 var _ userevents.UserConsumer = writer{}
 
-// ConsumeUserCreated makes the card.
+// ConsumeUserCreated creates the card.
 func (writer) ConsumeUserCreated(ctx context.Context, tx pgx.Tx, e consume.Delivery[userevents.UserCreated]) error {
 	return write(ctx, tx, e.Payload.TenantID, e.Payload.UserID, e.Payload.UserVersion, e.Payload.Profile)
 }
 
-// ConsumeUserRenamed makes the card, too.
+// ConsumeUserRenamed updates the card, or creates it.
 func (writer) ConsumeUserRenamed(ctx context.Context, tx pgx.Tx, e consume.Delivery[userevents.UserRenamed]) error {
 	return write(ctx, tx, e.Payload.TenantID, e.Payload.UserID, e.Payload.UserVersion, e.Payload.Profile)
 }
 
-// ConsumeUserDeleted leaves a tombstone, also when there was no card.
+// ConsumeUserDeleted leaves a tombstone, even if there was no card.
 func (writer) ConsumeUserDeleted(ctx context.Context, tx pgx.Tx, e consume.Delivery[userevents.UserDeleted]) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO cards.cards AS c (user_id, tenant_id, version, deleted_at)
@@ -74,8 +74,8 @@ func (writer) ConsumeUserDeleted(ctx context.Context, tx pgx.Tx, e consume.Deliv
 	return nil
 }
 
-// write is called for versions above the last one only: the inbox has seen to that. A tombstone stays one all the same,
-// even if the inbox were emptied by hand.
+// write is called only for versions above the last one, because the inbox skips the others. It never changes a tombstone,
+// even if somebody emptied the inbox by hand.
 func write(ctx context.Context, tx pgx.Tx, tenant, user uuid.UUID, version int64, profile userevents.Profile) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO cards.cards AS c (user_id, tenant_id, version, name, email, joined_at)

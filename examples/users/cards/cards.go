@@ -1,9 +1,9 @@
-// Package cards is the other service: it knows users from their events alone, and keeps a card of each. It imports
-// what outboxgen generates for consumers and nothing of the service that has the users.
+// Package cards is the other service: it knows users only from their events, and keeps a card of each. It imports the code
+// that outboxgen generates for consumers, and nothing from the service that has the users.
 //
-// The cards, the inbox and what is set aside are in one database, which may be another one than that of the users. The
-// record that an event was handled is written in the transaction of its effect, and Kafka learns of it afterwards: what
-// comes twice changes nothing, what comes late changes nothing, and after a crash at any point nothing is missing.
+// The cards, the inbox and the quarantined messages are in one database, which need not be the database of the users. The
+// transaction of an effect also records that the event was handled, and Kafka is told afterwards. So a message that arrives
+// twice or late changes nothing, and after a crash at any point nothing is missing.
 package cards
 
 import (
@@ -25,22 +25,21 @@ import (
 )
 
 const (
-	// Topic of Kafka in which the events of users are.
+	// Topic is the Kafka topic of the users' events.
 	Topic = "sc.domain.user"
-	// InboxSchema is the PostgreSQL schema of the inbox; that of the cards is "cards".
+	// InboxSchema is the PostgreSQL schema of the inbox. The cards are in the schema "cards".
 	InboxSchema = "cards_inbox"
-	// group is the consumer group of the inbox. At Kafka it has the generation behind it.
+	// group is the consumer group of the inbox. The consumer group in Kafka is group with the generation appended.
 	group = "cards"
 
-	defaultAttempts    = 8
-	defaultMaxSetAside = 1000
+	defaultAttempts       = 8
+	defaultMaxQuarantined = 1000
 )
 
 //go:embed 0001_cards.sql
 var tables string
 
-// Migrate creates the tables of the projection and of its inbox where they are missing. Processes that start at once may
-// all call it.
+// Migrate creates the missing tables of the projection and of its inbox. Processes that start concurrently may all call it.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := migrate.Up(ctx, pool, InboxSchema); err != nil {
 		return err
@@ -53,17 +52,18 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 
 // Config of a Projection.
 type Config struct {
-	// Brokers are the addresses by which Kafka is found.
+	// Brokers are the addresses of Kafka.
 	Brokers []string
-	// Options go to the client of Kafka, for TLS, SASL, an instance id and so on.
+	// Options are passed to the Kafka client, for TLS, SASL, an instance id and so on.
 	Options []kgo.Opt
-	// Attempts is how often an event is tried whose error may pass before Run gives up; 0 means 8, which takes some
+	// Attempts is how often an event with a temporary error is tried before Run gives up. 0 means 8, which takes about
 	// 10 s.
 	Attempts int
-	// MaxSetAside is how many messages may be set aside before Run gives up: so many are no longer an exception. 0 means
-	// 1000.
-	MaxSetAside int
-	// Logger gets what is set aside and tried again; nil means slog.Default(). No payload is ever logged.
+	// MaxQuarantined is how many messages may be quarantined before Run gives up, because so many are not an exception.
+	// 0 means 1000.
+	MaxQuarantined int
+	// Logger gets a line for each message that is quarantined or retried. nil means slog.Default(). Payloads are never
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -71,8 +71,8 @@ func (c Config) withDefaults() Config {
 	if c.Attempts == 0 {
 		c.Attempts = defaultAttempts
 	}
-	if c.MaxSetAside == 0 {
-		c.MaxSetAside = defaultMaxSetAside
+	if c.MaxQuarantined == 0 {
+		c.MaxQuarantined = defaultMaxQuarantined
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -87,8 +87,8 @@ func (c Config) validate() error {
 		return errors.New("field Brokers is empty")
 	case c.Attempts < 0:
 		return fmt.Errorf("field Attempts %d is negative", c.Attempts)
-	case c.MaxSetAside < 0:
-		return fmt.Errorf("field MaxSetAside %d is negative", c.MaxSetAside)
+	case c.MaxQuarantined < 0:
+		return fmt.Errorf("field MaxQuarantined %d is negative", c.MaxQuarantined)
 	}
 	return nil
 }
@@ -99,10 +99,10 @@ type Projection struct {
 	pool     *pgxpool.Pool
 	inbox    *inbox.Inbox
 	consumer *consume.Consumer
-	counts   struct{ applied, duplicate, skipped, setAside atomic.Int64 }
+	counts   struct{ applied, duplicate, skipped, quarantined atomic.Int64 }
 }
 
-// New returns a Projection in the database of pool, which has been migrated. It talks to nobody yet.
+// New returns a Projection in the database of pool, which must be migrated. New does not connect to anything.
 func New(pool *pgxpool.Pool, cfg Config) (*Projection, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -119,19 +119,19 @@ func New(pool *pgxpool.Pool, cfg Config) (*Projection, error) {
 	return p, nil
 }
 
-// Counts says what has become of the messages that a Projection has seen.
+// Counts counts the messages that a Projection has seen, by what it did with them.
 type Counts struct {
-	// Applied have changed a card. Duplicate were handled before. Skipped told of a version that the user was past.
+	// Applied: changed a card. Duplicate: was handled before. Skipped: had an older version than the card.
 	Applied, Duplicate, Skipped int64
-	// SetAside are in the table set_aside.
-	SetAside int64
+	// Quarantined: is in the table quarantined.
+	Quarantined int64
 }
 
 // Counts returns the counts since New.
 func (p *Projection) Counts() Counts {
 	return Counts{
 		Applied: p.counts.applied.Load(), Duplicate: p.counts.duplicate.Load(), Skipped: p.counts.skipped.Load(),
-		SetAside: p.counts.setAside.Load(),
+		Quarantined: p.counts.quarantined.Load(),
 	}
 }
 

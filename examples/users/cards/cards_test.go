@@ -25,7 +25,7 @@ func TestCardsFollowTheUsers(t *testing.T) {
 	require.Equal(t, cards.Counts{Applied: int64(len(events))}, p.Counts())
 }
 
-// TestDuplicates sends all events three times: twice in a row, and all once more when they have been handled.
+// TestDuplicates sends all events three times: twice in a row, and once more after they were handled.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -38,13 +38,13 @@ func TestDuplicates(t *testing.T) {
 	p := f.project()
 	require.Equal(t, cards.Counts{Applied: int64(len(events)), Duplicate: int64(len(events))}, p.Counts())
 	f.publish(events...)
-	p = f.project() // by a process that comes later
+	p = f.project() // by a later process
 	require.Equal(t, cards.Counts{Duplicate: int64(len(events))}, p.Counts())
 	f.requireCards(want...)
 	f.requireEachOnce(len(events))
 }
 
-// TestAnyOrder shuffles the events, those of each user too, and repeats some.
+// TestAnyOrder shuffles all events, including those of one user, and repeats some.
 func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -61,7 +61,7 @@ func TestAnyOrder(t *testing.T) {
 	require.Positive(t, counts.Skipped)
 }
 
-// TestLateRenameBringsNobodyBack: not by its version, and not when the inbox has forgotten everything either.
+// TestLateRenameBringsNobodyBack: a late rename does not bring a deleted user back, even if the inbox was emptied.
 func TestLateRenameBringsNobodyBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -77,7 +77,7 @@ func TestLateRenameBringsNobodyBack(t *testing.T) {
 	f.requireCards(want)
 }
 
-// TestSeveralProcesses share the work, and one of them leaves in the middle.
+// TestSeveralProcesses: several processes share the work, and one of them stops in the middle.
 func TestSeveralProcesses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -95,7 +95,7 @@ func TestSeveralProcesses(t *testing.T) {
 	f.requireEachOnce(len(events))
 }
 
-// TestRunNamesWhatIsWrong: and does not try for ever.
+// TestRunNamesWhatIsWrong: Run returns an error that names the cause, and does not retry forever.
 func TestRunNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -111,7 +111,7 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "field Brokers is empty")
 }
 
-// TestDependencies: what another service imports does not pull in the producer's side.
+// TestDependencies: the packages that another service imports do not import the producer's side.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", ".", "../cmd/cards", "../events/userevents").Output()
@@ -130,7 +130,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestAnotherTenantsUserHasACardOfItsOwn: users of two tenants may have one id.
+// TestAnotherTenantsUserHasACardOfItsOwn: users of two tenants may have the same id.
 func TestAnotherTenantsUserHasACardOfItsOwn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// childVariable holds the orders of a child process.
+	// childVariable has the configuration of a child process.
 	childVariable = "USERS_TEST_CARDS_CHILD"
 	// childName is the application_name of its sessions.
 	childName = "cards_test child"
@@ -26,7 +26,7 @@ type orders struct {
 	Brokers []string
 }
 
-// TestChild is not a test but the main function of the child processes: a projection.
+// TestChild is not a test: it is the main function of the child processes, which run a projection.
 func TestChild(t *testing.T) {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -44,10 +44,10 @@ func TestChild(t *testing.T) {
 	require.NoError(t, p.Run(t.Context()))
 }
 
-// instance lets a process take the place of one that was killed at once, and not when that one's session is over.
+// instance lets a process replace a killed one immediately, instead of after the session timeout of that one.
 var instance = kgo.InstanceID("cards-0")
 
-// child is a projection in a process of its own.
+// child is a projection in another process.
 type child struct{ cmd *exec.Cmd }
 
 func (f *fixture) child() *child {
@@ -66,12 +66,12 @@ func (f *fixture) child() *child {
 
 // kill ends the process with SIGKILL and waits for its end.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // the only error is that it has ended
+	_ = c.cmd.Process.Kill() // fails only if it has ended
 	_ = c.cmd.Wait()
 }
 
-// TestKilled kills the projection with SIGKILL at each point where it could matter: somewhere in a batch, in a
-// transaction between the record of the event and its effect, and between the commits and that of the offsets. In the end
+// TestKilled kills the projection with SIGKILL at each point where it could matter: anywhere in a batch, in a transaction
+// between the record of the event and its effect, and between the transactions and the commit of the offsets. In the end
 // nothing is missing, and each event has had its effect once.
 func TestKilled(t *testing.T) {
 	t.Parallel()
@@ -81,13 +81,13 @@ func TestKilled(t *testing.T) {
 	handled := func() int { return f.count("SELECT count(*) FROM cards_inbox.processed_events") }
 	require.Greater(t, len(events), 200)
 
-	for _, n := range []int{1, 40, 80} { // somewhere
+	for _, n := range []int{1, 40, 80} { // anywhere in a batch
 		c := f.child()
 		require.Eventually(t, func() bool { return handled() >= n }, patience, look)
 		c.kill()
 	}
 
-	// PostgreSQL may still be at work on what the last one asked for.
+	// PostgreSQL may still be running the last statement of the killed process.
 	require.Eventually(t, func() bool {
 		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", childName) == 0
 	}, patience, look)
@@ -102,17 +102,17 @@ func TestKilled(t *testing.T) {
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.Equal(t, before, handled(), "the record is undone with the effect")
 
-	told := make(chan struct{}) // before the offsets
+	told := make(chan struct{}) // before the commit of the offsets
 	f.cluster.ControlKey(kmsg.OffsetCommit.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
 		close(told)
-		return nil, nil, true // which is not carried out, and has no answer
+		return nil, nil, true // not executed, and without an answer
 	})
 	c = f.child()
 	<-told
 	c.kill()
 
 	p := f.project(func(cfg *cards.Config) { cfg.Options = []kgo.Opt{instance} })
-	require.Positive(t, p.Counts().Duplicate, "what was committed without its offset comes again")
+	require.Positive(t, p.Counts().Duplicate, "events that were committed without their offset arrive again")
 	f.requireCards(want...)
 	f.requireEachOnce(len(events))
 }

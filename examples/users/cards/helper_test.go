@@ -69,7 +69,7 @@ func (f *fixture) projection(change ...func(*cards.Config)) *cards.Projection {
 	return p
 }
 
-// start runs p until stop is called, which returns its error every time, or the test ends.
+// start runs p until stop is called or the test ends. Every call of stop returns the error of Run.
 func (f *fixture) start(p *cards.Projection) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -94,7 +94,7 @@ func (f *fixture) project(change ...func(*cards.Config)) *cards.Projection {
 	return p
 }
 
-// awaitEnd waits until the group of p has committed all that is in the topic.
+// awaitEnd waits until the group of p has committed all messages of the topic.
 func (f *fixture) awaitEnd(p *cards.Projection) {
 	f.t.Helper()
 	group, err := p.Group(f.t.Context())
@@ -102,7 +102,7 @@ func (f *fixture) awaitEnd(p *cards.Projection) {
 	require.Eventually(f.t, func() bool { return f.lag(group) == 0 }, patience, look, "lag of %s", group)
 }
 
-// lag is how many messages a group has not committed; -1 while that is not known.
+// lag returns how many messages a group has not committed, or -1 while that is not known.
 func (f *fixture) lag(group string) (lag int64) {
 	ends, err := f.admin.ListEndOffsets(context.Background(), cards.Topic)
 	if err != nil || ends.Error() != nil {
@@ -121,7 +121,7 @@ func (f *fixture) lag(group string) (lag int64) {
 	return lag
 }
 
-// publish sends events in the order given, as the relay of the users does.
+// publish sends events in the given order, as the relay of the users does.
 func (f *fixture) publish(events ...outbox.Outgoing) {
 	f.t.Helper()
 	records := make([]*kgo.Record, len(events))
@@ -147,11 +147,11 @@ func (f *fixture) produce(r *kgo.Record) {
 	require.NoError(f.t, f.client.ProduceSync(f.t.Context(), r).FirstErr())
 }
 
-// joined is when everybody has.
+// joined is when all users have joined.
 var joined = time.Date(2026, 11, 21, 13, 14, 15, 0, time.UTC)
 
-// life returns the events of a new user: created, renamed so many times, and deleted or not. The card that it comes to
-// is the second result.
+// life returns the events of a new user, and the card that they lead to. The user is created, renamed so many times, and
+// deleted or not.
 func (f *fixture) life(renames int, deleted bool) ([]outbox.Outgoing, cards.Card) {
 	card := cards.Card{UserID: uuid.New(), Version: 1, JoinedAt: joined}
 	profile := func() userevents.Profile {
@@ -192,7 +192,7 @@ func (f *fixture) event(card cards.Card, topic string, payload any) outbox.Outgo
 	}
 }
 
-// lives returns the events of n users, mixed but in order for each, and their cards.
+// lives returns the events of n users and their cards. The events of different users are mixed, those of one are in order.
 func (f *fixture) lives(n int) (events []outbox.Outgoing, want []cards.Card) {
 	queues := make([][]outbox.Outgoing, n)
 	var turns []int
@@ -216,7 +216,7 @@ func shuffle[E any](s []E) {
 	rand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
 }
 
-// requireCards fails unless the cards are these.
+// requireCards fails unless the tenant has exactly the given cards.
 func (f *fixture) requireCards(want ...cards.Card) {
 	f.t.Helper()
 	got, err := cards.List(f.t.Context(), f.pool, f.tenant)
@@ -229,7 +229,7 @@ func (f *fixture) requireCards(want ...cards.Card) {
 	require.Equal(f.t, want, got)
 }
 
-// requireEachOnce fails unless each event has changed a card once, which holds when they came in order.
+// requireEachOnce fails unless each event has changed a card once, which is so if they arrived in order.
 func (f *fixture) requireEachOnce(events int) {
 	f.t.Helper()
 	require.Zero(f.t, f.count("SELECT count(*) FROM cards.cards WHERE changes <> version"))

@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errRebuilt ends a generation: somebody has called Rebuild.
+// errRebuilt ends a generation, because Rebuild was called.
 var errRebuilt = errors.New("the projection is rebuilt")
 
-// Rebuild empties the projection, so that it is made again from the first event that Kafka still has. That is one
-// transaction: it deletes the cards and all that the inbox has recorded, and begins a new generation. The generation is
-// part of the name of the consumer group at Kafka, and a new group reads from the start, so that there are no offsets to
-// reset, before or after. Projections that run notice and go over to the new generation.
+// Rebuild empties the projection, so that it is built again from the first event that Kafka still has. In one transaction it
+// deletes the cards and all records of the inbox, and begins a new generation. The generation is part of the name of the
+// consumer group in Kafka, and a new group reads from the start, so there are no offsets to reset. Running projections
+// notice the new generation and switch to it.
 func (p *Projection) Rebuild(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
-		// First, because it waits for the effects under way, and keeps others from beginning.
+		// First, because this waits for the running effects, and prevents new ones.
 		if _, err := tx.Exec(ctx, "UPDATE cards.generation SET number = number + 1"); err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (p *Projection) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// Group returns the name that the consumer group has at Kafka in the present generation.
+// Group returns the name of the consumer group in Kafka for the current generation.
 func (p *Projection) Group(ctx context.Context) (string, error) {
 	generation, err := p.generation(ctx)
 	return groupOf(generation), err
@@ -48,7 +48,7 @@ func (p *Projection) generation(ctx context.Context) (number int64, err error) {
 	return number, nil
 }
 
-// within runs fn in a transaction of a generation, which Rebuild waits for; errRebuilt if that is over.
+// within runs fn in a transaction that Rebuild waits for. It returns errRebuilt if generation is over.
 func (p *Projection) within(ctx context.Context, generation int64, fn func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		var now int64

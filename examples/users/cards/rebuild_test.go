@@ -26,7 +26,7 @@ func TestRebuild(t *testing.T) {
 	f.requireEachOnce(len(events))
 }
 
-// TestRebuildWhileProjecting rebuilds under a projection that is at work, and under one that has nothing to do.
+// TestRebuildWhileProjecting rebuilds while a projection is busy, and while it is idle.
 func TestRebuildWhileProjecting(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -49,7 +49,7 @@ func TestRebuildWhileProjecting(t *testing.T) {
 	f.requireEachOnce(len(events))
 }
 
-// TestRebuildIsAllOrNothing: one that is cut off leaves the projection as it was.
+// TestRebuildIsAllOrNothing: a rebuild that is canceled leaves the projection unchanged.
 func TestRebuildIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -78,7 +78,7 @@ func TestRebuildIsAllOrNothing(t *testing.T) {
 	require.Equal(t, group, again)
 }
 
-// awaitLock waits until somebody waits for a lock in this database.
+// awaitLock waits until a session waits for a lock in this database.
 func (f *fixture) awaitLock() {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {

@@ -20,17 +20,17 @@ import (
 
 const (
 	batchSize     = 500              // messages between two commits of offsets
-	idle          = time.Second      // after which an idle projection looks for a new generation
-	effectTimeout = 10 * time.Second // of one event, also when the projection is to stop
-	commitTimeout = 5 * time.Second  // of offsets
+	idle          = time.Second      // after which an idle projection checks for a new generation
+	effectTimeout = 10 * time.Second // for one event, even if the projection is told to stop
+	commitTimeout = 5 * time.Second  // for a commit of offsets
 	greetTimeout  = 10 * time.Second // for Kafka to answer at the start
 	pruneInterval = time.Hour
 	longestPause  = 5 * time.Second // between two attempts
 )
 
-// Run projects until ctx ends, which is no error. It returns one when Kafka does not answer at the start or refuses for
-// good, when an event has failed Attempts times, or when too many messages are set aside. Nothing is lost then: the next
-// Run goes on from there.
+// Run projects until ctx ends, and then returns nil. It returns an error if Kafka does not answer at the start or refuses
+// permanently, if an event has failed Attempts times, or if too many messages are quarantined. Nothing is lost then: the
+// next Run continues from there.
 func (p *Projection) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var pruning sync.WaitGroup
@@ -57,9 +57,9 @@ func (p *Projection) runGeneration(ctx context.Context, generation int64) error 
 		kgo.SeedBrokers(p.cfg.Brokers...),
 		kgo.ConsumerGroup(groupOf(generation)),
 		kgo.ConsumeTopics(Topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), // a new group begins with the first event
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), // a new group starts with the first event
 		kgo.DisableAutoCommit(),                           // offsets follow the transactions
-		kgo.BlockRebalanceOnPoll(),                        // a partition is not given away in the middle of a batch
+		kgo.BlockRebalanceOnPoll(),                        // a partition is not moved in the middle of a batch
 		kgo.DisableClientMetrics(),
 		kgo.WithLogger(kafkaLog{p.cfg.Logger}),
 	)...)
@@ -79,7 +79,7 @@ func (p *Projection) runGeneration(ctx context.Context, generation int64) error 
 	}
 }
 
-// turn takes a batch of messages, has their effects, one transaction each, and then tells Kafka.
+// turn polls a batch of messages, applies each in its own transaction, and then commits the offsets.
 func (p *Projection) turn(ctx context.Context, client *kgo.Client, generation int64) error {
 	polling, cancel := context.WithTimeout(ctx, idle)
 	fetches := client.PollRecords(polling, batchSize)
@@ -90,9 +90,9 @@ func (p *Projection) turn(ctx context.Context, client *kgo.Client, generation in
 	}
 	for _, f := range fetches.Errors() {
 		switch {
-		case errors.Is(f.Err, context.DeadlineExceeded): // nothing came
+		case errors.Is(f.Err, context.DeadlineExceeded): // no message
 		case passes(f.Err):
-			p.cfg.Logger.Warn("trouble with Kafka", "error", f.Err)
+			p.cfg.Logger.Warn("Kafka client error", "error", f.Err)
 		default:
 			return fmt.Errorf("fetch from %s partition %d: %w", f.Topic, f.Partition, f.Err)
 		}
@@ -112,18 +112,18 @@ func (p *Projection) turn(ctx context.Context, client *kgo.Client, generation in
 	return failed
 }
 
-// look sees to it that a projection that nothing comes for notices a rebuild.
+// look checks for a rebuild, so that a projection that gets no messages notices it.
 func (p *Projection) look(ctx context.Context, generation int64) error {
 	switch now, err := p.generation(ctx); {
-	case err != nil && ctx.Err() == nil: // the next message has attempts
-		p.cfg.Logger.Warn("trouble with the database", "error", err)
+	case err != nil && ctx.Err() == nil: // not fatal: the next message is retried
+		p.cfg.Logger.Warn("database error", "error", err)
 	case err == nil && now != generation:
 		return errRebuilt
 	}
 	return nil
 }
 
-// passes reports whether the client deals with an error by itself.
+// passes reports whether the client recovers from an error by itself.
 func passes(err error) bool {
 	if _, lost := errors.AsType[*kgo.ErrDataLoss](err); lost {
 		return true
@@ -132,7 +132,7 @@ func passes(err error) bool {
 	return session && !errors.Is(err, kerr.GroupAuthorizationFailed) && !errors.Is(err, kerr.TopicAuthorizationFailed)
 }
 
-// project has the effect of one message. It returns nil when that is settled: the message may be acknowledged.
+// project applies one message. It returns nil if the message may be acknowledged.
 func (p *Projection) project(ctx context.Context, generation int64, r *kgo.Record) error {
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
@@ -140,13 +140,13 @@ func (p *Projection) project(ctx context.Context, generation int64, r *kgo.Recor
 		}
 		err := p.attempt(ctx, generation, r)
 		switch {
-		case err == nil, errors.Is(err, errRebuilt), errors.Is(err, ErrTooManySetAside):
+		case err == nil, errors.Is(err, errRebuilt), errors.Is(err, ErrTooManyQuarantined):
 			return err
 		case attempt >= p.cfg.Attempts:
 			return fmt.Errorf("%s partition %d offset %d: gave up after %d attempts: %w", r.Topic, r.Partition, r.Offset, attempt, err)
 		}
 		pause := backoff(attempt)
-		p.cfg.Logger.Warn("message is tried again", "partition", r.Partition, "offset", r.Offset, "attempt", attempt, "pause", pause, "error", err)
+		p.cfg.Logger.Warn("message is retried", "partition", r.Partition, "offset", r.Offset, "attempt", attempt, "pause", pause, "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -154,7 +154,7 @@ func (p *Projection) project(ctx context.Context, generation int64, r *kgo.Recor
 	}
 }
 
-// attempt consumes one message, or sets it aside. What has begun is finished, even if ctx ends.
+// attempt consumes one message, or quarantines it. It finishes what it has begun, even if ctx ends.
 func (p *Projection) attempt(ctx context.Context, generation int64, r *kgo.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
 	defer cancel()
@@ -167,17 +167,17 @@ func (p *Projection) attempt(ctx context.Context, generation int64, r *kgo.Recor
 	case err == nil:
 		p.count(verdict)
 	case consume.IsPermanent(err):
-		if err := p.setAside(ctx, generation, r, err); err != nil {
+		if err := p.quarantine(ctx, generation, r, err); err != nil {
 			return err
 		}
-		p.counts.setAside.Add(1)
-		p.cfg.Logger.Error("message is set aside", "partition", r.Partition, "offset", r.Offset, "error", err)
+		p.counts.quarantined.Add(1)
+		p.cfg.Logger.Error("message is quarantined", "partition", r.Partition, "offset", r.Offset, "error", err)
 		return nil
 	}
 	return err
 }
 
-// commit tells Kafka how far the projection has come. If that fails the messages come again, and change nothing.
+// commit commits the offsets to Kafka. If that fails, the messages arrive again and change nothing.
 func (p *Projection) commit(ctx context.Context, client *kgo.Client, done []*kgo.Record) {
 	if len(done) == 0 {
 		return
@@ -204,13 +204,13 @@ func (p *Projection) prune(ctx context.Context) {
 	}
 }
 
-// backoff grows from 100 ms to longestPause, its upper half random.
+// backoff grows from 100 ms to longestPause. It is random between half of that and all of it.
 func backoff(attempt int) time.Duration {
 	d := min(100*time.Millisecond<<min(attempt-1, 10), longestPause)
 	return d/2 + rand.N(d/2)
 }
 
-// kafkaLog hands what the client of Kafka says to slog, from warnings up.
+// kafkaLog writes warnings and errors of the Kafka client to slog.
 type kafkaLog struct{ to *slog.Logger }
 
 func (kafkaLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }

@@ -1,7 +1,7 @@
--- The table of the service. Those of the outbox have migrations of their own, see Migrate.
+-- The table of the service. The tables of the outbox have their own migrations: see Migrate.
 --
--- The file is sent as one, and so is one transaction. The lock makes processes that start at once wait,
--- which CREATE IF NOT EXISTS does not.
+-- The file is sent as one query, so it is one transaction. The lock makes processes that start concurrently
+-- wait for each other, because CREATE IF NOT EXISTS does not.
 SELECT pg_advisory_xact_lock(hashtext('users migrations'));
 
 CREATE SCHEMA IF NOT EXISTS users;

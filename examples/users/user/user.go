@@ -1,5 +1,5 @@
-// Package user keeps the users of the service. Each change is written with its event in one transaction, under the lock
-// of the user's row, so that the events of a user are in the order of their versions.
+// Package user keeps the users of the service. Each change and its event are written in one transaction that locks the
+// user's row, so the events of a user are in the order of their versions.
 package user
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // Conditions that callers branch on with errors.Is.
 var (
-	// ErrNotFound says that the tenant has no such user, or no longer.
+	// ErrNotFound says that the tenant does not have the user, or no longer has it.
 	ErrNotFound = errors.New("user not found")
-	// ErrIDTaken says that an id was used before for somebody else, who may be deleted by now.
+	// ErrIDTaken says that the id was used for another user, who may be deleted by now.
 	ErrIDTaken = errors.New("id is taken")
 )
 
-// User is somebody with an account.
+// User is a person with an account.
 type User struct {
 	ID, TenantID uuid.UUID
 	Version      int64 // counts the changes
@@ -30,8 +30,8 @@ type User struct {
 	JoinedAt     time.Time
 }
 
-// Create writes a user and the event with tx. Created again with the same id, name and address, it is the same user, and
-// nothing is written. After an error tx has to be rolled back.
+// Create writes a user and the event with tx. If the same id, name and address are created again, Create writes nothing and
+// returns the existing user. After an error tx must be rolled back.
 func Create(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID, name, email string) (User, error) {
 	u := User{ID: id, TenantID: tenant, Name: name, Email: email}
 	err := tx.QueryRow(ctx, `
@@ -51,7 +51,7 @@ func Create(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID, name, email st
 	return u, err
 }
 
-// repeated returns the user that the id of u has led to before.
+// repeated returns the existing user with the id of u.
 func repeated(ctx context.Context, tx pgx.Tx, u User) (User, error) {
 	found, err := Get(ctx, tx, u.TenantID, u.ID)
 	if errors.Is(err, ErrNotFound) || err == nil && (found.Name != u.Name || found.Email != u.Email) {
@@ -60,8 +60,8 @@ func repeated(ctx context.Context, tx pgx.Tx, u User) (User, error) {
 	return found, err
 }
 
-// Rename gives a user another name, and writes the event, with tx. A name that the user has already changes nothing.
-// After an error tx has to be rolled back.
+// Rename changes the name of a user and writes the event with tx. If the user already has the name, Rename writes nothing.
+// After an error tx must be rolled back.
 func Rename(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID, name string) (User, error) {
 	u := User{ID: id, TenantID: tenant, Name: name}
 	err := tx.QueryRow(ctx, `
@@ -75,15 +75,15 @@ func Rename(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID, name string) (
 	if err != nil {
 		return User{}, fmt.Errorf("rename user: %w", err)
 	}
-	// The row is locked until tx ends: whoever changes the user next enqueues later and commits later.
+	// The row is locked until tx ends, so the next change of the user is enqueued and committed later.
 	_, err = events.EnqueueUserRenamed(ctx, tx, events.UserRenamed{
 		TenantID: tenant, UserID: id, UserVersion: u.Version, Profile: u.profile(),
 	})
 	return u, err
 }
 
-// Delete takes a user's name and address away for good, and writes the event, with tx. After an error tx has to be
-// rolled back.
+// Delete removes a user's name and address permanently and writes the event with tx. After an error tx must be rolled
+// back.
 func Delete(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID) error {
 	var version int64
 	err := tx.QueryRow(ctx, `
@@ -101,7 +101,7 @@ func Delete(ctx context.Context, tx pgx.Tx, tenant, id uuid.UUID) error {
 	return err
 }
 
-// Querier is what users are read from: a pool, a connection or a transaction.
+// Querier is a pool, a connection or a transaction.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row

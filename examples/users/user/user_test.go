@@ -53,7 +53,7 @@ func (f *fixture) inTx(do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(f.t.Context(), f.pool, do)
 }
 
-// requireLog fails unless the log has so many events, their versions in order.
+// requireLog fails unless the log has so many events with versions in order.
 func (f *fixture) requireLog(events int) {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), "SELECT entity_version FROM outbox.log ORDER BY seq")
@@ -124,7 +124,7 @@ func TestMistakesLeaveNothing(t *testing.T) {
 	f.requireLog(1)
 }
 
-// TestRenameConcurrently: the log has the renames of a user in the order of their versions.
+// TestRenameConcurrently checks that the log has the renames of a user in the order of their versions.
 func TestRenameConcurrently(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

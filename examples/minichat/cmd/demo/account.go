@@ -11,18 +11,17 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
-// Account is the outcome of the demo. Committed, RolledBack, Refused and Duplicates are what the
-// producers have written down, the other numbers are what the handlers have, each checked against
-// the tables.
+// Account is the result of the demo. Committed, RolledBack, Refused and Duplicates come from the records of the
+// producers, the other numbers from those of the handlers. Each is checked against the tables.
 type Account struct {
 	Committed   int      `json:"committed"`
 	RolledBack  int      `json:"rolled_back"`
 	Refused     int      `json:"refused"`
 	Duplicates  int      `json:"duplicates"`
 	Delivered   int      `json:"delivered"`
-	Retried     int      `json:"retried"`         // tried again after a failure
-	Redelivered int      `json:"redelivered"`     // handed out again with no failure before
-	InHand      int      `json:"in_hand_at_kill"` // of the dispatcher that was killed
+	Retried     int      `json:"retried"`         // delivered again after a failure
+	Redelivered int      `json:"redelivered"`     // delivered again without a failure
+	InHand      int      `json:"in_hand_at_kill"` // held by the dispatcher that was killed
 	Dead        int      `json:"dead"`
 	Left        int      `json:"left"`
 	Seconds     float64  `json:"seconds"`
@@ -30,7 +29,7 @@ type Account struct {
 	Problems    []string `json:"problems"`
 }
 
-// settle makes the account of a history. It is correct when there are no problems.
+// settle returns the account of a history. The account is correct if it has no problems.
 func settle(h history) Account {
 	s := &settlement{
 		account:   Account{InHand: h.kill.inHand, Problems: []string{}},
@@ -52,7 +51,7 @@ func settle(h history) Account {
 	return *a
 }
 
-// settlement gathers the account.
+// settlement collects the account.
 type settlement struct {
 	account   Account
 	committed map[uuid.UUID]events.TurnID // by event
@@ -61,7 +60,7 @@ type settlement struct {
 	handled   map[uuid.UUID]*handling     // by event
 }
 
-// handling is what the handlers have written down of one event.
+// handling has the handlers' records of one event.
 type handling struct {
 	handled, failed bool
 	last            map[int]string // step by attempt
@@ -133,8 +132,8 @@ func (s *settlement) handlers(deliveries []delivery) {
 	}
 }
 
-// again reports whether a handler got the event again after a failure, and whether it got it again
-// although it had not failed.
+// again reports whether a handler got the event again after a failure, and whether it got the event again without
+// one.
 func (h *handling) again() (retried, redelivered bool) {
 	latest := 0
 	for n := range h.last {
@@ -178,8 +177,8 @@ func (s *settlement) table(rows []event) {
 	}
 }
 
-// effects holds the tables of minichat against the events: one finalised turn an event, and one
-// entry in the ledger for each that was handled.
+// effects compares the tables of minichat with the events: there must be one finalised turn per event, and one entry in
+// the ledger per handled event.
 func (s *settlement) effects(h history) {
 	turns := make(map[events.TurnID]bool, len(h.finalized))
 	for _, turn := range h.finalized {

@@ -18,8 +18,8 @@ var (
 
 func newTurn() events.TurnID { return events.TurnID(uuid.New()) }
 
-// example is a correct history: turn A is delivered after a failure, B again after the kill, C dies,
-// D is rolled back and refused to settle, and B was first tried in vain.
+// example is a correct history: turn A is delivered after a failure, B is delivered again after the kill, C becomes a
+// dead letter, D is rolled back and refused, and the first attempt to finalise B failed.
 func example() history {
 	return history{
 		attempts: []attempt{

@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// What parent and child tell each other, a word a line: the parent on the child's standard input,
-// whose end tells the child to stop, the child on its standard output.
+// The words that parent and child send each other, one per line. The parent writes to the child's standard input; its
+// end tells the child to stop. The child writes to its standard output.
 const (
 	dispatchCommand = "dispatch"
 	sayHold         = "hold"
@@ -26,21 +26,21 @@ const (
 
 const stopTimeout = 20 * time.Second
 
-// child is a dispatcher process, as its parent sees it.
+// child is a dispatcher process in its parent.
 type child struct {
 	name    string
 	worker  uuid.UUID // marks its claims
 	cmd     *exec.Cmd
 	control io.WriteCloser
 	log     string
-	said    chan string   // words of the child
+	said    chan string   // words from the child
 	ended   chan struct{} // closed when the process has ended
-	ending  chan struct{} // closed when it is meant to end
-	err     error         // of the process; set when ended is closed
+	ending  chan struct{} // closed when the process is told to end
+	err     error         // of the process; set before ended is closed
 }
 
-// startChild runs this program again as a dispatcher that keeps its records in dir. If the process
-// ends though nobody has stopped or killed it, abort learns of it.
+// startChild runs this program again as a dispatcher that keeps its records in dir. If the process ends without being
+// stopped or killed, startChild calls abort.
 func startChild(name, dir, url string, abort context.CancelCauseFunc) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *child) await(ctx context.Context, word string) error {
 	}
 }
 
-// hold asks the child to hold its handlers up.
+// hold tells the child to block its handlers.
 func (c *child) hold() error {
 	if _, err := fmt.Fprintln(c.control, sayHold); err != nil {
 		return c.failure(err)
@@ -116,7 +116,7 @@ func (c *child) hold() error {
 	return nil
 }
 
-// kill ends the process with SIGKILL and waits for that.
+// kill ends the process with SIGKILL and waits for its end.
 func (c *child) kill() error {
 	c.expectEnd()
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -126,10 +126,10 @@ func (c *child) kill() error {
 	return nil
 }
 
-// stop has the dispatcher stop in good order.
+// stop stops the dispatcher gracefully.
 func (c *child) stop() error {
 	c.expectEnd()
-	_ = c.control.Close() // it is gone if it has ended, which is told apart below
+	_ = c.control.Close() // fails if the process has ended, which is checked below
 	timeout := time.NewTimer(stopTimeout)
 	defer timeout.Stop()
 	select {
@@ -156,7 +156,7 @@ func (c *child) failure(err error) error {
 	if err == nil {
 		err = errors.New("ended too early")
 	}
-	text, _ := os.ReadFile(c.log) // without it the error has to do
+	text, _ := os.ReadFile(c.log) // if it cannot be read, err alone must do
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return fmt.Errorf("dispatcher %s: %w; its log ends: %s", c.name, err, lines[len(lines)-1])
 }

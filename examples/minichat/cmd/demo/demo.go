@@ -16,13 +16,13 @@ import (
 
 const (
 	producers = 4
-	// drainTimeout is how long the last events may take. The slowest wait for a lease to run out, then
-	// for their last attempt.
+	// drainTimeout is how long the last events may take. The slowest ones wait for a lease to expire, then for their last
+	// attempt.
 	drainTimeout = 60 * time.Second
 	drainPoll    = 100 * time.Millisecond
 )
 
-// demo is one run: a server, a folder for the records, and what works with them.
+// demo is one run: a server, a folder for the records, and the processes that use them.
 type demo struct {
 	dir      string // of the records
 	url      string
@@ -33,7 +33,7 @@ type demo struct {
 	killed   kill
 }
 
-// kill is what was found when a dispatcher had been killed.
+// kill is the state that was found after a dispatcher was killed.
 type kill struct {
 	done   bool
 	inHand int // events that it held
@@ -45,7 +45,7 @@ func runDemo(ctx context.Context, turns int, stderr io.Writer) (account Account,
 	p := newProgress(stderr)
 	defer p.stop()
 
-	p.say("start PostgreSQL, durable")
+	p.say("start PostgreSQL with durable settings")
 	server, err := pgserver.Start(pgserver.Options{Durable: true})
 	if err != nil {
 		return account, err
@@ -99,7 +99,7 @@ func (d *demo) run(ctx context.Context, turns int) error {
 	if err := d.traffic.run(ctx, func() error { return d.killInBatch(ctx, abort) }); err != nil {
 		return cause(ctx, err)
 	}
-	d.progress.say("producers are done, wait for the last events")
+	d.progress.say("producers are done; wait for the last events")
 	if err := d.drain(ctx); err != nil {
 		return cause(ctx, err)
 	}
@@ -111,8 +111,8 @@ func (d *demo) run(ctx context.Context, turns int) error {
 	return nil
 }
 
-// killInBatch has the handlers of the first dispatcher stop before they return, waits for their
-// signal that some are, and kills the process: their work is done, and no ack says so.
+// killInBatch blocks the handlers of the first dispatcher before they return, waits until the dispatcher signals that
+// some are blocked, and kills the process. The work of these handlers is done, but not acked.
 func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) error {
 	c := d.children[0]
 	if err := c.hold(); err != nil {
@@ -132,12 +132,12 @@ func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) e
 		return fmt.Errorf("count events of the killed dispatcher: %w", err)
 	}
 	d.killed.done = true
-	d.progress.say("dispatcher %s killed in the middle of a batch with %d events in hand, start it anew", c.name, d.killed.inHand)
+	d.progress.say("dispatcher %s killed in the middle of a batch with %d events in hand; start it again", c.name, d.killed.inHand)
 	d.children = d.children[1:]
 	return d.start(ctx, c.name+"2", abort)
 }
 
-// start adds a dispatcher process; should it end by itself, abort is called.
+// start adds a dispatcher process. If the process ends by itself, abort is called.
 func (d *demo) start(ctx context.Context, name string, abort context.CancelCauseFunc) error {
 	c, err := startChild(name, d.dir, d.url, abort)
 	if err != nil {
@@ -147,8 +147,7 @@ func (d *demo) start(ctx context.Context, name string, abort context.CancelCause
 	return c.await(ctx, saysReady)
 }
 
-// drain waits until every event is delivered or dead. Running out of time is no error: the account
-// says what is left.
+// drain waits until every event is delivered or dead. A timeout is not an error: the account says what is left.
 func (d *demo) drain(ctx context.Context) error {
 	timeout := time.NewTimer(drainTimeout)
 	defer timeout.Stop()
@@ -159,7 +158,7 @@ func (d *demo) drain(ctx context.Context) error {
 		err := d.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.events WHERE finalized_at IS NULL)").Scan(&left)
 		switch {
 		case err != nil:
-			return fmt.Errorf("look for events that are left: %w", err)
+			return fmt.Errorf("count events that are left: %w", err)
 		case !left:
 			return nil
 		}
@@ -175,11 +174,11 @@ func (d *demo) drain(ctx context.Context) error {
 
 func (d *demo) killAll() {
 	for _, c := range d.children {
-		_ = c.kill() // the only error is that it has ended
+		_ = c.kill() // fails only if the process has ended
 	}
 }
 
-// cause returns why ctx was cancelled, if it was, else err.
+// cause returns why ctx was canceled, or err if it was not.
 func cause(ctx context.Context, err error) error {
 	if reason := context.Cause(ctx); reason != nil {
 		return reason

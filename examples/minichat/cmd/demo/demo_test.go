@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary be the dispatcher process as well, since a demo runs itself again.
+// TestMain makes the test binary also work as the dispatcher process, because the demo runs its own binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == dispatchCommand {
 		os.Exit(dispatchMain(os.Args[2]))
@@ -30,7 +30,7 @@ func TestDemoAccountsForEveryEvent(t *testing.T) {
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &a))
 	require.True(t, a.Correct)
 	require.Empty(t, a.Problems)
-	// What the numbers of the turns make of 200 of them.
+	// The results for 200 turns, which depend on the numbers of the turns.
 	require.Equal(t, 200-4*(1+1+2), a.Committed)
 	require.Equal(t, 4*(1+2+2), a.RolledBack)
 	require.Equal(t, 4*(3+2), a.Duplicates)
@@ -43,7 +43,7 @@ func TestDemoAccountsForEveryEvent(t *testing.T) {
 	require.Positive(t, a.Retried)
 }
 
-// Not parallel, as it moves the folder for temporary files to see what is left there.
+// Not parallel, because it changes the folder for temporary files to check what is left there.
 func TestInterruptLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -23,25 +23,25 @@ import (
 const (
 	workerVariable = "MINICHAT_WORKER_ID"
 	concurrency    = 8
-	// lease is short, so that the events of the killed dispatcher come back soon.
+	// lease is short, so that the events of the killed dispatcher are claimed again soon.
 	lease = 3 * time.Second
-	// holdUp is how many handlers must be held up before the dispatcher says so.
+	// holdUp is how many handlers must be blocked before the dispatcher reports it.
 	holdUp = 4
 )
 
-// Tags by which a producer tells the handlers how to behave.
+// The tags with which a producer tells the handlers how to behave.
 const (
 	tagFlaky     = "demo:flaky"     // the first attempt fails
 	tagFails     = "demo:fails"     // every attempt fails
-	tagPermanent = "demo:permanent" // the first attempt fails, and no other is worth while
-	tagSlow      = "demo:slow"      // takes a while
+	tagPermanent = "demo:permanent" // the first attempt fails permanently
+	tagSlow      = "demo:slow"      // takes some time
 	tagVerySlow  = "demo:very-slow" // takes longer than the lease
 )
 
-// dispatchMain is the child process: a dispatcher of minichat that runs until its standard input
-// ends, which it also does when the parent dies.
+// dispatchMain is the child process: a dispatcher of minichat that runs until its standard input ends. The input also
+// ends when the parent dies.
 func dispatchMain(journalPath string) int {
-	// An interrupt from the terminal reaches the whole process group; the parent decides what it means.
+	// An interrupt from the terminal reaches the whole process group. The parent decides what to do.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -88,8 +88,7 @@ func dispatch(ctx context.Context, stop context.CancelFunc, journalPath string) 
 	return errors.Join(d.Run(ctx), j.close())
 }
 
-// witness hands events on to the handlers of minichat, misbehaves as their tags say, and writes down
-// what happened.
+// witness passes events to the handlers of minichat, misbehaves according to their tags, and records what happened.
 type witness struct {
 	next    events.MiniChatHandlers
 	journal *journal
@@ -99,7 +98,7 @@ type witness struct {
 
 var _ events.MiniChatHandlers = (*witness)(nil)
 
-// HandleTurnFinalized handles one event and keeps the record of it.
+// HandleTurnFinalized handles one event and records that.
 func (w *witness) HandleTurnFinalized(ctx context.Context, d outbox.Delivery[events.TurnFinalized]) error {
 	record := delivery{Turn: d.Payload.TurnID, Event: d.ID, Attempt: d.Attempt, Step: started}
 	if err := w.journal.add(record); err != nil {
@@ -140,7 +139,7 @@ func misbehave(ctx context.Context, d outbox.Delivery[events.TurnFinalized]) err
 	return nil
 }
 
-// wait stands for a call that takes d.
+// wait simulates a call that takes d.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,8 +10,8 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 )
 
-// history is everything that is known when the demo is over: what producers and handlers have
-// written down, and what the tables hold.
+// history has everything that is known at the end of the demo: the records of producers and handlers, and the content of
+// the tables.
 type history struct {
 	attempts   []attempt
 	deliveries []delivery
@@ -65,7 +65,7 @@ func (d *demo) counts(ctx context.Context) string {
 		       count(*) FILTER (WHERE finalized_at IS NULL)
 		FROM outbox.events`).Scan(&delivered, &dead, &left)
 	if err != nil {
-		return "" // those who do the work tell
+		return "" // the producers and dispatchers report errors
 	}
 	return fmt.Sprintf("committed %4d  delivered %4d  dead %2d  waiting %3d  rolled back %3d  duplicates %3d",
 		d.traffic.committed.Load(), delivered, dead, left, d.traffic.rolledBack.Load(), d.traffic.duplicates.Load())

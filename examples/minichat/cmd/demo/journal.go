@@ -16,15 +16,15 @@ import (
 
 const journalSuffix = ".jsonl"
 
-// The fates of a finalisation, as its producer saw them.
+// The outcomes of a finalisation, as its producer saw them.
 const (
 	committed  = "committed"
-	rolledBack = "rolled back" // the event, if it is known, must not exist
-	duplicate  = "duplicate"   // the event is the one that was there first
+	rolledBack = "rolled back" // the event, if there was one, must not exist
+	duplicate  = "duplicate"   // the event is the existing one
 	refused    = "refused"     // the turn never ran
 )
 
-// attempt is what a producer writes down when a transaction is over.
+// attempt is a producer's record at the end of a transaction.
 type attempt struct {
 	Turn  events.TurnID `json:"turn"`
 	Event uuid.NullUUID `json:"event"` // invalid when the transaction got no event
@@ -38,7 +38,7 @@ const (
 	failed  = "failed"
 )
 
-// delivery is what a handler writes down when it begins and when it is about to return.
+// delivery is a handler's record when it begins, and when it is about to return.
 type delivery struct {
 	Turn    events.TurnID `json:"turn"`
 	Event   uuid.UUID     `json:"event"`
@@ -46,8 +46,8 @@ type delivery struct {
 	Step    string        `json:"step"`
 }
 
-// journal is a file of records, one JSON object a line. What is in it survives the death of the
-// process that wrote it. Its methods may be called by any goroutine.
+// journal is a file of records, one JSON object per line. The records survive the death of the process that wrote them.
+// Any goroutine may call its methods.
 type journal struct {
 	file *os.File
 }
@@ -60,7 +60,7 @@ func openJournal(path string) (*journal, error) {
 	return &journal{file: f}, nil
 }
 
-// add appends a record by one write, which does not mix with others.
+// add appends a record with one write, so that records do not mix.
 func (j *journal) add(record any) error {
 	line, err := json.Marshal(record)
 	if err == nil {

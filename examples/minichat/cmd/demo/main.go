@@ -1,14 +1,13 @@
-// Command demo puts minichat under load and under attack, and then accounts for every event.
+// Command demo puts minichat under load, injects failures, and then accounts for every event.
 //
-// It starts a PostgreSQL server of its own, with durable settings. Four producers start and finalise
-// chat turns: some transactions are rolled back, some turns are finalised twice. Two dispatcher
-// processes deliver the events to handlers, some of which are slow, fail once or fail for ever. One
-// dispatcher is killed with SIGKILL while its handlers run, and started anew. The account at the end
-// holds what producers and handlers have written down against the table of events: every committed
-// event is delivered or dead, and no event that was rolled back has reached a handler.
+// It starts its own PostgreSQL server with durable settings. Four producers start and finalise chat turns: some
+// transactions are rolled back, and some turns are finalised twice. Two dispatcher processes deliver the events to
+// handlers, some of which are slow, fail once or always fail. One dispatcher is killed with SIGKILL while its handlers
+// run, and started again. The account at the end compares the records of producers and handlers with the table of events:
+// every committed event must be delivered or dead, and no event that was rolled back may have reached a handler.
 //
-// Exit status: 0 if the account is right, 1 if it is not, 2 for wrong usage, 3 if the demo could not
-// run, 130 after an interrupt.
+// Exit status: 0 if the account is correct, 1 if it is not, 2 for wrong usage, 3 if the demo could not run, 130 after an
+// interrupt.
 package main
 
 import (

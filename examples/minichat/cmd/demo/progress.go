@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// How often the counts are shown: redrawn in place on a terminal, else a line each.
+// How often the counts are shown: redrawn in place on a terminal, else one line each.
 const (
 	redrawEvery = 150 * time.Millisecond
 	lineEvery   = time.Second
@@ -18,11 +18,11 @@ const (
 // Control sequences of terminals.
 const (
 	eraseLine = "\r\x1b[K"
-	noWrap    = "\x1b[?7l" // a line that is too long is cut, so that it can be redrawn
+	noWrap    = "\x1b[?7l" // cuts a line that is too long, so that it can be redrawn
 	wrap      = "\x1b[?7h"
 )
 
-// progress tells what is going on. Its methods may be called by any goroutine.
+// progress prints what is happening. Any goroutine may call its methods.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -32,7 +32,7 @@ type progress struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	drawn bool // the cursor stands in a line of counts
+	drawn bool // the cursor is in a line of counts
 }
 
 func newProgress(out io.Writer) *progress {
@@ -48,15 +48,14 @@ func isTerminal(out io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// say prints a line of its own.
+// say prints a separate line.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.print(fmt.Sprintf(format, args...), false)
 }
 
-// follow shows what counts returns, again and again until ctx ends or stop is called. An empty text
-// is skipped.
+// follow repeatedly shows what counts returns, until ctx ends or stop is called. It skips an empty text.
 func (p *progress) follow(ctx context.Context, counts func(context.Context) string) {
 	every := lineEvery
 	if p.terminal {
@@ -82,7 +81,7 @@ func (p *progress) follow(ctx context.Context, counts func(context.Context) stri
 	})
 }
 
-// stop ends the counts and leaves the cursor on a fresh line. A second stop does nothing.
+// stop ends the counts and leaves the cursor on a new line. A second stop does nothing.
 func (p *progress) stop() {
 	p.once.Do(func() {
 		close(p.quit)
@@ -95,8 +94,8 @@ func (p *progress) stop() {
 	})
 }
 
-// print writes a line with the time, over a line of counts; redraw leaves it open for the next one.
-// Progress that cannot be shown is no reason to stop.
+// print writes a line with the time, over a line of counts if there is one. redraw leaves the line open for the next one.
+// print ignores errors: progress that cannot be shown does not end the demo.
 func (p *progress) print(text string, redraw bool) {
 	line := fmt.Sprintf("%5.1fs  %s", time.Since(p.began).Seconds(), text)
 	if redraw {

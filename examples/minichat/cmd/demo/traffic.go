@@ -20,7 +20,7 @@ const (
 	reserve = 2_000
 )
 
-// traffic is what the producers do together: start and finalise turns, one after the other each.
+// traffic has the producers. Each starts and finalises turns, one after another.
 type traffic struct {
 	pool    *pgxpool.Pool
 	service *chat.Service
@@ -28,13 +28,13 @@ type traffic struct {
 	tenants []uuid.UUID
 	turns   int64
 
-	next       atomic.Int64 // number of the turn that was begun last, from 1
+	next       atomic.Int64 // number of the latest turn, from 1
 	committed  atomic.Int64
 	rolledBack atomic.Int64
 	duplicates atomic.Int64
 }
 
-// newTraffic prepares the producers and opens an account for each of their tenants.
+// newTraffic prepares the producers and opens an account for each tenant.
 func newTraffic(ctx context.Context, pool *pgxpool.Pool, dir string, turns int) (*traffic, error) {
 	t := &traffic{pool: pool, service: chat.NewService(pool), turns: int64(turns)}
 	for range producers {
@@ -49,8 +49,7 @@ func newTraffic(ctx context.Context, pool *pgxpool.Pool, dir string, turns int) 
 	return t, err
 }
 
-// run has all producers work until every turn is over or one of them fails, and calls halfway in the
-// course of it, in a goroutine of its own.
+// run runs all producers until every turn is over or one of them fails. Meanwhile it calls halfway in another goroutine.
 func (t *traffic) run(ctx context.Context, halfway func() error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -75,7 +74,7 @@ func stopOn(stop context.CancelCauseFunc, err error) {
 	}
 }
 
-// turn plays the turn with number n, which decides what becomes of it.
+// turn plays the turn with number n. The number decides what happens.
 func (t *traffic) turn(ctx context.Context, n int64) error {
 	start := chat.StartRequest{
 		TenantID: t.tenants[n%int64(len(t.tenants))], ChatID: uuid.New(), RequestID: uuid.New(),
@@ -98,9 +97,9 @@ func (t *traffic) turn(ctx context.Context, n int64) error {
 		overspent := end
 		overspent.Usage.OutputTokens = budget + 1
 		return t.finalize(ctx, overspent)
-	case 19, 43: // the caller changes its mind
+	case 19, 43: // the caller rolls back
 		return t.rollBack(ctx, end)
-	case 3, 31: // and then tries again
+	case 3, 31: // the caller rolls back, and then tries again
 		return errors.Join(t.rollBack(ctx, end), t.finalize(ctx, end))
 	case 5, 25, 45: // the request is sent twice
 		return errors.Join(t.finalize(ctx, end), t.finalize(ctx, end))
@@ -110,7 +109,7 @@ func (t *traffic) turn(ctx context.Context, n int64) error {
 	return t.finalize(ctx, end)
 }
 
-// ending returns how the turn with number n ends, and how its event is to be handled.
+// ending returns how the turn with number n ends, and how handlers treat its event.
 func ending(tenant uuid.UUID, id events.TurnID, n int64) chat.FinalizeRequest {
 	end := chat.FinalizeRequest{
 		TenantID: tenant, TurnID: id, Outcome: events.OutcomeCompleted, Tags: []string{"demo"},
@@ -138,7 +137,7 @@ func ending(tenant uuid.UUID, id events.TurnID, n int64) chat.FinalizeRequest {
 	return end
 }
 
-// finalize ends a turn and writes down how that went.
+// finalize ends a turn and records the result.
 func (t *traffic) finalize(ctx context.Context, end chat.FinalizeRequest) error {
 	f, err := t.service.Finalize(ctx, end)
 	switch {
@@ -155,7 +154,7 @@ func (t *traffic) finalize(ctx context.Context, end chat.FinalizeRequest) error 
 	return t.journal.add(attempt{Turn: end.TurnID, Event: known(f.EventID), Fate: committed})
 }
 
-// race has two parties end a turn at once.
+// race lets two parties end a turn concurrently.
 func (t *traffic) race(ctx context.Context, end chat.FinalizeRequest) error {
 	abort := end
 	abort.Outcome, abort.Note = events.OutcomeAborted, "client hung up"
@@ -167,7 +166,7 @@ func (t *traffic) race(ctx context.Context, end chat.FinalizeRequest) error {
 	return errors.Join(endErr, abortErr)
 }
 
-// rollBack ends a turn in a transaction that is rolled back with the event in it.
+// rollBack ends a turn in a transaction, and rolls the transaction back with the event in it.
 func (t *traffic) rollBack(ctx context.Context, end chat.FinalizeRequest) error {
 	tx, err := t.pool.Begin(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command cards is the other service as a process of its own: it keeps the cards in the database of CARDS_DATABASE_URL
-// from the events in the cluster of KAFKA_BROKERS, until it is interrupted.
+// Command cards is the other service as a separate process. Until it is interrupted, it keeps the cards in the database
+// CARDS_DATABASE_URL up to date with the events in the cluster KAFKA_BROKERS.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func main() {
 	rebuild := flag.Bool("rebuild", false, "empty the cards and read from the start")
-	retry := flag.Bool("retry", false, "consume once more what was set aside, and end")
+	retry := flag.Bool("retry", false, "consume the quarantined messages again, and exit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild, *retry, os.Stdout)
@@ -54,7 +54,7 @@ func run(ctx context.Context, url, brokers string, rebuild, retry bool, out io.W
 	}
 	if retry {
 		through, left, err := p.Retry(ctx)
-		_, _ = fmt.Fprintf(out, "%d messages went through, %d are left\n", through, left)
+		_, _ = fmt.Fprintf(out, "%d messages consumed, %d left\n", through, left)
 		return err
 	}
 	return p.Run(ctx)

@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), url, brokers, true, true, &out))
-	require.Equal(t, "0 messages went through, 0 are left\n", out.String())
+	require.Equal(t, "0 messages consumed, 0 left\n", out.String())
 
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -14,12 +14,12 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestUnreadableMessagesAreSetAside: whatever comes, the projection says what is wrong, keeps it and goes on.
-func TestUnreadableMessagesAreSetAside(t *testing.T) {
+// TestUnreadableMessagesAreQuarantined: whatever message arrives, the projection keeps it with the reason and continues.
+func TestUnreadableMessagesAreQuarantined(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		spoil func(e *outbox.Outgoing)
-		raw   *kgo.Record // in place of an event
+		raw   *kgo.Record // instead of an event
 		want  string
 	}{
 		"newer version": {spoil: func(e *outbox.Outgoing) { e.Version = 2 }, want: "consume user/created version 2, event "},
@@ -46,9 +46,9 @@ func TestUnreadableMessagesAreSetAside(t *testing.T) {
 			f.publish(events...)
 			p := f.project()
 			f.requireCards(want)
-			require.Equal(t, cards.Counts{Applied: 2, SetAside: 1}, p.Counts())
+			require.Equal(t, cards.Counts{Applied: 2, Quarantined: 1}, p.Counts())
 			var reason string
-			require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT reason FROM cards.set_aside").Scan(&reason))
+			require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT reason FROM cards.quarantined").Scan(&reason))
 			require.Contains(t, reason, test.want)
 			require.NotContains(t, reason, "S3CRET")
 
@@ -58,26 +58,26 @@ func TestUnreadableMessagesAreSetAside(t *testing.T) {
 			require.Equal(t, 1, left)
 			require.NoError(t, p.Rebuild(t.Context()))
 			f.project()
-			require.Equal(t, 1, f.count("SELECT count(*) FROM cards.set_aside"), "the same message, kept once")
+			require.Equal(t, 1, f.count("SELECT count(*) FROM cards.quarantined"), "the same message, kept once")
 		})
 	}
 }
 
-// TestRetry: when what was wrong is mended, what was set aside goes through, and what is late by now changes nothing.
+// TestRetry: after the cause is fixed, the quarantined messages succeed, and those that are late by then change nothing.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	first, wantFirst := f.life(0, false)
 	second, wantSecond := f.life(1, false)
 	third, _ := f.life(0, false)
-	first[0].Version, second[0].Version, third[0].Version = 2, 2, 3 // as of a producer that was upgraded first
+	first[0].Version, second[0].Version, third[0].Version = 2, 2, 3 // from a producer that was upgraded first
 	f.publish(first[0], second[0], second[1], third[0])
 	p := f.project()
 	f.requireCards(wantSecond)
-	require.Equal(t, 3, f.count("SELECT count(*) FROM cards.set_aside"))
+	require.Equal(t, 3, f.count("SELECT count(*) FROM cards.quarantined"))
 
 	f.exec(`
-		UPDATE cards.set_aside
+		UPDATE cards.quarantined
 		SET header_values[array_position(header_names, 'ce_dataversion')] = '1'
 		WHERE header_values[array_position(header_names, 'ce_dataversion')] = '2'`)
 	through, left, err := p.Retry(t.Context())
@@ -85,13 +85,13 @@ func TestRetry(t *testing.T) {
 	require.Equal(t, 2, through)
 	require.Equal(t, 1, left)
 	f.requireCards(wantFirst, wantSecond)
-	require.Equal(t, cards.Counts{Applied: 2, Skipped: 1, SetAside: 3}, p.Counts())
-	require.Equal(t, 1, f.count("SELECT count(*) FROM cards.set_aside"))
+	require.Equal(t, cards.Counts{Applied: 2, Skipped: 1, Quarantined: 3}, p.Counts())
+	require.Equal(t, 1, f.count("SELECT count(*) FROM cards.quarantined"))
 }
 
-// TestTooManySetAside: a projection that understands nothing any more stops, and has not acknowledged what it did not
-// keep.
-func TestTooManySetAside(t *testing.T) {
+// TestTooManyQuarantined: a projection that can no longer read any message stops, and has not acknowledged a message that
+// it did not keep.
+func TestTooManyQuarantined(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	user := uuid.NewString() // one partition
@@ -102,21 +102,21 @@ func TestTooManySetAside(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	p := f.projection(func(cfg *cards.Config) { cfg.MaxSetAside = 3 })
+	p := f.projection(func(cfg *cards.Config) { cfg.MaxQuarantined = 3 })
 	err := p.Run(ctx)
-	require.ErrorIs(t, err, cards.ErrTooManySetAside)
+	require.ErrorIs(t, err, cards.ErrTooManyQuarantined)
 	require.ErrorIs(t, err, consume.ErrUnknownVersion)
 	require.NoError(t, ctx.Err())
-	require.Equal(t, 3, f.count("SELECT count(*) FROM cards.set_aside"))
+	require.Equal(t, 3, f.count("SELECT count(*) FROM cards.quarantined"))
 	group, err := p.Group(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, f.lag(group))
 
 	f.project()
-	require.Equal(t, 4, f.count("SELECT count(*) FROM cards.set_aside"))
+	require.Equal(t, 4, f.count("SELECT count(*) FROM cards.quarantined"))
 }
 
-// TestGivesUp: an effect that fails again and again ends Run; the event is there for the next one.
+// TestGivesUp: an effect that keeps failing ends Run, and the event stays for the next Run.
 func TestGivesUp(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -132,7 +132,7 @@ func TestGivesUp(t *testing.T) {
 	require.ErrorContains(t, err, "gave up after 2 attempts: consume user/renamed version 1, event "+events[1].ID.String())
 	require.ErrorContains(t, err, "not today")
 	require.NoError(t, ctx.Err())
-	require.Equal(t, 1, f.count("SELECT count(*) FROM cards_inbox.processed_events"), "that of the creation")
+	require.Equal(t, 1, f.count("SELECT count(*) FROM cards_inbox.processed_events"), "only the creation is recorded")
 
 	f.exec("DROP TRIGGER refuse ON cards.cards")
 	f.project()
