@@ -19,7 +19,7 @@ var (
 	tenantID = uuid.MustParse("7F000001-89ab-4cde-8f01-23456789abcd")
 )
 
-// full returns an event that has everything.
+// full returns an event that has every fact.
 func full() outbox.Outgoing {
 	return outbox.Outgoing{
 		Event: outbox.Event{
@@ -68,7 +68,7 @@ func TestStructuredIsOneDocument(t *testing.T) {
 	require.Equal(t, "application/cloudevents+json", m.ContentType)
 	require.Empty(t, m.Attributes)
 	require.Equal(t, map[string]string{"reason": "marriage"}, m.Headers)
-	require.Contains(t, string(m.Body), `"data":`+string(o.Payload), "the payload stays as it is, byte for byte")
+	require.Contains(t, string(m.Body), `"data":`+string(o.Payload), "the payload is unchanged, byte for byte")
 
 	var document map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(m.Body, &document))
@@ -84,7 +84,7 @@ func TestStructuredIsOneDocument(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestWhatAnEventHasNotIsLeftOut(t *testing.T) {
+func TestMissingFactsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	o := outbox.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed"}, Payload: json.RawMessage(`1`)}
 	m, err := publish.CloudEvents("", publish.Binary)(o)
@@ -110,7 +110,7 @@ func TestNamesOfAttributes(t *testing.T) {
 	}
 }
 
-func TestControlCharactersAreRefusedForGood(t *testing.T) {
+func TestControlCharactersAreRefusedPermanently(t *testing.T) {
 	t.Parallel()
 	spoil := map[string]func(o *outbox.Outgoing, bad string){
 		"partitionkey": func(o *outbox.Outgoing, bad string) { o.PartitionKey = bad },
@@ -147,13 +147,13 @@ func TestStructuredRefusesWhatIsNotJSON(t *testing.T) {
 	}
 }
 
-// TestWrongConfigurationHoldsEventsBack: it is no fault of the events.
+// TestWrongConfigurationHoldsEventsBack: the events are not at fault.
 func TestWrongConfigurationHoldsEventsBack(t *testing.T) {
 	t.Parallel()
 	for name, encode := range map[string]publish.Encoder{
-		"source of CloudEvents: is no URI reference":       publish.CloudEvents("http://[", publish.Binary),
-		"source of CloudEvents: holds a control character": publish.CloudEvents("a\nb", publish.Structured),
-		"encode event: unknown mode of CloudEvents: 7":     publish.CloudEvents("/accounts", publish.Mode(7)),
+		"encode event: CloudEvents source is not a URI reference":       publish.CloudEvents("http://[", publish.Binary),
+		"encode event: CloudEvents source has a control character": publish.CloudEvents("a\nb", publish.Structured),
+		"encode event: CloudEvents mode 7 is not valid: use Binary or Structured":     publish.CloudEvents("/accounts", publish.Mode(7)),
 	} {
 		_, err := encode(full())
 		require.True(t, outbox.IsUnavailable(err), name)
@@ -161,7 +161,7 @@ func TestWrongConfigurationHoldsEventsBack(t *testing.T) {
 	}
 }
 
-// TestStructuredRoundTrip: whatever stands in keys and payload comes out of the document again.
+// TestStructuredRoundTrip: any keys and any payload can be read back from the document.
 func TestStructuredRoundTrip(t *testing.T) {
 	t.Parallel()
 	encode := publish.CloudEvents("/accounts", publish.Structured)

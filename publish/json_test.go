@@ -31,7 +31,7 @@ func TestJSONPutsTheFactsIntoHeaders(t *testing.T) {
 	require.Len(t, o.Headers, 4, "the event's own headers are untouched")
 }
 
-func TestJSONLeavesOutWhatAnEventHasNot(t *testing.T) {
+func TestJSONLeavesOutMissingFacts(t *testing.T) {
 	t.Parallel()
 	o := outbox.Outgoing{Event: outbox.Event{
 		ID: eventID, Namespace: "users", Topic: "user_renamed", Headers: map[string]string{"outbox-tenant-id": "forged"},
