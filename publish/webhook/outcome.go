@@ -115,7 +115,7 @@ func (p *Publisher) unanswered(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("no reply: the connection was closed")
 	}
-	return errors.New("the reply is not valid HTTP")
+	return errors.New("no reply: the answer is not valid HTTP, or its headers are too large")
 }
 
 // verdict returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.

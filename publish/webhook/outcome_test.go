@@ -124,7 +124,7 @@ func TestVerdicts(t *testing.T) {
 		"closed in the headers":    {raw("HTTP/1.1 200 OK\r\nContent-Le"), attempt, 0, "no reply"},
 		"closed in the body":       {raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"), ok, 0, ""},
 		"closed in an error":       {raw("HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nabc"), attempt, 0, "replied 500"},
-		"not HTTP":                 {raw("SSH-2.0-OpenSSH_9.2\r\n"), attempt, 0, "the reply is not valid HTTP"},
+		"not HTTP":                 {raw("SSH-2.0-OpenSSH_9.2\r\n"), attempt, 0, "no reply: the answer is not valid HTTP"},
 		"endless headers":          {raw("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Pad: "+strings.Repeat("x", 1000)+"\r\n", 200) + "\r\n"), attempt, 0, "no reply"},
 		"a large body":             {raw("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20)), ok, 0, ""},
 		"an endless body":      {drip, ok, 0, ""},
