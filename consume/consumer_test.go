@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -338,21 +336,6 @@ func TestLogValue(t *testing.T) {
 	require.Contains(t, b.String(), "delivery.event_id="+eventID.String()+" delivery.tenant_id="+tenantID.String())
 	require.NotContains(t, b.String(), "Zo")
 	require.NotContains(t, b.String(), "marriage")
-}
-
-func ExampleParse() {
-	m, err := encoders["json"].Encode(outgoing())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	r, err := consume.Parse(consume.Message(m))
-	fmt.Println(r.Namespace, r.Topic, r.Version, r.Entity.Type, err)
-	_, err = consume.Parse(consume.Message{ContentType: "application/json", Body: []byte("{}")})
-	fmt.Println(err, consume.IsPermanent(err))
-	// Output:
-	// users user_created 2 user <nil>
-	// consume message: it has neither CloudEvent attributes nor outbox headers: malformed message true
 }
 
 func TestNilArgumentsAreErrors(t *testing.T) {

@@ -2,7 +2,6 @@ package publish_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -181,21 +180,4 @@ func TestStructuredRoundTrip(t *testing.T) {
 		require.Equal(t, o.PartitionKey, got.PartitionKey)
 		require.Equal(t, string(payload), string(got.Data))
 	})
-}
-
-func ExampleCloudEvents() {
-	encode := publish.CloudEvents("/accounts", publish.Structured)
-	m, err := encode(outbox.Outgoing{
-		Event:   outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed", Version: 1, Entity: outbox.Entity{Type: "user", ID: "17"}},
-		Payload: json.RawMessage(`{"name":"Zoë"}`),
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(m.ContentType)
-	fmt.Println(string(m.Body))
-	// Output:
-	// application/cloudevents+json
-	// {"datacontenttype":"application/json","dataversion":"1","entityid":"17","entitytype":"user","id":"0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11","source":"/accounts","specversion":"1.0","subject":"17","type":"users.user_renamed","data":{"name":"Zoë"}}
 }
