@@ -110,26 +110,26 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	errs, unsent := producer.produce(waiting, records)
 
 	c.remember(producer, round, records, errs, unsent)
-	batches := make(map[home][]int)
-	var homes []home
+	batches := make(map[target][]int)
+	var targets []target
 	for at, i := range round {
 		topic := records[at].Topic
 		if v := verdictOf(errs[at]); v == refused || v == suspect {
-			h := home{topic, records[at].Partition}
-			if batches[h] == nil {
-				homes = append(homes, h)
+			t := target{topic, records[at].Partition}
+			if batches[t] == nil {
+				targets = append(targets, t)
 			}
-			batches[h] = append(batches[h], at)
+			batches[t] = append(batches[t], at)
 			continue
 		}
 		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at], unsent[at])))
 	}
 	var firsts, seconds []int
-	for _, h := range homes {
-		batch := batches[h]
+	for _, t := range targets {
+		batch := batches[t]
 		if len(batch) == 1 {
 			at := batch[0]
-			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at], unsent[at])))
+			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, t.topic, errs[at], unsent[at])))
 			continue
 		}
 		for n, at := range batch {
@@ -147,16 +147,16 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 
 // remember notes which keys have failed records that may still be in flight, and which keys no longer have any.
 func (c *call) remember(producer *client, round []int, records []*kgo.Record, errs []error, unsent []bool) {
-	written := make(map[home]bool)
+	written := make(map[target]bool)
 	for at, i := range round {
-		h, key := home{records[at].Topic, records[at].Partition}, c.events[i].Key
+		t, key := target{records[at].Topic, records[at].Partition}, c.events[i].Key
 		switch v := verdictOf(errs[at]); {
-		case v == taken && !written[h]:
-			written[h] = true
-			c.p.pool.wrote(producer, h)
+		case v == taken && !written[t]:
+			written[t] = true
+			c.p.pool.wrote(producer, t)
 		case v == taken, key == "", unsent[at], v == refused, v == suspect, v == invalid, v == unknown:
 		default:
-			c.p.pool.doubt(producer, key, h)
+			c.p.pool.doubt(producer, key, t)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)
-			err := c.silence(topic, producer, began)
+			err := c.noAnswer(topic, producer, began)
 			if producer.away() {
 				c.halted = outbox.BrokerUnavailable(err)
 			} else {
@@ -241,7 +241,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	case fenced:
 		c.retire(producer)
 		return outbox.Unavailable(described)
-	case barred:
+	case denied:
 		c.halted = outbox.BrokerUnavailable(described)
 		return c.halted
 	case unreached:
@@ -267,12 +267,12 @@ func (c *call) retire(producer *client) {
 	producer.unfit = true
 }
 
-// silence returns an error that says which brokers did not answer, and the last known trouble with a connection.
-func (c *call) silence(topic string, producer *client, began time.Time) error {
+// noAnswer returns an error that says which brokers did not answer, and the last error of a connection.
+func (c *call) noAnswer(topic string, producer *client, began time.Time) error {
 	err := fmt.Errorf("produce to %s: %w at %s after %s",
 		topic, errNoAnswer, strings.Join(c.p.cfg.Brokers, ","), time.Since(began).Round(time.Millisecond))
-	if trouble := producer.trouble.Load(); trouble != nil {
-		return fmt.Errorf("%w: %w", err, *trouble)
+	if connErr := producer.connErr.Load(); connErr != nil {
+		return fmt.Errorf("%w: %w", err, *connErr)
 	}
 	return err
 }

@@ -36,11 +36,11 @@ type client struct {
 	unfit  bool                     // must not be used after this call, except for the keys that are bound to it
 	broken bool                     // is unfit, and the pool knows it
 	closed bool                     // cannot be used at all
-	doubts map[home]map[string]bool // keys of records that may be in flight to a home; guarded by the pool
+	doubts map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
 	round     atomic.Pointer[round]
 	connected atomic.Bool           // has been connected to a broker
-	trouble   atomic.Pointer[error] // the last error of a connection
+	connErr   atomic.Pointer[error] // the last error of a connection
 	known     atomic.Bool           // a broker has answered
 	answered  atomic.Bool           // a broker has answered in this round
 }
@@ -112,7 +112,7 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	r := newRound(records)
 	c.round.Store(r)
 	defer c.round.Store(nil)
-	c.trouble.Store(nil)
+	c.connErr.Store(nil)
 	c.answered.Store(false)
 	// The client always notices a cancelled context, but in some places not a context past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -123,12 +123,12 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 		c.kgo.Produce(sending, record, func(_ *kgo.Record, err error) { r.finish(i, err) })
 	}
 	c.await(ctx, r.placed)
-	if r.torn() {
+	if r.partlyFailed() {
 		c.close()
 	}
 	var flush sync.WaitGroup
 	flush.Go(func() { _ = c.kgo.Flush(context.WithoutCancel(ctx)) }) // returns when all records are done
-	flush.Go(func() { c.prod(r) })
+	flush.Go(func() { c.flushUntilDone(r) })
 	c.await(ctx, r.finished)
 	flush.Wait()
 	unsent = make([]bool, len(records))
@@ -138,9 +138,9 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	return r.errs, unsent
 }
 
-// prod makes the client look for records to send until it has no more. If the client has just learnt of a topic, it reports
-// a record as placed a moment before Flush can find the record's partition. Without prod such a record would wait for ever.
-func (c *client) prod(r *round) {
+// flushUntilDone makes the client look for records to send until it has no more. If the client has just learnt of a topic, it reports
+// a record as placed a moment before Flush can find the record's partition. Without flushUntilDone such a record would wait for ever.
+func (c *client) flushUntilDone(r *round) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -162,11 +162,11 @@ func (c *client) await(ctx context.Context, done <-chan struct{}) {
 		return
 	case <-ctx.Done():
 	}
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
+	case <-timer.C:
 		c.close() // fails all records that are left
 		<-done
 	}
@@ -184,7 +184,7 @@ func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Co
 	if err == nil {
 		c.connected.Store(true)
 	} else if !errors.Is(err, context.Canceled) {
-		c.trouble.Store(&err)
+		c.connErr.Store(&err)
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.
 // away reports whether the whole cluster could not be reached: no broker has answered in this round, and that is not just
 // one silent broker.
 func (c *client) away() bool {
-	return !c.answered.Load() && (c.trouble.Load() != nil || !c.known.Load())
+	return !c.answered.Load() && (c.connErr.Load() != nil || !c.known.Load())
 }
 
 // round has the results of the records that are sent together.
@@ -217,7 +217,7 @@ type round struct {
 	has      []bool // has a partition
 	done     []bool
 	errs     []error
-	homeless int // number of records that are neither has nor done
+	unplaced int // number of records that are neither has nor done
 	open     int // number of records that are not done
 }
 
@@ -226,7 +226,7 @@ func newRound(records []*kgo.Record) *round {
 		placed: make(chan struct{}), finished: make(chan struct{}),
 		records: records, index: make(map[*kgo.Record]int, len(records)),
 		has: make([]bool, len(records)), done: make([]bool, len(records)), errs: make([]error, len(records)),
-		homeless: len(records), open: len(records),
+		unplaced: len(records), open: len(records),
 	}
 	for i, record := range records {
 		r.index[record] = i
@@ -257,14 +257,14 @@ func (r *round) finish(i int, err error) {
 }
 
 func (r *round) settle() {
-	if r.homeless--; r.homeless == 0 {
+	if r.unplaced--; r.unplaced == 0 {
 		close(r.placed)
 	}
 }
 
-// torn reports whether some but not all records of a topic have failed before anything was sent. The other records of the
+// partlyFailed reports whether some but not all records of a topic have failed before anything was sent. The other records of the
 // topic must not be sent, because they may be behind a failed one.
-func (r *round) torn() bool {
+func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	failed := make(map[string]bool)

@@ -26,7 +26,7 @@ const (
 	fenced              // the producer must not be used again
 	unavailable         // the record is not at fault
 	unreached           // the record did not reach a broker
-	barred              // the cluster takes nothing from this client, for any topic
+	denied              // the cluster takes nothing from this client, for any topic
 )
 
 // verdicts are the verdicts that do not follow from Kafka's property "retriable".
@@ -51,15 +51,15 @@ var verdicts = map[*kerr.Error]verdict{
 	kerr.ProducerFenced:           fenced,
 
 	kerr.TopicAuthorizationFailed:           unavailable,
-	kerr.ClusterAuthorizationFailed:         barred,
+	kerr.ClusterAuthorizationFailed:         denied,
 	kerr.GroupAuthorizationFailed:           unavailable,
 	kerr.TransactionalIDAuthorizationFailed: unavailable,
-	kerr.DelegationTokenAuthorizationFailed: barred,
-	kerr.SaslAuthenticationFailed:           barred,
-	kerr.UnsupportedSaslMechanism:           barred,
-	kerr.IllegalSaslState:                   barred,
-	kerr.SecurityDisabled:                   barred,
-	kerr.DelegationTokenExpired:             barred,
+	kerr.DelegationTokenAuthorizationFailed: denied,
+	kerr.SaslAuthenticationFailed:           denied,
+	kerr.UnsupportedSaslMechanism:           denied,
+	kerr.IllegalSaslState:                   denied,
+	kerr.SecurityDisabled:                   denied,
+	kerr.DelegationTokenExpired:             denied,
 	kerr.UnsupportedVersion:                 unavailable,
 	kerr.UnsupportedForMessageFormat:        unavailable,
 	kerr.UnsupportedCompressionType:         unavailable,

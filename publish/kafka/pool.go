@@ -8,31 +8,31 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// home is the topic and partition of a record.
-type home struct {
+// target is the topic and partition of a record.
+type target struct {
 	topic     string
 	partition int32
 }
 
-// lane is a key in a topic.
-type lane struct{ topic, key string }
+// topicKey is a key in a topic.
+type topicKey struct{ topic, key string }
 
-// pool has the producers, each used by one call at a time, and knows which producer a lane is bound to. A record that was
+// pool has the producers, each used by one call at a time, and knows which producer a topic key is bound to. A record that was
 // given up may still be in flight. The cluster refuses it after its own producer, by then with a higher epoch, has written
-// to the same partition. A write of another producer does not have this effect. So the lane stays with its producer until
+// to the same partition. A write of another producer does not have this effect. So the topic key stays with its producer until
 // then. create must be set.
 type pool struct {
 	create func() (*client, error)
 
 	mu      sync.Mutex
 	clients []*client
-	bound   map[lane]*binding
+	bound   map[topicKey]*binding
 }
 
-// binding binds a lane to the producer that has records in doubt at some homes.
+// binding binds a topic key to the producer that has records in doubt at some targets.
 type binding struct {
 	holder *client
-	homes  map[home]bool
+	targets  map[target]bool
 }
 
 // share is the part of a call's events that goes through one producer. A nil holder means any producer.
@@ -41,7 +41,7 @@ type share struct {
 	events []int
 }
 
-// shares splits events by the producers that their lanes are bound to. The events with one key stay together and in order,
+// shares splits events by the producers that their topic keys are bound to. The events with one key stay together and in order,
 // even if they go to several topics.
 func (p *pool) shares(events []outbox.Outgoing) []share {
 	p.mu.Lock()
@@ -51,7 +51,7 @@ func (p *pool) shares(events []outbox.Outgoing) []share {
 	}
 	holders := make(map[string]*client) // by key
 	for _, o := range events {
-		if b := p.bound[lane{o.Destination, o.Key}]; b != nil && holders[o.Key] == nil {
+		if b := p.bound[topicKey{o.Destination, o.Key}]; b != nil && holders[o.Key] == nil {
 			holders[o.Key] = b.holder
 		}
 	}
@@ -82,7 +82,7 @@ func (p *pool) take(ctx context.Context, holder *client) (*client, error) {
 		if !holder.closed {
 			return holder, nil
 		}
-		<-holder.turn // it was closed meanwhile, and no lane is bound to it any more
+		<-holder.turn // it was closed meanwhile, and no topic key is bound to it any more
 	}
 	p.mu.Lock()
 	for _, c := range slices.Backward(p.clients) {
@@ -136,47 +136,47 @@ func (p *pool) close() {
 	p.clients, p.bound = nil, nil
 }
 
-// doubt binds a lane to c, because a record of it may be in flight to h.
-func (p *pool) doubt(c *client, key string, h home) {
+// doubt binds a topic key to c, because a record of it may be in flight to t.
+func (p *pool) doubt(c *client, key string, t target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := lane{h.topic, key}
+	of := topicKey{t.topic, key}
 	b := p.bound[of]
 	if b == nil || b.holder != c {
-		b = &binding{holder: c, homes: make(map[home]bool)}
+		b = &binding{holder: c, targets: make(map[target]bool)}
 		if p.bound == nil {
-			p.bound = make(map[lane]*binding)
+			p.bound = make(map[topicKey]*binding)
 		}
 		p.bound[of] = b
 	}
-	b.homes[h] = true
+	b.targets[t] = true
 	if c.doubts == nil {
-		c.doubts = make(map[home]map[string]bool)
+		c.doubts = make(map[target]map[string]bool)
 	}
-	if c.doubts[h] == nil {
-		c.doubts[h] = make(map[string]bool)
+	if c.doubts[t] == nil {
+		c.doubts[t] = make(map[string]bool)
 	}
-	c.doubts[h][key] = true
+	c.doubts[t][key] = true
 }
 
-// wrote notes that c has written to h. From now on the cluster refuses late records of c there.
-func (p *pool) wrote(c *client, h home) {
+// wrote notes that c has written to t. From now on the cluster refuses late records of c there.
+func (p *pool) wrote(c *client, t target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key := range c.doubts[h] {
-		p.settle(c, h, key)
+	for key := range c.doubts[t] {
+		p.settle(c, t, key)
 	}
-	delete(c.doubts, h)
+	delete(c.doubts, t)
 }
 
-// settle removes h from the binding of a lane if the lane is bound to c.
-func (p *pool) settle(c *client, h home, key string) {
-	of := lane{h.topic, key}
+// settle removes t from the binding of a topic key if the topic key is bound to c.
+func (p *pool) settle(c *client, t target, key string) {
+	of := topicKey{t.topic, key}
 	b := p.bound[of]
 	if b == nil || b.holder != c {
 		return
 	}
-	if delete(b.homes, h); len(b.homes) == 0 {
+	if delete(b.targets, t); len(b.targets) == 0 {
 		delete(p.bound, of)
 	}
 }
@@ -189,9 +189,9 @@ func (p *pool) abandon(c *client) {
 }
 
 func (p *pool) unbind(c *client) {
-	for h, keys := range c.doubts {
+	for t, keys := range c.doubts {
 		for key := range keys {
-			p.settle(c, h, key)
+			p.settle(c, t, key)
 		}
 	}
 	c.doubts = nil

@@ -17,7 +17,7 @@ type connection struct {
 	*nats.Conn
 	servers string // their addresses, without credentials
 	log     *slog.Logger
-	trouble atomic.Pointer[error] // nil while connected
+	connErr atomic.Pointer[error] // nil while connected
 	// serverError is the last error that the server sent unasked, for example about a missing right.
 	serverError atomic.Pointer[error]
 }
@@ -57,13 +57,13 @@ func connect(cfg Config) (*connection, error) {
 		}
 	}
 	o.ConnectedCB = func(nc *nats.Conn) {
-		c.trouble.Store(nil)
+		c.connErr.Store(nil)
 		if connected != nil {
 			connected(nc)
 		}
 	}
 	o.ReconnectedCB = func(nc *nats.Conn) {
-		c.trouble.Store(nil)
+		c.connErr.Store(nil)
 		if reconnected != nil {
 			reconnected(nc)
 		}
@@ -90,7 +90,7 @@ func (c *connection) note(what string, err error) {
 	if err == nil {
 		return
 	}
-	if last := c.trouble.Swap(&err); last == nil || (*last).Error() != err.Error() {
+	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
 		c.log.Warn("nats connection: "+what, "servers", c.servers, "error", err)
 	}
 }

@@ -78,8 +78,8 @@ func (errNoStream) Unwrap() error { return jetstream.ErrNoStreamResponse }
 // describe adds the subject, the server and the last error of the connection to an error of NATS or the client.
 func (p *Publisher) describe(subject string, err error) error {
 	err = fmt.Errorf("publish to %s at %s: %w", subject, p.conn.address(), err)
-	if trouble := p.conn.trouble.Load(); trouble != nil && !errors.Is(err, *trouble) {
-		return fmt.Errorf("%w: %w", err, *trouble)
+	if connErr := p.conn.connErr.Load(); connErr != nil && !errors.Is(err, *connErr) {
+		return fmt.Errorf("%w: %w", err, *connErr)
 	}
 	if sent := p.conn.serverError.Load(); sent != nil && strings.Contains((*sent).Error(), `"`+subject+`"`) {
 		return fmt.Errorf("%w: %w", err, *sent)
