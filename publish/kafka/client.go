@@ -138,8 +138,9 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	return r.errs, unsent
 }
 
-// flushUntilDone makes the client look for records to send until it has no more. If the client has just learnt of a topic, it reports
-// a record as placed a moment before Flush can find the record's partition. Without flushUntilDone such a record would wait for ever.
+// flushUntilDone makes the client look for records to send until it has no more. If the client has just learnt of a topic, it
+// reports a record as placed a moment before Flush can find the record's partition. With only one Flush, such a record would
+// wait for ever.
 func (c *client) flushUntilDone(r *round) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -262,8 +263,8 @@ func (r *round) settle() {
 	}
 }
 
-// partlyFailed reports whether some but not all records of a topic have failed before anything was sent. The other records of the
-// topic must not be sent, because they may be behind a failed one.
+// partlyFailed reports whether some but not all records of a topic have failed before anything was sent. The other records
+// of the topic must not be sent, because they may be behind a failed one.
 func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
