@@ -212,18 +212,18 @@ func TestApplyRefusesBeforeSendingAndLeavesTheTransactionUsable(t *testing.T) {
 	tx := begin(t, pool, "")
 	long := strings.Repeat("x", 513)
 	for want, change := range map[string]func(*inbox.Event){
-		"id is the zero UUID":                        func(e *inbox.Event) { e.ID = uuid.Nil },
-		"entity type is empty":                       func(e *inbox.Event) { e.EntityType = "" },
-		"entity id is empty":                         func(e *inbox.Event) { e.EntityID = "" },
+		"id is the zero UUID":                              func(e *inbox.Event) { e.ID = uuid.Nil },
+		"entity type is empty":                             func(e *inbox.Event) { e.EntityType = "" },
+		"entity id is empty":                               func(e *inbox.Event) { e.EntityID = "" },
 		"source has 513 bytes, at most 512 allowed":        func(e *inbox.Event) { e.Source = strings.Repeat("x", 513) },
-		"source has a NUL byte or is not valid UTF-8":         func(e *inbox.Event) { e.Source = "\x00" },
+		"source has a NUL byte or is not valid UTF-8":      func(e *inbox.Event) { e.Source = "\x00" },
 		"entity type has 513 bytes, at most 512 allowed":   func(e *inbox.Event) { e.EntityType = long },
 		"entity id has 513 bytes, at most 512 allowed":     func(e *inbox.Event) { e.EntityID = long },
-		"entity id has a NUL byte or is not valid UTF-8":      func(e *inbox.Event) { e.EntityID = "a\x00" },
-		"entity type has a NUL byte or is not valid UTF-8":    func(e *inbox.Event) { e.EntityType = "a\xff" },
-		"entity version 0 is below 1":    func(e *inbox.Event) { e.Version = 0 },
-		"entity version -3 is below 1":   func(e *inbox.Event) { e.Version = -3 },
-		"entity version -9223372036854775808 is below 1": func(e *inbox.Event) { e.Version = -1 << 63 },
+		"entity id has a NUL byte or is not valid UTF-8":   func(e *inbox.Event) { e.EntityID = "a\x00" },
+		"entity type has a NUL byte or is not valid UTF-8": func(e *inbox.Event) { e.EntityType = "a\xff" },
+		"entity version 0 is below 1":                      func(e *inbox.Event) { e.Version = 0 },
+		"entity version -3 is below 1":                     func(e *inbox.Event) { e.Version = -3 },
+		"entity version -9223372036854775808 is below 1":   func(e *inbox.Event) { e.Version = -1 << 63 },
 	} {
 		e := user(1, 1)
 		change(&e)

@@ -15,10 +15,10 @@ import (
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]inbox.Config{
-		`new inbox: field Stale "drop" is not valid: use skip, error or park`:        {Group: group, Stale: "drop"},
-		`new inbox: field ReplayWindow -1s is negative`:        {Group: group, ReplayWindow: -time.Second},
-		`new inbox: field Retention -1ns is negative`:          {Group: group, Retention: -1},
-		`new inbox: field ParkedRetention -1h0m0s is negative`: {Group: group, ParkedRetention: -time.Hour},
+		`new inbox: field Stale "drop" is not valid: use skip, error or park`: {Group: group, Stale: "drop"},
+		`new inbox: field ReplayWindow -1s is negative`:                       {Group: group, ReplayWindow: -time.Second},
+		`new inbox: field Retention -1ns is negative`:                         {Group: group, Retention: -1},
+		`new inbox: field ParkedRetention -1h0m0s is negative`:                {Group: group, ParkedRetention: -time.Hour},
 		`new inbox: field Retention 24h0m0s is shorter than ReplayWindow 168h0m0s: an event replayed after its record was pruned would be handled again`: {
 			Group: group, Retention: 24 * time.Hour,
 		},

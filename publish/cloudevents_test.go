@@ -150,9 +150,9 @@ func TestStructuredRefusesWhatIsNotJSON(t *testing.T) {
 func TestWrongConfigurationHoldsEventsBack(t *testing.T) {
 	t.Parallel()
 	for name, encode := range map[string]publish.Encoder{
-		"encode event: CloudEvents source is not a URI reference":       publish.CloudEvents("http://[", publish.Binary),
-		"encode event: CloudEvents source has a control character": publish.CloudEvents("a\nb", publish.Structured),
-		"encode event: CloudEvents mode 7 is not valid: use Binary or Structured":     publish.CloudEvents("/accounts", publish.Mode(7)),
+		"encode event: CloudEvents source is not a URI reference":                 publish.CloudEvents("http://[", publish.Binary),
+		"encode event: CloudEvents source has a control character":                publish.CloudEvents("a\nb", publish.Structured),
+		"encode event: CloudEvents mode 7 is not valid: use Binary or Structured": publish.CloudEvents("/accounts", publish.Mode(7)),
 	} {
 		_, err := encode(full())
 		require.True(t, outbox.IsUnavailable(err), name)

@@ -32,10 +32,10 @@ const (
 // whole or not at all, and no record is added to a partition after a failure in it.
 type client struct {
 	kgo    *kgo.Client
-	turn   chan struct{}            // has one element while a call uses the client
-	unfit  bool                     // must not be used after this call, except for the keys that are bound to it
-	broken bool                     // is unfit, and the pool knows it
-	closed bool                     // cannot be used at all
+	turn   chan struct{}              // has one element while a call uses the client
+	unfit  bool                       // must not be used after this call, except for the keys that are bound to it
+	broken bool                       // is unfit, and the pool knows it
+	closed bool                       // cannot be used at all
 	doubts map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
 	round     atomic.Pointer[round]

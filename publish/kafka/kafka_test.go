@@ -29,8 +29,8 @@ func TestConfigIsChecked(t *testing.T) {
 	for want, cfg := range map[string]kafka.Config{
 		"field Brokers is empty":                               {},
 		"field Brokers has an empty address":                   {Brokers: []string{"kafka:9092", ""}},
-		"field Brokers has a URL: use host or host:port":      {Brokers: []string{"kafka://kafka:9092"}},
-		"field Brokers has a user: use host or host:port":     {Brokers: []string{"me:hunter2@kafka:9092"}},
+		"field Brokers has a URL: use host or host:port":       {Brokers: []string{"kafka://kafka:9092"}},
+		"field Brokers has a user: use host or host:port":      {Brokers: []string{"me:hunter2@kafka:9092"}},
 		"DefaultProduceTopicAlways sends all events to one":    {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DefaultProduceTopic("x"), kgo.DefaultProduceTopicAlways()}},
 		"field Timeout -1s is negative":                        {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
 		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},

@@ -31,8 +31,8 @@ type pool struct {
 
 // binding binds a topic key to the producer that has records in doubt at some targets.
 type binding struct {
-	holder *client
-	targets  map[target]bool
+	holder  *client
+	targets map[target]bool
 }
 
 // share is the part of a call's events that goes through one producer. A nil holder means any producer.
