@@ -18,7 +18,7 @@
 //
 // An Inbox from New has a schema, retentions and more calls. Inbox.OnceMany handles a batch in one statement. Inbox.Apply
 // also keeps the last version of each entity, so that late events change nothing. Inbox.Prune deletes old records; call it
-// from a timer. A generated consumer package does all of this except Prune.
+// from a timer. A generated consumer calls Once or Apply for you.
 //
 // The tables are those of migration 0003_inbox, in the database of the effects, which need not be the producer's. The
 // package does not depend on producers or brokers: an event is an id.
