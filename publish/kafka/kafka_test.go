@@ -36,7 +36,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
 		"field Concurrency -1 is not between 1 and 1000":       {Brokers: []string{"kafka:9092"}, Concurrency: -1},
 		"unable to parse port":                                 {Brokers: []string{"kafka:port"}},
-		"DisableIdempotentWrite breaks the order":            {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
+		"DisableIdempotentWrite breaks the order":              {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
 		"cannot allow idempotent produce cancellation and":     {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.TransactionalID("x")}},
 	} {
 		_, err := kafka.New(cfg)
