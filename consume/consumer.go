@@ -14,19 +14,20 @@ import (
 	"github.com/outboxgen/outboxgen/internal/absent"
 )
 
-// rollbackTimeout bounds the end of a transaction whose context has ended.
+// rollbackTimeout bounds the rollback of a transaction whose context has ended.
 const rollbackTimeout = 5 * time.Second
 
-// effect is what a consumer writes for one event, with its transaction.
+// effect is what a consumer does for one event in its transaction.
 type effect func(context.Context, pgx.Tx) error
 
-// Handler ties a topic to the user's code for it. Handle makes one.
+// Handler binds a topic to the code that consumes it. Use Handle to make one.
 type Handler struct {
 	namespace, topic string
-	decode           func(r Received, strict bool) (effect, error) // nil without a consumer
+	decode           func(r Received, strict bool) (effect, error) // nil if no consumer was given
 }
 
-// Handle ties t to fn, a method of c: generated code passes the method of the consumer's interface.
+// Handle returns a Handler that calls fn for the events of t, with c as the receiver. Generated code passes a method of
+// the consumer's interface as fn. A nil c or fn is an error of New.
 func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Delivery[P]) error) Handler {
 	h := Handler{namespace: t.Namespace, topic: t.Name}
 	if any(c) == nil || fn == nil {
@@ -40,15 +41,15 @@ func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Deliv
 	return h
 }
 
-// Consumer has the effects of messages, each event's once. It holds no connection and may be used by several
-// goroutines.
+// Consumer applies the effect of each event exactly once. It holds no connection and is safe for concurrent use.
 type Consumer struct {
 	inbox    *inbox.Inbox
 	handlers map[string]Handler // by "namespace/topic"
 	strict   bool
 }
 
-// New returns a Consumer that records events in ib. Generated constructors call it.
+// New returns a Consumer that records events in ib and handles the topics of handlers. Generated constructors call it.
+// Two handlers for one topic, a nil consumer and a nil inbox are errors.
 func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 	if ib == nil {
 		return nil, errors.New("new consumer: no inbox given (nil)")
@@ -60,35 +61,35 @@ func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 			return nil, fmt.Errorf("new consumer: topic %s: no consumer given (nil)", name)
 		}
 		if _, twice := c.handlers[name]; twice {
-			return nil, fmt.Errorf("new consumer: topic %s: has two consumers", name)
+			return nil, fmt.Errorf("new consumer: topic %s has two handlers: pass one", name)
 		}
 		c.handlers[name] = h
 	}
 	return c, nil
 }
 
-// Strict returns a consumer that also checks the rules of the YAML, as Topic.DecodeStrict does: a payload that breaks one is
-// an ErrInvalidPayload, which no retry will fix. Without it the consumer checks the structure of a payload alone, and goes
-// on working when the producer widens a rule or adds a value to an enum.
+// Strict returns a consumer that also checks the rules of the YAML, as Topic.DecodeStrict does. A payload that breaks one
+// is then an ErrInvalidPayload, which is permanent. A consumer that is not strict checks only the structure of a payload,
+// so that it continues to work when the producer widens a rule or adds a value to an enum. c is not changed.
 func (c *Consumer) Strict() *Consumer {
 	strict := *c
 	strict.strict = true
 	return &strict
 }
 
-// DB begins transactions: a pool or a connection of pgx.
+// DB begins transactions. A pool and a connection of pgx are DBs.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Consume has the effect of m in a transaction of its own: it records the event in the inbox, then runs the consumer's
-// method, then commits. Acknowledge m to the broker when the error is nil, whatever the verdict: inbox.Applied, or that
-// there was nothing to do, because the event is a Duplicate or, when it tells the version of an entity, stale and so
-// Skipped or Parked.
+// Consume applies the effect of m in a new transaction: it records the event in the inbox, runs the consumer's method and
+// commits. When the error is nil, acknowledge m to the broker, whatever the verdict. It is inbox.Applied, or it says that
+// there was nothing to do: the event is a Duplicate, or it carries an entity version that is stale, and was Skipped or
+// Parked.
 //
-// Beside an error the verdict is empty and nothing was written, unless it is the commit whose outcome got lost: then the
-// same message is a Duplicate, or applied, the next time. The error is an *Error; IsPermanent says whether to try again.
-// What is wrong with the message itself is found before the transaction begins.
+// With an error the verdict is empty and nothing was written. The only exception is a commit whose outcome got lost: it
+// may have succeeded, and then the same message is a Duplicate the next time. The error is an *Error; IsPermanent says
+// whether trying again can help. A fault of the message itself is found before the transaction begins.
 func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Verdict, error) {
 	r, run, err := c.decode(m)
 	if err != nil {
@@ -101,8 +102,9 @@ func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Verdict
 	return verdict, nil
 }
 
-// ConsumeTx is Consume in the caller's transaction. Beside an error that transaction must be rolled back: to commit it
-// could leave an event recorded without its effect. Only what is wrong with the message itself leaves it as it was.
+// ConsumeTx is Consume in the caller's transaction, which the caller commits. After an error, roll the transaction back:
+// a commit could leave the event recorded without its effect. Only a fault of the message itself leaves the transaction
+// as it was.
 func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Verdict, error) {
 	r, run, err := c.decode(m)
 	if err != nil {
@@ -115,7 +117,7 @@ func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.V
 	return verdict, nil
 }
 
-// decode finds all that is wrong with a message.
+// decode reads a message and finds every fault of the message itself.
 func (c *Consumer) decode(m Message) (*Received, effect, error) {
 	r, err := Parse(m)
 	if err != nil {
@@ -143,14 +145,14 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // without effect after a commit
+		_ = tx.Rollback(ctx) // does nothing after a commit
 	}()
 	verdict, err := c.apply(ctx, tx, r, run)
 	if err != nil {
 		return "", err
 	}
 	if ctx.Err() != nil {
-		return "", context.Cause(ctx) // a commit that is cut off would close the connection
+		return "", context.Cause(ctx) // a commit with an ended context would close the connection
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return "", fmt.Errorf("commit transaction: %w", err)
@@ -158,8 +160,8 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 	return verdict, nil
 }
 
-// begin begins a transaction at READ COMMITTED, whatever the role has for a default: at a higher level a duplicate that comes
-// at the same time would be an error. A DB that has no options, such as a transaction, is left as it is.
+// begin begins a transaction at READ COMMITTED, whatever the role's default is. At a higher level, two concurrent
+// deliveries of one event would be an error. A DB without BeginTx, such as a transaction, decides its level itself.
 func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
@@ -169,7 +171,7 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 	return db.Begin(ctx)
 }
 
-// apply records the event and runs its effect, with a look at the entity's version if there is one.
+// apply records the event and runs its effect. If the event has an entity version, it compares that one first.
 func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Verdict, error) {
 	fn := func(ctx context.Context) error { return survive(ctx, tx, run) }
 	if r.Entity.Version > 0 {
@@ -188,8 +190,8 @@ func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect
 	return inbox.Duplicate, nil
 }
 
-// sourceOf names who gives the entity of an event its id and versions: the source, or what CloudEvents has for it unless
-// told otherwise.
+// sourceOf returns the source of an event. Without one it is the default of the CloudEvents encoder, so that both
+// envelopes mean the same entity.
 func sourceOf(e *Event) string {
 	if e.Source != "" {
 		return e.Source
@@ -197,8 +199,8 @@ func sourceOf(e *Event) string {
 	return "/" + e.Namespace
 }
 
-// survive turns a panic of the consumer's method into an error. The value of the panic may hold a payload and is not
-// told.
+// survive turns a panic of the consumer's method into an error. The error has the type of the panic's value and not the
+// value, which may hold a payload.
 func survive(ctx context.Context, tx pgx.Tx, run effect) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

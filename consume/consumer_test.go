@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -27,9 +25,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
 }
 
-// projection is a consumer whose effect is a row.
+// projection is a consumer that inserts a row per event.
 type projection struct {
-	fail func(ctx context.Context, tx pgx.Tx) error // after the row; nil succeeds
+	fail func(ctx context.Context, tx pgx.Tx) error // runs after the insert; nil succeeds
 }
 
 func (p *projection) ConsumeUserCreated(ctx context.Context, tx pgx.Tx, e consume.Delivery[created]) error {
@@ -51,7 +49,7 @@ func newConsumer(t testing.TB, p *projection, stale inbox.Stale) *consume.Consum
 	return c
 }
 
-// database returns a migrated database with a table of effects, which nothing keeps from holding one twice.
+// database returns a migrated database with a table of effects, which has no unique constraint.
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.Database(t)
@@ -60,7 +58,7 @@ func database(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-// message is an event of a user, with a version if it is not zero.
+// message is an event about a user. It has an entity version unless that is 0.
 func message(t testing.TB, id uuid.UUID, version int64) consume.Message {
 	t.Helper()
 	o := outgoing()
@@ -93,12 +91,12 @@ func TestConsumeOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	verdict, err := c.Consume(t.Context(), conn.Conn(), message(t, uuid.New(), 0))
-	require.NoError(t, err, "a connection will do")
+	require.NoError(t, err, "a connection works as well")
 	require.Equal(t, inbox.Applied, verdict)
 }
 
-// TestVersionsBelongToASourceAndATenant: an event of another service or tenant is not late because an entity with its
-// name has come further. Without a source the namespace stands for it, as in CloudEvents.
+// TestVersionsBelongToASourceAndATenant: an entity of another service or tenant with the same name has its own versions.
+// Without a source the namespace is the source, as in CloudEvents.
 func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -122,7 +120,7 @@ func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 	require.Equal(t, inbox.Skipped, consumed(publish.JSON(), one, 4))
 }
 
-// TestConsumeEntityVersions: what comes late is skipped, parked with its payload, or an error, as the inbox says.
+// TestConsumeEntityVersions: a stale event is skipped, quarantined with its payload, or an error, as configured.
 func TestConsumeEntityVersions(t *testing.T) {
 	t.Parallel()
 	for stale, want := range map[inbox.Stale]inbox.Verdict{inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked, inbox.Error: ""} {
@@ -156,8 +154,8 @@ func TestConsumeEntityVersions(t *testing.T) {
 	}
 }
 
-// TestConsumeFailure: an effect that fails, panics, or breaks its transaction leaves nothing behind, and the message
-// can be consumed again.
+// TestConsumeFailure: an effect that fails, panics or aborts its transaction writes nothing, and the message can be
+// consumed again.
 func TestConsumeFailure(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -174,7 +172,7 @@ func TestConsumeFailure(t *testing.T) {
 			return err
 		}, "division by zero", false},
 		"hidden sql": {func(ctx context.Context, tx pgx.Tx) error {
-			_, _ = tx.Exec(ctx, "SELECT 1/0") // the transaction is aborted, and nobody says so
+			_, _ = tx.Exec(ctx, "SELECT 1/0") // the transaction is aborted, and the method hides it
 			return nil
 		}, "commit transaction: commit unexpectedly resulted in rollback", false},
 		"context": {func(ctx context.Context, _ pgx.Tx) error { return context.Canceled }, "context canceled", false},
@@ -204,7 +202,7 @@ func TestConsumeFailure(t *testing.T) {
 	}
 }
 
-// TestConsumeRollsBackWhenItsContextEnds: the connection is not left in a transaction.
+// TestConsumeRollsBackWhenItsContextEnds: the connection does not stay in a transaction.
 func TestConsumeRollsBackWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -228,14 +226,14 @@ func TestConsumeTx(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = c.ConsumeTx(t.Context(), tx, consume.Message{})
-	require.ErrorIs(t, err, consume.ErrMalformed, "which leaves tx as it was")
+	require.ErrorIs(t, err, consume.ErrMalformed, "tx is unchanged")
 	verdict, err := c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
 	require.NoError(t, err)
 	require.Equal(t, inbox.Applied, verdict)
 	verdict, err = c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
 	require.NoError(t, err)
 	require.Equal(t, inbox.Duplicate, verdict)
-	require.Zero(t, count(t, pool, "effects"), "it is for the caller to commit")
+	require.Zero(t, count(t, pool, "effects"), "the caller commits")
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Zero(t, count(t, pool, "outbox.processed_events"))
 
@@ -247,8 +245,8 @@ func TestConsumeTx(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// TestConsumeConcurrently: many deliveries of the same events at once, each event once, whatever level of isolation is the
-// default of the role.
+// TestConsumeConcurrently: many concurrent deliveries of the same events apply each event once, whatever the role's default
+// isolation level is.
 func TestConsumeConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -277,7 +275,7 @@ func TestConsumeConcurrently(t *testing.T) {
 	require.Equal(t, events, count(t, pool, "effects"))
 }
 
-// TestConsumeBadInput: what is wrong with a message is found before the database is asked for anything.
+// TestConsumeBadInput: a fault of a message is found before the database is used.
 func TestConsumeBadInput(t *testing.T) {
 	t.Parallel()
 	c := newConsumer(t, &projection{}, "")
@@ -304,7 +302,7 @@ func TestConsumeBadInput(t *testing.T) {
 	require.ErrorIs(t, err, consume.ErrInvalidPayload, "a strict consumer checks bounds")
 	require.True(t, consume.IsPermanent(err))
 	_, err = c.Consume(t.Context(), unreachable{}, long)
-	require.ErrorContains(t, err, "begin transaction: nobody answers", "and c still does not")
+	require.ErrorContains(t, err, "begin transaction: nobody answers", "c itself is not strict")
 	require.False(t, consume.IsPermanent(err))
 }
 
@@ -320,7 +318,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err = consume.New(nil, h)
 	require.EqualError(t, err, "new consumer: no inbox given (nil)")
 	_, err = consume.New(ib, h, h)
-	require.EqualError(t, err, "new consumer: topic users/user_created: has two consumers")
+	require.EqualError(t, err, "new consumer: topic users/user_created has two handlers: pass one")
 	type consumer interface {
 		ConsumeUserCreated(context.Context, pgx.Tx, consume.Delivery[created]) error
 	}
@@ -328,7 +326,7 @@ func TestNewRefuses(t *testing.T) {
 	require.EqualError(t, err, "new consumer: topic users/user_created: no consumer given (nil)")
 }
 
-// TestLogValue: a delivery that is logged shows what it is, and nothing of what it says.
+// TestLogValue: the log of a delivery identifies the event and shows nothing of its payload.
 func TestLogValue(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -338,21 +336,6 @@ func TestLogValue(t *testing.T) {
 	require.Contains(t, b.String(), "delivery.event_id="+eventID.String()+" delivery.tenant_id="+tenantID.String())
 	require.NotContains(t, b.String(), "Zo")
 	require.NotContains(t, b.String(), "marriage")
-}
-
-func ExampleParse() {
-	m, err := encoders["json"].Encode(outgoing())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	r, err := consume.Parse(consume.Message(m))
-	fmt.Println(r.Namespace, r.Topic, r.Version, r.Entity.Type, err)
-	_, err = consume.Parse(consume.Message{ContentType: "application/json", Body: []byte("{}")})
-	fmt.Println(err, consume.IsPermanent(err))
-	// Output:
-	// users user_created 2 user <nil>
-	// consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message true
 }
 
 func TestNilArgumentsAreErrors(t *testing.T) {

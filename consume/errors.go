@@ -13,31 +13,31 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Why an event was not consumed: conditions that callers branch on with errors.Is. An *Error around them has the facts.
-// None of them ever carries a value of a payload.
+// The reasons why an event was not consumed. Test for them with errors.Is; the *Error around them names the event. None
+// of them carries a value of a payload.
 var (
-	// ErrMalformed: a message is neither a CloudEvent of a topic nor JSON with outbox headers, or one of its attributes
-	// is not what it must be.
+	// ErrMalformed: the message is neither a CloudEvent of a topic nor JSON with outbox headers, or one of its attributes
+	// is not valid.
 	ErrMalformed = errors.New("malformed message")
 	// ErrUnknownTopic: the consumer does not know the topic. It may be for another consumer, or newer than this one.
 	ErrUnknownTopic = errors.New("unknown topic")
-	// ErrUnknownVersion: the payload is of a newer version than the consumer knows.
+	// ErrUnknownVersion: the payload has a newer version than the consumer knows.
 	ErrUnknownVersion = errors.New("unknown payload version")
-	// ErrInvalidPayload: the payload does not decode or lacks a required field or, for a strict consumer, breaks a rule of
-	// the YAML. A broken rule is a *payload.ValidationError, which lists them all.
+	// ErrInvalidPayload: the payload does not decode, lacks a required field or, with a strict consumer, breaks a rule of
+	// the YAML. Broken rules are a *payload.ValidationError, which lists all of them.
 	ErrInvalidPayload = payload.ErrInvalid
-	// ErrUnimplemented: nobody consumes the topic yet.
+	// ErrUnimplemented: the consumer has no code for the topic yet.
 	ErrUnimplemented = errors.New("consumer is not implemented")
 )
 
-// Error says which event was not consumed, and why. What is not known of it is zero.
+// Error says which event was not consumed, and why. Facts that are not known are zero.
 type Error struct {
-	Topic   string // "users/user_created", or the type of an event that is none of ours
+	Topic   string // "users/user_created", or the type of an event that belongs to no topic
 	Version int    // of the payload
 	EventID uuid.UUID
-	// Field is the path of the payload's field that is at fault, or the name of the message's attribute or header.
+	// Field is the path of the faulty field in the payload, or the name of the faulty attribute or header.
 	Field string
-	Err   error
+	Err   error // why; never nil
 }
 
 // Error names the event and the cause in one line.
@@ -61,7 +61,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// about returns what is known of e, with a cause.
+// about returns an *Error with what is known about e and a cause.
 func about(e *Event, field string, err error) error {
 	topic := e.Namespace
 	if e.Topic != "" {
@@ -85,7 +85,7 @@ func invalid(e *Event, field, fault string) error {
 	return about(e, field, fmt.Errorf("%s: %w", text, ErrInvalidPayload))
 }
 
-// show returns a name as it is when it looks like one, else quoted and cut.
+// show returns a name as it is. If it is long or has unusual characters, show cuts and quotes it.
 func show(name string) string {
 	const longest = 100
 	if len(name) > longest {
@@ -97,15 +97,17 @@ func show(name string) string {
 	return name
 }
 
-// Permanent marks err, returned by a method of a consumer, as one that no retry will mend. Permanent(nil) is nil.
+// Permanent marks an error that a consumer's method returns as permanent: trying again cannot help. Permanent(nil) is
+// nil.
 func Permanent(err error) error {
 	return mark.Permanent(err)
 }
 
-// IsPermanent reports whether err is one that the same message will meet again however often it is tried, by this
-// consumer: one marked by Permanent, one of the errors above, or an event that the inbox refuses. Put such a message
-// aside and go on. A newer consumer may know what to do with ErrUnknownTopic, ErrUnknownVersion and ErrUnimplemented.
-// All other errors, of the database for example, may pass: try again, with a pause.
+// IsPermanent reports whether the same message would fail again however often this consumer tries it. That is so for an
+// error marked by Permanent, for the Err variables of this package, and for inbox.ErrInvalidEvent and inbox.ErrStale.
+// Quarantine such a message and continue. A newer version of the consumer may be able to handle ErrUnknownTopic,
+// ErrUnknownVersion and ErrUnimplemented. All other errors, for example of the database, may pass: try again after a
+// pause.
 func IsPermanent(err error) bool {
 	if mark.IsPermanent(err) {
 		return true

@@ -8,20 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// Message is an event as a broker hands it over, of whatever protocol. It has the fields of publish.Message, so that
-// one converts into the other.
+// Message is an event as a broker delivers it, in the same form for every protocol. It has the fields of publish.Message,
+// so that one converts into the other.
 type Message struct {
-	// ContentType of Body; "" means JSON.
+	// ContentType is that of Body; "" means JSON.
 	ContentType string
-	// Attributes are the context attributes of CloudEvents in binary mode, by their bare names (id, source, type, ...).
-	// Empty in structured mode and for plain JSON.
+	// Attributes are the context attributes of CloudEvents in binary mode, by name without the protocol's prefix (id,
+	// source, type, ...). They are empty in structured mode and for plain JSON.
 	Attributes map[string]string
-	// Headers travelled beside the body under their own names.
+	// Headers are all other headers, by their own names.
 	Headers map[string]string
 	Body    []byte
 }
 
-// KafkaHeader is the header of a Kafka record as franz-go, confluent-kafka-go and kafka-go have it.
+// KafkaHeader is a header of a Kafka record. The header types of franz-go, confluent-kafka-go and kafka-go have this form.
 type KafkaHeader interface {
 	~struct {
 		Key   string
@@ -29,7 +29,7 @@ type KafkaHeader interface {
 	}
 }
 
-// FromKafka returns the Message of a Kafka record: attributes are the headers that begin with ce_, in whatever case. Of
+// FromKafka returns the Message of a Kafka record. Headers that begin with ce_, in any case, become attributes. Of several
 // headers with one name the first counts.
 func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	m := newMessage(value)
@@ -49,18 +49,18 @@ func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	return m
 }
 
-// FromNATS returns the Message of a NATS message: attributes are the headers that begin with ce-, in whatever case,
-// percent-encoded. Headers of NATS itself are left out.
+// FromNATS returns the Message of a NATS message. Headers that begin with ce-, in any case, become attributes; their
+// values are percent-decoded. Headers of NATS itself (Nats-...) are left out.
 func FromNATS(headers map[string][]string, data []byte) Message {
 	return fromHeaders(headers, data, func(name string) (string, bool) {
 		return name, !strings.HasPrefix(strings.ToLower(name), "nats-")
 	})
 }
 
-// FromHTTP returns the Message of an HTTP request, whose http.Header it takes: attributes are the headers that begin
-// with Ce-, percent-encoded. HTTP does not keep the case of names, so Message has them in lower case. Headers that are
-// about the connection, the body or the caller are left out, credentials among them. Check the signature of a webhook
-// before.
+// FromHTTP returns the Message of an HTTP request, given its http.Header and body. Headers that begin with Ce- become
+// attributes; their values are percent-decoded. HTTP does not preserve the case of names, so the names in Message are in
+// lower case. Headers about the connection, the body or the caller are left out, including credentials. FromHTTP does not
+// check the signature of a webhook: check it first.
 func FromHTTP(header map[string][]string, body []byte) Message {
 	return fromHeaders(header, body, func(name string) (string, bool) {
 		name = strings.ToLower(name)
@@ -74,7 +74,7 @@ var hopHeaders = map[string]bool{
 	"keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true, "user-agent": true,
 }
 
-// contentType is the header that every protocol has for it.
+// contentType is the name of the content type's header in every protocol.
 const contentType = "content-type"
 
 func newMessage(body []byte) Message {
@@ -93,11 +93,11 @@ func setOnce(into map[string]string, name, value string) {
 	}
 }
 
-// fromHeaders takes the headers that keep wants, under the names that it gives them.
+// fromHeaders makes a Message of headers that may have several values. keep renames a header or leaves it out.
 func fromHeaders(headers map[string][]string, body []byte, keep func(name string) (string, bool)) Message {
 	const prefix = "ce-"
 	m := newMessage(body)
-	// Of names that differ in their case only, the one in lower case counts, which is what publishers write.
+	// Of names that differ only in case the one in lower case counts, because publishers write that one.
 	for _, name := range backwards(headers) {
 		values := headers[name]
 		if len(values) == 0 {
@@ -115,16 +115,16 @@ func fromHeaders(headers map[string][]string, body []byte, keep func(name string
 	return m
 }
 
-// backwards returns the keys of m, sorted, the last one first: lower case before upper case.
+// backwards returns the keys of m in descending order, which puts lower case before upper case.
 func backwards[V any](m map[string]V) []string {
 	names := slices.Sorted(maps.Keys(m))
 	slices.Reverse(names)
 	return names
 }
 
-// percentDecoded reads an attribute that was a header
+// percentDecoded decodes the value of an attribute that was a header
 // (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md#3132-http-header-values).
-// What is not encoded stays as it is.
+// A value that is not validly encoded is returned as it is.
 func percentDecoded(s string) string {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquoted(s[1 : len(s)-1])
@@ -136,7 +136,7 @@ func percentDecoded(s string) string {
 	return decoded
 }
 
-// unquoted takes the backslashes out of the inside of a quoted string (RFC 9110, section 5.6.4).
+// unquoted removes the backslashes from the inside of a quoted string (RFC 9110, section 5.6.4).
 func unquoted(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 )
 
-// Clients of Kafka have headers of their own types, of this form.
+// Each Kafka client has its own header type, all of this form.
 type clientHeader struct {
 	Key   string
 	Value []byte
@@ -63,8 +63,8 @@ func TestFromNATS(t *testing.T) {
 	}, m)
 }
 
-// TestHeaderNamesAreComparedWithoutCase: what a client, a proxy or a broker makes of the case of a name changes nothing,
-// and of two names that differ in it the one that publishers write counts.
+// TestHeaderNamesAreComparedWithoutCase: a client, proxy or broker may change the case of a name. Of two names that differ
+// only in case, the one that publishers write counts.
 func TestHeaderNamesAreComparedWithoutCase(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(string) string{

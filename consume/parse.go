@@ -14,15 +14,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// Parse reads the envelope of m: a CloudEvent 1.0 in binary or in structured mode, or plain JSON with outbox headers.
-// It does not look into the payload, and shares its memory with m. The error is an *Error that wraps ErrMalformed, or
-// ErrUnknownTopic when the message is a CloudEvent whose type is not namespace.topic.
+// Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers. It
+// does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed, or
+// ErrUnknownTopic if the type of the event is not namespace.topic.
 func Parse(m Message) (Received, error) {
 	switch media := mediaType(m.ContentType); {
 	case media == "application/cloudevents+json":
 		return parseStructured(m)
 	case strings.HasPrefix(media, "application/cloudevents"):
-		return Received{}, malformed(&Event{}, contentType, "is a format of CloudEvents other than application/cloudevents+json")
+		return Received{}, malformed(&Event{}, contentType, "is not a supported format of CloudEvents: use application/cloudevents+json")
 	case len(m.Attributes) > 0:
 		return parseBinary(m)
 	}
@@ -48,7 +48,7 @@ func parseStructured(m Message) (Received, error) {
 	none := &Event{}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(m.Body, &members); err != nil || members == nil {
-		return Received{}, malformed(none, "", "the body is no JSON object")
+		return Received{}, malformed(none, "", "body is not a JSON object")
 	}
 	data := members["data"]
 	encoded, inBase64 := members["data_base64"]
@@ -58,7 +58,7 @@ func parseStructured(m Message) (Received, error) {
 	for name, value := range members {
 		text, ok := attributeText(value)
 		if !ok {
-			return Received{}, malformed(none, show(name), "is neither text nor a number nor true or false")
+			return Received{}, malformed(none, show(name), "is not text, a number, true or false")
 		}
 		if text != "" {
 			attributes[name] = text
@@ -67,17 +67,17 @@ func parseStructured(m Message) (Received, error) {
 	if inBase64 {
 		var text string
 		if err := json.Unmarshal(encoded, &text); err != nil || data != nil {
-			return Received{}, malformed(none, "data_base64", "is no text, or stands beside data")
+			return Received{}, malformed(none, "data_base64", "is not text, or there is a member data as well")
 		}
 		var err error
 		if data, err = base64.StdEncoding.DecodeString(text); err != nil {
-			return Received{}, malformed(none, "data_base64", "is no base64")
+			return Received{}, malformed(none, "data_base64", "is not base64")
 		}
 	}
 	return parseCloudEvent(attributes, m.Headers, attributes["datacontenttype"], data)
 }
 
-// attributeText returns an attribute of structured mode as binary mode has it; null is an absent one.
+// attributeText returns an attribute of structured mode in the form of binary mode. null means that it is absent.
 func attributeText(value json.RawMessage) (string, bool) {
 	var decoded any
 	if err := json.Unmarshal(value, &decoded); err != nil {
@@ -89,7 +89,7 @@ func attributeText(value json.RawMessage) (string, bool) {
 	case string:
 		return v, true
 	case bool, float64:
-		return string(value), true // 9007199254740993 as it is
+		return string(value), true // a float64 would lose digits of 9007199254740993
 	}
 	return "", false
 }
@@ -126,7 +126,7 @@ func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string
 func parseJSON(m Message) (Received, error) {
 	const prefix = "outbox-"
 	facts, headers := make(map[string]string), make(map[string]string)
-	for _, name := range backwards(m.Headers) { // brokers and proxies may change the case of names
+	for _, name := range backwards(m.Headers) { // brokers and proxies may change the case of a name
 		if lower := strings.ToLower(name); strings.HasPrefix(lower, prefix) {
 			setOnce(facts, lower, m.Headers[name])
 		} else {
@@ -134,7 +134,7 @@ func parseJSON(m Message) (Received, error) {
 		}
 	}
 	if len(facts) == 0 {
-		return Received{}, malformed(&Event{}, "", "it has neither the attributes of a CloudEvent nor outbox headers")
+		return Received{}, malformed(&Event{}, "", "it has neither CloudEvent attributes nor outbox headers")
 	}
 	e, err := envelope{facts, outboxNames}.event()
 	if err != nil {
@@ -147,7 +147,7 @@ func parseJSON(m Message) (Received, error) {
 	return Received{Event: e, Payload: m.Body}, nil
 }
 
-// names are what an envelope calls the facts of an event.
+// names are the names of an event's facts in one kind of envelope.
 type names struct {
 	id, topic, version, time, tenant, entityType, entityID, entityVersion, partitionKey, dedupeKey string
 }
@@ -172,7 +172,7 @@ type envelope struct {
 
 var topicType = regexp.MustCompile(`^([a-z][a-z0-9_]{0,40})\.([a-z][a-z0-9_]{0,40})$`)
 
-// event reads the facts, the identifying ones first, so that errors about the others name the event.
+// event reads the facts. It reads the identifying ones first, so that an error about another one names the event.
 func (v envelope) event() (Event, error) {
 	var e Event
 	id, kind := v.facts[v.names.id], v.facts[v.names.topic]
@@ -189,27 +189,27 @@ func (v envelope) event() (Event, error) {
 	case id == "":
 		return e, malformed(&e, v.names.id, "is missing")
 	case err != nil || parsed == uuid.Nil:
-		return e, malformed(&e, v.names.id, "is no UUID, or the zero one")
+		return e, malformed(&e, v.names.id, "is not a UUID, or is the zero UUID")
 	}
 	e.ID = parsed
 
 	version := int64(1)
 	if text, there := v.facts[v.names.version]; there {
 		if version, err = strconv.ParseInt(text, 10, 32); err != nil || version < 1 {
-			return e, malformed(&e, v.names.version, "is no number from 1 to 2147483647")
+			return e, malformed(&e, v.names.version, "is not a number from 1 to 2147483647")
 		}
 	}
 	e.Version = int(version)
 	if text := v.facts[v.names.tenant]; text != "" {
 		tenant, err := uuid.Parse(text)
 		if err != nil {
-			return e, malformed(&e, v.names.tenant, "is no UUID")
+			return e, malformed(&e, v.names.tenant, "is not a UUID")
 		}
 		e.TenantID = uuid.NullUUID{UUID: tenant, Valid: true}
 	}
 	if text := v.facts[v.names.time]; text != "" {
 		if e.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return e, malformed(&e, v.names.time, "is no time of RFC 3339")
+			return e, malformed(&e, v.names.time, "is not an RFC 3339 time")
 		}
 	}
 	e.PartitionKey, e.DedupeKey = v.facts[v.names.partitionKey], v.facts[v.names.dedupeKey]
@@ -225,11 +225,11 @@ func (v envelope) entity(e *Event) error {
 	version, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil || version < 1:
-		return malformed(e, v.names.entityVersion, "is no number from 1 to 9223372036854775807")
+		return malformed(e, v.names.entityVersion, "is not a number from 1 to 9223372036854775807")
 	case e.Entity.Type == "":
-		return malformed(e, v.names.entityType, "is missing, beside a version")
+		return malformed(e, v.names.entityType, "is missing, but there is an entity version")
 	case e.Entity.ID == "":
-		return malformed(e, v.names.entityID, "is missing, beside a version")
+		return malformed(e, v.names.entityID, "is missing, but there is an entity version")
 	}
 	e.Entity.Version = version
 	return nil

@@ -23,7 +23,7 @@ var (
 	tenantID = uuid.MustParse("7f000001-89ab-4cde-8f01-23456789abcd")
 )
 
-// outgoing has every fact that an event can have.
+// outgoing is an event with every fact that an event can have.
 func outgoing() outbox.Outgoing {
 	return outbox.Outgoing{
 		Event: outbox.Event{
@@ -56,7 +56,7 @@ var encoders = map[string]publish.Encoder{
 	"json":       publish.JSON(),
 }
 
-// TestParseReadsWhatEncodersWrite: nothing of an event is lost on the way, in whatever mode.
+// TestParseReadsWhatEncodersWrite: no fact of an event is lost, in any mode.
 func TestParseReadsWhatEncodersWrite(t *testing.T) {
 	t.Parallel()
 	bare := outbox.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_created"}, Payload: json.RawMessage(`{}`)}
@@ -83,7 +83,7 @@ func TestParseReadsWhatEncodersWrite(t *testing.T) {
 	}
 }
 
-// TestParseForeignCloudEvents reads what other producers of CloudEvents may write.
+// TestParseForeignCloudEvents: events in forms that other producers of CloudEvents may write are read.
 func TestParseForeignCloudEvents(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -101,7 +101,7 @@ func TestParseForeignCloudEvents(t *testing.T) {
 	}
 }
 
-// structured returns a CloudEvent in structured mode with some members changed; nil removes one.
+// structured returns a CloudEvent in structured mode with some members changed; nil removes a member.
 func structured(t *testing.T, change map[string]any) consume.Message {
 	t.Helper()
 	members := map[string]any{
@@ -114,7 +114,7 @@ func structured(t *testing.T, change map[string]any) consume.Message {
 	return consume.Message{ContentType: "application/cloudevents+json", Body: body}
 }
 
-// TestParseRefuses: each fault of an envelope is told with its place, the event if it is known, and no value.
+// TestParseRefuses: the error names the faulty place of the envelope and the event if it is known, and no value.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	known := "consume users/user_created version 2, event " + eventID.String() + ": "
@@ -128,31 +128,31 @@ func TestParseRefuses(t *testing.T) {
 		return consume.Message{Headers: headers, Body: []byte(`{}`)}
 	}
 	for want, m := range map[string]consume.Message{
-		"consume message: it has neither the attributes of a CloudEvent nor outbox headers: malformed message":                         text("application/json", `{"S3CRET":1}`),
-		"consume message: content-type is a format of CloudEvents other than application/cloudevents+json: malformed message":          text("application/cloudevents-batch+json", `[]`),
-		"consume message: the body is no JSON object: malformed message":                                                               text("application/cloudevents+json", `["S3CRET"]`),
-		"consume message: specversion is missing: malformed message":                                                                   structured(t, map[string]any{"specversion": nil}),
-		"consume message: specversion is not 1.0: malformed message":                                                                   structured(t, map[string]any{"specversion": "S3CRET"}),
-		"consume message: subject is neither text nor a number nor true or false: malformed message":                                   structured(t, map[string]any{"subject": []string{"S3CRET"}}),
-		"consume message: data_base64 is no base64: malformed message":                                                                 structured(t, map[string]any{"data": nil, "data_base64": "*S3CRET*"}),
-		"consume message: data_base64 is no text, or stands beside data: malformed message":                                            structured(t, map[string]any{"data_base64": "e30="}),
-		"consume message: type is missing: malformed message":                                                                          structured(t, map[string]any{"type": nil}),
-		"consume com.github.push: type is not namespace.topic: unknown topic":                                                          structured(t, map[string]any{"type": "com.github.push", "id": "5"}),
-		`consume "a b\n": type is not namespace.topic: unknown topic`:                                                                  structured(t, map[string]any{"type": "a b\n"}),
-		"consume users/user_created: id is missing: malformed message":                                                                 structured(t, map[string]any{"id": ""}),
-		"consume users/user_created: id is no UUID, or the zero one: malformed message":                                                structured(t, map[string]any{"id": uuid.Nil}),
-		"consume users/user_created, event " + eventID.String() + ": dataversion is no number from 1 to 2147483647: malformed message": structured(t, map[string]any{"dataversion": "S3CRET"}),
-		known + "tenantid is no UUID: malformed message":                                                                               structured(t, map[string]any{"tenantid": "S3CRET"}),
-		known + "time is no time of RFC 3339: malformed message":                                                                       structured(t, map[string]any{"time": "S3CRET"}),
-		known + "entityversion is no number from 1 to 9223372036854775807: malformed message":                                          structured(t, map[string]any{"entityversion": "0"}),
-		known + "entitytype is missing, beside a version: malformed message":                                                           structured(t, map[string]any{"entityversion": "1", "entityid": "1"}),
-		known + "entityid is missing, beside a version: malformed message":                                                             structured(t, map[string]any{"entityversion": "1", "entitytype": "user"}),
-		known + "data is missing: malformed message":                                                                                   structured(t, map[string]any{"data": nil}),
-		known + "content-type is not JSON: malformed message":                                                                          structured(t, map[string]any{"datacontenttype": "text/xml"}),
-		"consume users/user_created: outbox-id is missing: malformed message":                                                          plain(map[string]string{"outbox-id": ""}),
-		"consume users/user_created: outbox-id is no UUID, or the zero one: malformed message":                                         plain(map[string]string{"outbox-id": "S3CRET"}),
-		"consume message: outbox-type is missing: malformed message":                                                                   plain(map[string]string{"outbox-type": ""}),
-		known + "outbox-entity-version is no number from 1 to 9223372036854775807: malformed message":                                  plain(map[string]string{"outbox-entity-version": "-1"}),
+		"consume message: it has neither CloudEvent attributes nor outbox headers: malformed message":                                     text("application/json", `{"S3CRET":1}`),
+		"consume message: content-type is not a supported format of CloudEvents: use application/cloudevents+json: malformed message":     text("application/cloudevents-batch+json", `[]`),
+		"consume message: body is not a JSON object: malformed message":                                                                   text("application/cloudevents+json", `["S3CRET"]`),
+		"consume message: specversion is missing: malformed message":                                                                      structured(t, map[string]any{"specversion": nil}),
+		"consume message: specversion is not 1.0: malformed message":                                                                      structured(t, map[string]any{"specversion": "S3CRET"}),
+		"consume message: subject is not text, a number, true or false: malformed message":                                                structured(t, map[string]any{"subject": []string{"S3CRET"}}),
+		"consume message: data_base64 is not base64: malformed message":                                                                   structured(t, map[string]any{"data": nil, "data_base64": "*S3CRET*"}),
+		"consume message: data_base64 is not text, or there is a member data as well: malformed message":                                  structured(t, map[string]any{"data_base64": "e30="}),
+		"consume message: type is missing: malformed message":                                                                             structured(t, map[string]any{"type": nil}),
+		"consume com.github.push: type is not namespace.topic: unknown topic":                                                             structured(t, map[string]any{"type": "com.github.push", "id": "5"}),
+		`consume "a b\n": type is not namespace.topic: unknown topic`:                                                                     structured(t, map[string]any{"type": "a b\n"}),
+		"consume users/user_created: id is missing: malformed message":                                                                    structured(t, map[string]any{"id": ""}),
+		"consume users/user_created: id is not a UUID, or is the zero UUID: malformed message":                                            structured(t, map[string]any{"id": uuid.Nil}),
+		"consume users/user_created, event " + eventID.String() + ": dataversion is not a number from 1 to 2147483647: malformed message": structured(t, map[string]any{"dataversion": "S3CRET"}),
+		known + "tenantid is not a UUID: malformed message":                                                                               structured(t, map[string]any{"tenantid": "S3CRET"}),
+		known + "time is not an RFC 3339 time: malformed message":                                                                         structured(t, map[string]any{"time": "S3CRET"}),
+		known + "entityversion is not a number from 1 to 9223372036854775807: malformed message":                                          structured(t, map[string]any{"entityversion": "0"}),
+		known + "entitytype is missing, but there is an entity version: malformed message":                                                structured(t, map[string]any{"entityversion": "1", "entityid": "1"}),
+		known + "entityid is missing, but there is an entity version: malformed message":                                                  structured(t, map[string]any{"entityversion": "1", "entitytype": "user"}),
+		known + "data is missing: malformed message":                                                                                      structured(t, map[string]any{"data": nil}),
+		known + "content-type is not JSON: malformed message":                                                                             structured(t, map[string]any{"datacontenttype": "text/xml"}),
+		"consume users/user_created: outbox-id is missing: malformed message":                                                             plain(map[string]string{"outbox-id": ""}),
+		"consume users/user_created: outbox-id is not a UUID, or is the zero UUID: malformed message":                                     plain(map[string]string{"outbox-id": "S3CRET"}),
+		"consume message: outbox-type is missing: malformed message":                                                                      plain(map[string]string{"outbox-type": ""}),
+		known + "outbox-entity-version is not a number from 1 to 9223372036854775807: malformed message":                                  plain(map[string]string{"outbox-entity-version": "-1"}),
 	} {
 		_, err := consume.Parse(m)
 		require.EqualError(t, err, want)
@@ -170,7 +170,7 @@ func TestParseRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "content-type is not JSON")
 }
 
-// FuzzParse: whatever comes in, Parse returns an event that is whole, or says that the message is not one.
+// FuzzParse: for any input, Parse returns a complete event or an error.
 func FuzzParse(f *testing.F) {
 	for _, encode := range encoders {
 		m, err := encode.Encode(outgoing())

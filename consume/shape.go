@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// shape is a payload type as far as it matters for saying where JSON does not fit it. Generated types are structs,
-// lists and maps of what decodes itself; they are not recursive.
+// shape describes a payload type, to find the place where JSON does not fit it. Generated types are structs, lists and
+// maps of types that decode themselves. They are not recursive.
 type shape struct {
 	of      reflect.Type
 	members []member // of a generated struct
 	elem    *shape   // of a pointer, a list or a map
-	structs bool     // whether there is a generated struct in it
+	structs bool     // contains a generated struct
 }
 
 // member is a field of a generated struct.
@@ -22,7 +22,7 @@ type member struct {
 	name     string
 	shape    *shape
 	required bool
-	nullable bool // nil is null
+	nullable bool // nil encodes as null
 }
 
 func shapeOf(t reflect.Type) *shape {
@@ -48,13 +48,13 @@ func shapeOf(t reflect.Type) *shape {
 	return s
 }
 
-// isGenerated reports whether t is a generated struct, and not one that decodes itself, as time.Time does.
+// isGenerated reports whether t is a generated struct, rather than one that decodes itself such as time.Time.
 func isGenerated(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return t.Kind() == reflect.Struct && !p.Implements(reflect.TypeFor[json.Unmarshaler]()) && !p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// missing returns the path of the first required field that raw lacks; "" when there is none. Raw decodes into s.
+// missing returns the path of the first required field that raw lacks, or "". raw must decode into s.
 func (s *shape) missing(raw json.RawMessage) string {
 	if !s.structs {
 		return ""
@@ -67,8 +67,8 @@ func (s *shape) missing(raw json.RawMessage) string {
 	})
 }
 
-// misfit returns the path of the first part of raw that does not decode into its type, and that type. The path is ""
-// when it is the whole.
+// misfit returns the path of the first part of raw that does not decode into its type, and that type. The path of the
+// whole is "".
 func (s *shape) misfit(raw json.RawMessage) (string, reflect.Type) {
 	of := s.of
 	if of.Kind() == reflect.Pointer {
@@ -85,8 +85,8 @@ func (s *shape) misfit(raw json.RawMessage) (string, reflect.Type) {
 	return path, of
 }
 
-// first looks at the parts of raw until one is at fault, by part or, for the fields of a struct, by lacks if that is
-// given, and returns its path.
+// first returns the path of the first faulty part of raw. part judges each part that is there. lacks, if given, judges
+// each field of a struct before, whether or not it is there.
 func (s *shape) first(raw json.RawMessage, part func(*shape, json.RawMessage) (string, bool),
 	lacks func(m *member, raw json.RawMessage, there bool) bool,
 ) string {
@@ -126,7 +126,7 @@ func (s *shape) first(raw json.RawMessage, part func(*shape, json.RawMessage) (s
 		if json.Unmarshal(raw, &values) != nil {
 			return ""
 		}
-		for _, value := range values { // a key may be as sensitive as a value
+		for _, value := range values { // a key may be as sensitive as a value: the path has [*]
 			if path, fault := part(s.elem, value); fault {
 				return join("[*]", path)
 			}
@@ -135,7 +135,7 @@ func (s *shape) first(raw json.RawMessage, part func(*shape, json.RawMessage) (s
 	return ""
 }
 
-// join puts a path below another.
+// join appends a path to another one.
 func join(outer, inner string) string {
 	if inner == "" || inner[0] == '[' {
 		return outer + inner

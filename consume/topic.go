@@ -10,14 +10,13 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Topic describes one kind of event with payload P, as the producer's YAML does. outboxgen generates one variable a
+// Topic describes one kind of event with payload P, as in the producer's YAML. outboxgen generates one variable per
 // topic.
 type Topic[P any] struct {
 	Namespace, Name string
-	// Version is the payload's schema number; 0 means 1, as in outbox.Topic.
+	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.Topic.
 	Version int
-	// Validate checks the rules of the YAML, for those who ask for it: DecodeStrict and Consumer.Strict. nil means that any
-	// payload will do.
+	// Validate checks the rules of the YAML. Only DecodeStrict and a strict Consumer call it. nil accepts every payload.
 	Validate func(P) error
 }
 
@@ -26,23 +25,24 @@ func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
 
 func (t Topic[P]) version() int { return max(t.Version, 1) }
 
-// Decode reads the payload of r and checks its structure: every required field is there, and every field has its type.
-// Fields that t does not know are passed over. The bounds of the YAML are not checked, and an enum may have a value that
-// t does not know, so that a producer can widen its rules before its consumers are updated: ask the value by Known.
+// Decode reads the payload of r and checks its structure: every required field is present, and every field has its type.
+// Fields that t does not know are ignored. Decode does not check the bounds of the YAML, and an enum may have a value that
+// t does not know. So a producer can widen its rules before its consumers are updated. Use the enum's method Known to test
+// a value.
 //
-// A payload of an older version is decoded as far as it goes, also without its required fields: Version tells. The error
-// is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion or ErrInvalidPayload.
+// A payload of an older version may lack required fields; Delivery.Version says which version it is. The error is an
+// *Error that wraps ErrUnknownTopic, ErrUnknownVersion or ErrInvalidPayload.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
 	return t.decode(r, shapeOf(reflect.TypeFor[P]()), false)
 }
 
-// DecodeStrict is Decode, and checks the rules of the YAML that the package was generated from as well: bounds, patterns
-// and the values of enums. A payload of an older version is not checked.
+// DecodeStrict is Decode and also checks the rules of the YAML that the package was generated from: bounds, patterns and
+// the values of enums. It does not check these rules for a payload of an older version.
 func (t Topic[P]) DecodeStrict(r Received) (Delivery[P], error) {
 	return t.decode(r, shapeOf(reflect.TypeFor[P]()), true)
 }
 
-// decode is Decode or DecodeStrict with the shape of P, which takes a while to find out.
+// decode is Decode or DecodeStrict. It takes the shape of P, which is expensive to compute.
 func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error) {
 	d := Delivery[P]{Event: r.Event}
 	switch {
@@ -51,9 +51,9 @@ func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error)
 	case r.Version > t.version():
 		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.version(), ErrUnknownVersion))
 	case !json.Valid(r.Payload):
-		return d, invalid(&r.Event, "", "is no JSON")
+		return d, invalid(&r.Event, "", "is not JSON")
 	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
-		return d, invalid(&r.Event, "", "is no JSON object")
+		return d, invalid(&r.Event, "", "is not a JSON object")
 	}
 	if err := json.Unmarshal(r.Payload, &d.Payload); err != nil {
 		field, kind := s.misfit(r.Payload)
@@ -76,7 +76,7 @@ func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error)
 		if broken, ok := errors.AsType[*payload.ValidationError](err); ok && len(broken.Fields) > 0 {
 			field = broken.Fields[0].Field
 		} else {
-			err = ErrInvalidPayload // a text that is not ours may hold a value
+			err = ErrInvalidPayload // the text of a foreign error may hold a value
 		}
 		return d, about(&r.Event, field, err)
 	}

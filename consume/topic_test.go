@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// created is a payload as outboxgen generates them.
+// created has the form of a generated payload.
 type created struct {
 	ID     uuid.UUID         `json:"id"`
 	Name   string            `json:"name"`
@@ -48,7 +48,7 @@ const goodPayload = `{
 	"home": {"city": "Bern", "since": "2020-02-29"}, "past": null, "extra": null, "labels": {}, "new": {"ignored": true}
 }`
 
-// with returns the good payload with members set to raw JSON; "" removes one.
+// with returns the valid payload with members set to raw JSON; "" removes a member.
 func with(t testing.TB, change map[string]string) json.RawMessage {
 	t.Helper()
 	var members map[string]json.RawMessage
@@ -73,7 +73,7 @@ func decode(version int, body json.RawMessage) (consume.Delivery[created], error
 	return createdTopic.Decode(eventOf(version, body))
 }
 
-// TestDecodeOfATopicWithoutVersion: zero means 1, what an outbox.Topic without a version enqueues.
+// TestDecodeOfATopicWithoutVersion: 0 means 1, which an outbox.Topic without a version enqueues.
 func TestDecodeOfATopicWithoutVersion(t *testing.T) {
 	t.Parallel()
 	topic := createdTopic
@@ -97,7 +97,7 @@ func TestDecode(t *testing.T) {
 	require.Equal(t, "users/user_created", createdTopic.String())
 }
 
-// TestDecodeRefuses names the field at fault, at any depth, and never its value.
+// TestDecodeRefuses: the error names the faulty field, at any depth, and never its value.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	const secret = "S3CRET"
@@ -128,9 +128,9 @@ func TestDecodeRefuses(t *testing.T) {
 		_, lenient := createdTopic.Decode(r)
 		_, err := createdTopic.DecodeStrict(r)
 		if strings.HasPrefix(want, "validate") {
-			require.NoError(t, lenient, "a bound is the producer's")
+			require.NoError(t, lenient, "bounds are not checked")
 		} else {
-			require.Equal(t, err, lenient, "structure is checked by both")
+			require.Equal(t, err, lenient, "both check the structure")
 		}
 		require.ErrorIs(t, err, consume.ErrInvalidPayload, want)
 		require.ErrorContains(t, err, "consume users/user_created version 2, event "+eventID.String()+": "+want)
@@ -143,8 +143,8 @@ func TestDecodeRefuses(t *testing.T) {
 		require.Contains(t, want, facts.Field)
 	}
 	for body, want := range map[string]string{
-		"": "payload is no JSON", `{"a": S3CRET}`: "payload is no JSON", "{} {}": "payload is no JSON",
-		"null": "payload is no JSON object", `"S3CRET"`: "payload is no JSON object", "[1]": "payload is no JSON object",
+		"": "payload is not JSON", `{"a": S3CRET}`: "payload is not JSON", "{} {}": "payload is not JSON",
+		"null": "payload is not a JSON object", `"S3CRET"`: "payload is not a JSON object", "[1]": "payload is not a JSON object",
 	} {
 		_, err := decode(2, json.RawMessage(body))
 		require.ErrorIs(t, err, consume.ErrInvalidPayload)
@@ -159,7 +159,7 @@ func TestDecodeByVersion(t *testing.T) {
 	require.EqualError(t, err, "consume users/user_created version 3, event "+eventID.String()+": this consumer knows versions up to 2: unknown payload version")
 
 	d, err := decode(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`}))
-	require.NoError(t, err, "an older payload need not be what the newer one must be")
+	require.NoError(t, err, "an older payload need not follow the rules of the newer one")
 	require.Equal(t, "longer than ten", d.Payload.Name)
 	require.Equal(t, 1, d.Version)
 	_, err = createdTopic.DecodeStrict(eventOf(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`})))

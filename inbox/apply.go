@@ -16,29 +16,29 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// maxEntityBytes is what producers allow of an entity's type and id, each, and what a source may have.
+// maxEntityBytes is the longest entity type, entity id and source. Producers have the same limit for the first two.
 const maxEntityBytes = 512
 
-// Event is what Apply must know of an event.
+// Event is the metadata that Apply needs of an event.
 type Event struct {
 	ID uuid.UUID
-	// Source names who emits the events of the entity, up to 512 bytes: the service that gives entities their ids and
-	// versions. The entities of different sources are different, whatever their types and ids. "" is a source like any
-	// other, for a consumer that has one only.
+	// Source names the service that gives the entity its id and versions, in up to 512 bytes. Entities of different
+	// sources are different entities, even with the same type and id. "" is a source like any other; use it if there is
+	// only one.
 	Source string
-	// TenantID is the tenant of the entity; the zero value means that it has none. The entities of different tenants are
-	// different, too.
+	// TenantID is the tenant of the entity; the zero value means no tenant. Entities of different tenants are different
+	// entities, too.
 	TenantID uuid.NullUUID
-	// EntityType and EntityID name what the event is about. Neither is empty, nor longer than 512 bytes.
+	// EntityType and EntityID name the entity that the event is about. Each has 1 to 512 bytes.
 	EntityType, EntityID string
-	// Version of the entity after the change that the event tells of. It counts from 1 and grows with each event of
-	// the entity; 0 is what an event without a version has, and refused.
+	// Version is the version of the entity after the change that the event reports. It counts from 1 and grows with each
+	// event of the entity. 0, an event without a version, is ErrInvalidEvent.
 	Version int64
-	// Payload is kept with the event if it is parked, and not looked at; nil keeps none.
+	// Payload is stored with the event if Apply quarantines it (Park). Apply does not read it; nil stores none.
 	Payload []byte
 }
 
-// LogValue logs an event by what identifies it: never its payload.
+// LogValue logs the identifying fields of an event. It never logs the payload.
 func (e Event) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("event_id", e.ID.String())}
 	if e.Source != "" {
@@ -51,7 +51,7 @@ func (e Event) LogValue() slog.Value {
 		slog.String("entity_id", e.EntityID), slog.Int64("entity_version", e.Version))...)
 }
 
-// tenant is what the key of the entity has for the tenant: the zero UUID for none.
+// tenant is the tenant in the key of the entity: the zero UUID means no tenant.
 func (e *Event) tenant() pgtype.UUID {
 	if !e.TenantID.Valid {
 		return pgvalue.UUID(uuid.Nil)
@@ -59,7 +59,7 @@ func (e *Event) tenant() pgtype.UUID {
 	return pgvalue.UUID(e.TenantID.UUID)
 }
 
-// check finds what is wrong with e before anything is sent that would abort the caller's transaction.
+// check finds the faults of e. Sent to PostgreSQL they would abort the caller's transaction.
 func (e *Event) check() error {
 	if e.ID == uuid.Nil {
 		return errZeroID
@@ -70,41 +70,44 @@ func (e *Event) check() error {
 		case part.text == "" && part.name != "source":
 			wrong = "is empty"
 		case len(part.text) > maxEntityBytes:
-			wrong = fmt.Sprintf("has %d bytes of at most %d", len(part.text), maxEntityBytes)
+			wrong = fmt.Sprintf("has %d bytes, at most %d allowed", len(part.text), maxEntityBytes)
 		case !utf8.ValidString(part.text) || strings.IndexByte(part.text, 0) >= 0:
-			wrong = "holds a NUL or is not UTF-8"
+			wrong = "has a NUL byte or is not valid UTF-8"
 		default:
 			continue
 		}
 		return fmt.Errorf("%s %s: %w", part.name, wrong, ErrInvalidEvent)
 	}
 	if e.Version < 1 {
-		return fmt.Errorf("entity version %d: versions count from 1: %w", e.Version, ErrInvalidEvent)
+		return fmt.Errorf("entity version %d is below 1: %w", e.Version, ErrInvalidEvent)
 	}
 	return nil
 }
 
-// Verdict tells what became of an event.
+// Verdict says what Apply did with an event.
 type Verdict string
 
-// The verdicts of Apply. Only Applied ran the effect; each of them is final once the transaction commits.
+// The verdicts of Apply. Only Applied means that the effect ran. A verdict is final once the transaction has committed.
 const (
 	Applied   Verdict = "applied"
-	Duplicate Verdict = "duplicate" // recorded before
-	Skipped   Verdict = "skipped"   // stale, with Skip
-	Parked    Verdict = "parked"    // stale, with Park
+	Duplicate Verdict = "duplicate" // was recorded before
+	Skipped   Verdict = "skipped"   // is stale, with Skip
+	Parked    Verdict = "parked"    // is stale and quarantined, with Park
 )
 
-// Apply is Once with a look at the entity's version: it records the event as handled and its version as the entity's
-// last one, then runs fn, all in tx. An entity is known by its source, tenant, type and id. An event whose version is not
-// above the last one that the group has applied is stale: fn is not run, and Config.Stale decides. A gap is none of its business: version 7 is applied after version 4,
-// and 5 and 6 are stale when they come. So fn must set the state that the event tells, whole; an event that only tells
-// a difference (add 5) would be lost with the gap, and wants Once.
+// Apply is Once for an event that carries the version of an entity. It records the event as handled and the version as
+// the entity's last one, then runs fn, all in tx. Source, tenant, type and id together identify an entity. An event whose
+// version is not above the last one that the group has applied is stale: fn does not run, and Config.Stale decides what
+// happens.
+//
+// Apply does not wait for missing versions. Version 7 is applied after version 4; 5 and 6 are stale when they arrive. So
+// fn must set the whole state that the event reports. For an event that only reports a difference (add 5), use Once:
+// Apply would lose the differences in the gap.
 //
 // Waiting, errors of fn and isolation levels are as with Once. Events of one entity wait for each other until the
-// transaction ends: a transaction that applies events of several entities takes them in one order, that of their sources,
-// tenants, types and ids for example, or may deadlock with another. With ErrStale, as with an error of fn, the transaction must be rolled back. The
-// Verdict is empty beside an error.
+// transaction ends. So a transaction that applies events of several entities must take the entities in one order, for
+// example by source, tenant, type and id, or it may deadlock with another one. After ErrStale, as after an error of fn,
+// roll the transaction back. With an error the Verdict is empty.
 func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx context.Context) error) (Verdict, error) {
 	if fn == nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, errNoFunc)
@@ -134,7 +137,7 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 	return Applied, nil
 }
 
-// stale deals with an event whose version the entity has already, or is past.
+// stale handles an event whose version is not above the last one of its entity.
 func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Verdict, error) {
 	switch i.cfg.Stale {
 	case Error:
@@ -144,7 +147,7 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Verdict
 		if err != nil {
 			return "", wrap(fmt.Sprintf("read last version of %s %q", e.EntityType, e.EntityID), err)
 		}
-		return "", fmt.Errorf("apply event %s: version %d of %s %q: %w: version %d came with event %s",
+		return "", fmt.Errorf("apply event %s: version %d of %s %q: %w: version %d was set by event %s",
 			e.ID, e.Version, e.EntityType, e.EntityID, ErrStale, last.Version, uuid.UUID(last.EventID.Bytes))
 	case Park:
 		err := q.InboxPark(ctx, dbsqlc.InboxParkParams{
@@ -152,7 +155,7 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Verdict
 			EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version, Payload: e.Payload,
 		})
 		if err != nil {
-			return "", wrap(fmt.Sprintf("park event %s", e.ID), err)
+			return "", wrap(fmt.Sprintf("quarantine event %s", e.ID), err)
 		}
 		return Parked, nil
 	}

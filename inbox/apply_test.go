@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/inbox"
 )
 
-// user is an event of a user; each call is another event.
+// user returns a new event about a user.
 func user(n int, version int64) inbox.Event {
 	return inbox.Event{
 		ID: uuid.New(), EntityType: "user", EntityID: fmt.Sprint(n), Version: version,
@@ -26,7 +26,7 @@ func user(n int, version int64) inbox.Event {
 	}
 }
 
-// apply hands e to in as a consumer does: its effect replaces the state of the user's card.
+// apply applies e as a consumer does. The effect replaces the state of the user's card.
 func apply(ctx context.Context, pool *pgxpool.Pool, in *inbox.Inbox, e inbox.Event) (verdict inbox.Verdict, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
 		verdict, err = in.Apply(ctx, tx, e, setCard(tx, e))
@@ -73,7 +73,7 @@ func TestStaleVersionsChangeNothing(t *testing.T) {
 			require.Equal(t, want, verdict)
 		}
 		second, fifth := user(1, 2), user(1, 5)
-		deliverAs(second, inbox.Applied) // the first that is seen, whatever its version
+		deliverAs(second, inbox.Applied) // the first version may be any
 		deliverAs(fifth, inbox.Applied)  // a gap
 		for _, version := range []int64{1, 3, 4, 5} {
 			late := user(1, version)
@@ -81,11 +81,11 @@ func TestStaleVersionsChangeNothing(t *testing.T) {
 			require.Zero(t, effects(t, pool, late.ID))
 			again := inbox.Duplicate
 			if policy == inbox.Error {
-				again = "" // nothing of it was kept: an error it stays
+				again = "" // nothing was recorded: it stays an error
 			}
 			deliverAs(late, again)
 		}
-		deliverAs(second, inbox.Duplicate) // whatever the policy: it was applied
+		deliverAs(second, inbox.Duplicate) // with any policy: it was applied
 		deliverAs(fifth, inbox.Duplicate)
 		require.Equal(t, `{"user":1,"version":5}`, card(t, pool, 1))
 		sixth := user(1, 6)
@@ -105,7 +105,7 @@ func TestStaleVersionsChangeNothing(t *testing.T) {
 	}
 }
 
-// A group may have handled an event by Once, before it had versions: Apply does not move the version for it.
+// A group may have handled an event with Once before it used versions. Apply does not move the version for such an event.
 func TestApplyAfterOnceIsADuplicate(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
@@ -119,7 +119,7 @@ func TestApplyAfterOnceIsADuplicate(t *testing.T) {
 	require.Zero(t, value[int](t, pool, "SELECT count(*) FROM outbox.entity_versions"))
 }
 
-func TestGroupsHaveVersionsOfTheirOwn(t *testing.T) {
+func TestEachGroupHasItsOwnVersions(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
 	_, err := apply(t.Context(), pool, newInbox(t, inbox.Config{}), user(1, 9))
@@ -129,8 +129,8 @@ func TestGroupsHaveVersionsOfTheirOwn(t *testing.T) {
 	require.Equal(t, inbox.Applied, verdict)
 }
 
-// The same type and id mean another entity at another source, or for another tenant: its versions are its own, and so is
-// what is parked of it.
+// The same type and id at another source or for another tenant mean another entity, with its own versions and quarantined
+// events.
 func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
@@ -146,7 +146,7 @@ func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 				require.Equal(t, want, verdict, "version %d of %q, tenant %d", version, source, m)
 				return e.ID
 			}
-			// Each starts below the last version of those before it.
+			// Each entity starts below the last version of those before it.
 			last := int64(30 - 3*n - m)
 			deliver(last-1, inbox.Applied)
 			newest := deliver(last, inbox.Applied)
@@ -166,8 +166,8 @@ func TestErrStaleTellsWhatIsThere(t *testing.T) {
 	_, err := apply(t.Context(), pool, in, there)
 	require.NoError(t, err)
 	_, err = apply(t.Context(), pool, in, late)
-	require.EqualError(t, err, fmt.Sprintf(`apply event %s: version 4 of user "7": stale event: version 5 came with event %s`, late.ID, there.ID))
-	require.Equal(t, 1, recorded(t, pool), "the rollback of the stale one forgets it")
+	require.EqualError(t, err, fmt.Sprintf(`apply event %s: version 4 of user "7": stale event: version 5 was set by event %s`, late.ID, there.ID))
+	require.Equal(t, 1, recorded(t, pool), "the stale event was rolled back")
 }
 
 func TestParkedEventsKeepWhatCame(t *testing.T) {
@@ -197,7 +197,7 @@ func TestParkedEventsKeepWhatCame(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, row{group, "user", "7", e.Version, 5, there.ID, e.Payload}, got)
 	}
-	// Again after the record is gone: it is parked already, which is no error.
+	// The event comes again after its record is gone. It is quarantined already, which is not an error.
 	execute(t, pool, "DELETE FROM outbox.processed_events")
 	verdict, err := apply(t.Context(), pool, in, odd)
 	require.NoError(t, err)
@@ -212,18 +212,18 @@ func TestApplyRefusesBeforeSendingAndLeavesTheTransactionUsable(t *testing.T) {
 	tx := begin(t, pool, "")
 	long := strings.Repeat("x", 513)
 	for want, change := range map[string]func(*inbox.Event){
-		"id is the zero UUID":                        func(e *inbox.Event) { e.ID = uuid.Nil },
-		"entity type is empty":                       func(e *inbox.Event) { e.EntityType = "" },
-		"entity id is empty":                         func(e *inbox.Event) { e.EntityID = "" },
-		"source has 513 bytes of at most 512":        func(e *inbox.Event) { e.Source = strings.Repeat("x", 513) },
-		"source holds a NUL or is not UTF-8":         func(e *inbox.Event) { e.Source = "\x00" },
-		"entity type has 513 bytes of at most 512":   func(e *inbox.Event) { e.EntityType = long },
-		"entity id has 513 bytes of at most 512":     func(e *inbox.Event) { e.EntityID = long },
-		"entity id holds a NUL or is not UTF-8":      func(e *inbox.Event) { e.EntityID = "a\x00" },
-		"entity type holds a NUL or is not UTF-8":    func(e *inbox.Event) { e.EntityType = "a\xff" },
-		"entity version 0: versions count from 1":    func(e *inbox.Event) { e.Version = 0 },
-		"entity version -3: versions count from 1":   func(e *inbox.Event) { e.Version = -3 },
-		"entity version -9223372036854775808: versi": func(e *inbox.Event) { e.Version = -1 << 63 },
+		"id is the zero UUID":                              func(e *inbox.Event) { e.ID = uuid.Nil },
+		"entity type is empty":                             func(e *inbox.Event) { e.EntityType = "" },
+		"entity id is empty":                               func(e *inbox.Event) { e.EntityID = "" },
+		"source has 513 bytes, at most 512 allowed":        func(e *inbox.Event) { e.Source = strings.Repeat("x", 513) },
+		"source has a NUL byte or is not valid UTF-8":      func(e *inbox.Event) { e.Source = "\x00" },
+		"entity type has 513 bytes, at most 512 allowed":   func(e *inbox.Event) { e.EntityType = long },
+		"entity id has 513 bytes, at most 512 allowed":     func(e *inbox.Event) { e.EntityID = long },
+		"entity id has a NUL byte or is not valid UTF-8":   func(e *inbox.Event) { e.EntityID = "a\x00" },
+		"entity type has a NUL byte or is not valid UTF-8": func(e *inbox.Event) { e.EntityType = "a\xff" },
+		"entity version 0 is below 1":                      func(e *inbox.Event) { e.Version = 0 },
+		"entity version -3 is below 1":                     func(e *inbox.Event) { e.Version = -3 },
+		"entity version -9223372036854775808 is below 1":   func(e *inbox.Event) { e.Version = -1 << 63 },
 	} {
 		e := user(1, 1)
 		change(&e)
@@ -263,8 +263,8 @@ func TestRollbackForgetsTheVersion(t *testing.T) {
 	require.Equal(t, `{"user":1,"version":3}`, card(t, pool, 1))
 }
 
-// Two events of one entity: the second waits for the first, and is judged by what that one has committed, in either
-// order of their versions, for an entity that is new and for one that is there.
+// Of two events of one entity the second waits for the first and is compared with what the first has committed. That
+// holds in either order of their versions, for a new and for an existing entity.
 func TestEventsOfOneEntityWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
@@ -307,8 +307,8 @@ func TestEventsOfOneEntityWaitForEachOther(t *testing.T) {
 	}
 }
 
-// At the stricter levels a version that another transaction has moved since the snapshot is a serialization failure,
-// never a verdict from what is outdated.
+// At the stricter isolation levels, a version that another transaction has moved since the snapshot is a serialization
+// failure, never a verdict from outdated data.
 func TestMovedVersionUnderEachIsolationLevel(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
@@ -346,7 +346,7 @@ func TestMovedVersionUnderEachIsolationLevel(t *testing.T) {
 	}
 }
 
-// Consumers that each get all events, in an order of their own, at the same time.
+// Concurrent consumers get all events, each in a different order.
 func TestConcurrentConsumersConverge(t *testing.T) {
 	t.Parallel()
 	const consumers, users, versions = 6, 3, 15

@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/inbox"
 )
 
-// way is one of the calls that record an event.
+// way is a call that records an event.
 type way struct {
 	name string
 	call func(ctx context.Context, tx pgx.Tx, event uuid.UUID, fn func(context.Context) error) (handled bool, err error)
@@ -42,7 +42,7 @@ type answer struct {
 	err     error
 }
 
-// second delivers event in a transaction of its own, up to its commit, which is left to the caller.
+// second delivers event in a separate transaction, which the caller commits.
 func second(t testing.TB, w way, tx pgx.Tx, event uuid.UUID) chan answer {
 	answers := make(chan answer, 1)
 	go func() {
@@ -89,7 +89,7 @@ func TestRollbackOfTheFirstLetsTheSecondRun(t *testing.T) {
 	}
 }
 
-// So does the rollback of a savepoint while the transaction around it goes on.
+// The rollback of a savepoint does so too, while the transaction around it continues.
 func TestRollbackOfASavepointLetsTheSecondRun(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -110,7 +110,7 @@ func TestRollbackOfASavepointLetsTheSecondRun(t *testing.T) {
 	}
 }
 
-func TestManyDeliveriesAtOnceHaveOneEffect(t *testing.T) {
+func TestConcurrentDeliveriesHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	all := ways(newInbox(t, inbox.Config{}))
@@ -123,7 +123,7 @@ func TestManyDeliveriesAtOnceHaveOneEffect(t *testing.T) {
 		for range rivals {
 			wg.Go(func() {
 				<-start
-				for { // as a broker does until the event is through
+				for { // redeliver as a broker does, until the event is handled
 					done := false
 					err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
 						if done, err = w.call(t.Context(), tx, event, effect(tx, event)); err == nil && rand.IntN(2) == 0 {
@@ -172,14 +172,14 @@ func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
 				require.ErrorContains(t, a.err, "40001")
 			}
 			require.NoError(t, tx.Rollback(t.Context()))
-			// The same again, from a snapshot that sees the rival: a duplicate like any other.
+			// Again from a snapshot that sees the rival's commit: a normal duplicate.
 			tx = begin(t, pool, level)
 			handled, err := w.call(t.Context(), tx, event, never(t))
 			require.NoError(t, err, "%s %s", level, w.name)
 			require.False(t, handled)
 			require.NoError(t, tx.Commit(t.Context()))
 			require.Equal(t, 1, effects(t, pool, event))
-			// A rival that rolls back is none at any level.
+			// A rival that rolls back has no effect at any level.
 			event = uuid.New()
 			rival, tx = begin(t, pool, level), begin(t, pool, level)
 			usable(t, tx)

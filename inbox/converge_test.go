@@ -15,15 +15,15 @@ import (
 	"github.com/outboxgen/outboxgen/inbox"
 )
 
-// delivery is one of the times that an event comes.
+// delivery is one delivery of an event.
 type delivery struct {
 	event inbox.Event
-	// crash rolls the transaction back after the effect; the event comes again at the end.
+	// crash rolls the transaction back after the effect. The event comes again at the end.
 	crash bool
 }
 
-// TestAnyOrderOfDeliveriesConverges: whatever the order in which events come, however often, with crashes among them
-// and versions that are missing, the projection is the one that the order of the versions gives.
+// TestAnyOrderOfDeliveriesConverges: with any order of deliveries, repetitions, crashes and missing versions, the
+// projection is the one that the order of the versions gives.
 func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -77,7 +77,7 @@ func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 			total += len(versions)
 			require.IsIncreasing(rt, append([]int64{0}, versions...), "user %s", id)
 		}
-		require.Equal(rt, distinct, total, "each event is applied once, or stale")
+		require.Equal(rt, distinct, total, "each event is applied once or stale")
 		rows, err := pool.Query(t.Context(), "SELECT id, state FROM projection WHERE consumer = $1", name)
 		require.NoError(rt, err)
 		got := map[string]int64{}
@@ -95,7 +95,7 @@ func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 	})
 }
 
-// project delivers d once.
+// project makes the delivery d.
 func project(t *testing.T, pool *pgxpool.Pool, in *inbox.Inbox, consumer string, d delivery) (verdict inbox.Verdict, err error) {
 	ctx := t.Context()
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {

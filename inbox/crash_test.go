@@ -17,20 +17,20 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// childVariable holds the orders of a child process.
+// childVariable is the environment variable with the orders of a child process.
 const childVariable = "OUTBOXGEN_TEST_INBOX_CHILD"
 
-// orders are for a process that handles events in turn, as a consumer does that has lost its offset.
+// orders tell a child process to handle events one after another, like a consumer that has lost its offset.
 type orders struct {
 	URL    string
 	Events []uuid.UUID
-	// HangAt is the event at which it says so and hangs: after the effect and before the commit or, with Committed,
-	// after the commit and before it could tell the broker.
+	// HangAt is the event at which the process says so and hangs: after the effect and before the commit or, with
+	// Committed, after the commit and before it could acknowledge to the broker.
 	HangAt    int
 	Committed bool
 }
 
-// TestChild is not a test but the main function of the child processes.
+// TestChild is the main function of the child processes and not a test.
 func TestChild(t *testing.T) {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -42,7 +42,7 @@ func TestChild(t *testing.T) {
 	require.NoError(t, err)
 	hang := func() {
 		fmt.Println("hangs")
-		_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed, or its parent is gone
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the process is killed or its parent is gone
 		os.Exit(1)
 	}
 	for n, event := range o.Events {
@@ -60,7 +60,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// killAt runs a child until it hangs and kills it there.
+// killAt runs a child until it hangs, then kills it.
 func killAt(t *testing.T, o orders) {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -76,7 +76,7 @@ func killAt(t *testing.T, o orders) {
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	_ = child.Process.Kill() // SIGKILL; the only error is that it has ended
+	_ = child.Process.Kill() // SIGKILL; the only possible error is that the process has ended
 	_ = child.Wait()
 	_ = stdin.Close()
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func killAt(t *testing.T, o orders) {
 }
 
 // TestKilledBetweenEffectAndCommit kills a consumer 80 times with SIGKILL between effect and commit, and 20 times
-// right after the commit. Whoever comes next starts from the first event.
+// immediately after the commit. Each new process starts from the first event.
 func TestKilledBetweenEffectAndCommit(t *testing.T) {
 	t.Parallel()
 	const kills = 100
@@ -93,13 +93,13 @@ func TestKilledBetweenEffectAndCommit(t *testing.T) {
 	for n := range kills {
 		o.HangAt, o.Committed = n, n%5 == 4
 		killAt(t, o)
-		want := n // the one at which it hung is undone, or not there yet
+		want := n // the event at which the process hung has been rolled back, or will be
 		if o.Committed {
 			want++
 		}
-		// The session of the killed process may live on for a moment, with its transaction open.
+		// The session of the killed process may exist for a moment longer, with its transaction open.
 		require.Equal(t, want, value[int](t, pool, "SELECT count(*) FROM effects"))
-		if n%2 == 1 { // redelivered to another process at once, which waits for that session's end
+		if n%2 == 1 { // redelivered immediately to another process, which waits for that session's end
 			_, err := deliver(t.Context(), pool, newInbox(t, inbox.Config{}), o.Events[n])
 			require.NoError(t, err)
 			require.Equal(t, 1, effects(t, pool, o.Events[n]))

@@ -7,13 +7,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 )
 
-// Conditions that callers branch on with errors.Is. None of them ever carries a payload.
+// The errors to test for with errors.Is. None of them carries a payload.
 var (
-	// ErrInvalidEvent: an event has no id, or for Apply no entity or version. No retry will mend it. Found before
-	// anything is sent.
+	// ErrInvalidEvent: an event has no id or, for Apply, no valid entity or version. Trying again cannot help. It is found
+	// before anything is sent, so the transaction stays usable.
 	ErrInvalidEvent = errors.New("invalid event")
-	// ErrStale: the entity of an event has its version already, or is past it, and the consumer wants that to be an
-	// error.
+	// ErrStale: the version of an event is not above the last one of its entity, and Config.Stale is Error. Roll the
+	// transaction back.
 	ErrStale = errors.New("stale event")
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs at REPEATABLE
 	// READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.

@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 const (
 	group    = "billing"
 	patience = 2 * time.Minute
-	interval = 5 * time.Millisecond // between two looks
+	interval = 5 * time.Millisecond // between two checks
 )
 
 var errEffect = errors.New("effect failed")
 
-// database returns a migrated database with a table of effects, which nothing keeps from holding one twice.
+// database returns a migrated database with a table of effects, which has no unique constraint.
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.Database(t)
@@ -46,7 +46,7 @@ func newInbox(t testing.TB, cfg inbox.Config) *inbox.Inbox {
 	return in
 }
 
-// effect writes the effect of event with tx.
+// effect returns a function that writes the effect of event with tx.
 func effect(tx pgx.Tx, event uuid.UUID) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := tx.Exec(ctx, "INSERT INTO effects (event) VALUES ($1)", event)
@@ -54,7 +54,7 @@ func effect(tx pgx.Tx, event uuid.UUID) func(context.Context) error {
 	}
 }
 
-// deliver hands event to in as a consumer does: a transaction that ends with it.
+// deliver handles event in a new transaction, as a consumer does.
 func deliver(ctx context.Context, pool *pgxpool.Pool, in *inbox.Inbox, event uuid.UUID) (handled bool, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
 		handled, err = in.Once(ctx, tx, event, effect(tx, event))
@@ -73,7 +73,7 @@ func recorded(t testing.TB, pool *pgxpool.Pool) int {
 	return value[int](t, pool, "SELECT count(*) FROM outbox.processed_events")
 }
 
-// begin opens a transaction that is rolled back after the test unless it is over by then.
+// begin opens a transaction. It is rolled back after the test unless it has ended before.
 func begin(t testing.TB, pool *pgxpool.Pool, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()
 	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
@@ -82,7 +82,7 @@ func begin(t testing.TB, pool *pgxpool.Pool, level pgx.TxIsoLevel) pgx.Tx {
 	return tx
 }
 
-// blocked waits until the session of waiting stands in a queue of pg_locks behind that of holder.
+// blocked waits until the session of waiting waits in pg_locks for the session of holder.
 func blocked(t testing.TB, pool *pgxpool.Pool, waiting, holder pgx.Tx) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -91,7 +91,7 @@ func blocked(t testing.TB, pool *pgxpool.Pool, waiting, holder pgx.Tx) {
 	}, patience, interval)
 }
 
-// usable demands that tx has not been aborted.
+// usable fails if tx has been aborted.
 func usable(t testing.TB, tx pgx.Tx) {
 	t.Helper()
 	require.Equal(t, 1, value[int](t, tx, "SELECT 1"))
@@ -115,7 +115,7 @@ func value[T any](t testing.TB, db interface {
 	return v
 }
 
-// check reports err from a goroutine, where require must not be used.
+// check reports err. It is for goroutines, where require must not be used.
 func check(t testing.TB, err error) bool {
 	t.Helper()
 	if err != nil {
@@ -124,10 +124,10 @@ func check(t testing.TB, err error) bool {
 	return err == nil
 }
 
-// never is an effect that must not happen.
+// never returns an effect that must not run.
 func never(t testing.TB) func(context.Context) error {
 	return func(context.Context) error {
-		t.Error("the effect of an event ran that must not")
+		t.Error("an effect ran that must not run")
 		return nil
 	}
 }

@@ -1,11 +1,39 @@
-// Package inbox makes the effect of an event happen once, at the consumer: it records the event in the consumer's own
-// transaction, before the effect, so that both are there or neither is. A second delivery of the event waits for the
-// first and skips the effect if the first has committed. Apply also keeps the last version of each entity, so that
-// events that come late change nothing.
+// Package inbox makes a consumer apply the effect of each event exactly once. It records the event in the consumer's own
+// transaction, before the effect, so that both are committed or neither is. A second delivery of the event waits for the
+// first and skips the effect if the first has committed.
 //
-// The tables are those of migration 0003_inbox, in the database in which the effects happen; that may be another one
-// than the producer's. The package knows nothing of producers and brokers: events are ids to it, wherever they come
-// from.
+// Start with Once, which needs no configuration. "billing" is the consumer group: each group handles each event once.
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		handled, err := inbox.Once(ctx, tx, "billing", eventID, func(ctx context.Context) error {
+//			_, err := tx.Exec(ctx, "UPDATE accounts SET balance = balance + $1 WHERE id = $2", amount, account)
+//			return err
+//		})
+//		// handled is false for a duplicate.
+//		return err
+//	})
+//	if err == nil {
+//		// Acknowledge the message to the broker, also for a duplicate.
+//	}
+//
+// An Inbox from New has a schema, retentions and more calls. Inbox.OnceMany handles a batch in one statement. Inbox.Apply
+// also keeps the last version of each entity, so that late events change nothing. Inbox.Prune deletes old records; call it
+// from a timer. A generated consumer calls Once or Apply for you.
+//
+// The tables are those of migration 0003_inbox, in the database of the effects, which need not be the producer's. The
+// package does not depend on producers or brokers: an event is an id.
+//
+// # What can go wrong
+//
+// The promise covers what is written with the transaction. An effect elsewhere, such as an e-mail, can happen twice.
+//
+// An error of the effect must end in a rollback. A commit would leave the event recorded without its effect.
+//
+// A record must outlive every way in which its event may come again. Config.ReplayWindow says how long that is, and New
+// refuses a shorter Config.Retention.
+//
+// A transaction that handles several events must take them in one order, or it may deadlock with another one. OnceMany
+// does so by itself.
 package inbox
 
 import (
@@ -20,8 +48,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 )
 
-// Forever as a Retention keeps what it is about for good; as a ReplayWindow it is for logs that never forget, such as
-// compacted Kafka topics.
+// Forever, as a Retention, keeps records permanently. As a ReplayWindow it is for logs that never delete their last events,
+// such as compacted Kafka topics.
 const Forever time.Duration = math.MaxInt64
 
 const (
@@ -29,37 +57,36 @@ const (
 	defaultParkedRetention = 720 * time.Hour
 )
 
-// Stale says what Apply does with an event whose version its entity already has or is past.
+// Stale says what Apply does with a stale event: one whose version is not above the last version of its entity.
 type Stale string
 
 // The values of Config.Stale.
 const (
-	// Skip records a stale event as handled and goes on; the zero Stale means it, too.
+	// Skip records a stale event as handled and does nothing else. It is the default.
 	Skip Stale = "skip"
-	// Error makes Apply return ErrStale, for consumers to which it must not happen.
+	// Error makes Apply return ErrStale. It is for consumers that expect no stale events.
 	Error Stale = "error"
-	// Park is Skip with a copy of the event in the table inbox_parked, for somebody to look at.
+	// Park is Skip and also quarantines a copy of the event in the table inbox_parked, for people to look at.
 	Park Stale = "park"
 )
 
 // Config of an Inbox.
 type Config struct {
-	// Schema holds the tables; "" means "outbox".
+	// Schema is the schema of the tables; "" means "outbox".
 	Schema string
-	// Group names the consumer: each group handles each event once. It matches ^[a-z][a-z0-9_.-]{0,100}$, and
-	// is the same in all processes that share the work.
+	// Group names the consumer: each group handles each event once. It must match ^[a-z][a-z0-9_.-]{0,100}$ and be the
+	// same in all processes that share the work.
 	Group string
 	// Stale is what Apply does with stale events; "" means Skip.
 	Stale Stale
-	// ReplayWindow is how long after its first delivery an event may come again, by whatever way: the retention of the
-	// broker's log, the longest dead letter replay, the restore of an older offset. 0 means 168 h, which is what Kafka
-	// keeps by default.
+	// ReplayWindow is how long after its first delivery an event may come again in any way: the retention of the broker's
+	// log, the longest replay of dead letters, the restore of an older offset. 0 means 168 h, Kafka's default retention.
 	ReplayWindow time.Duration
-	// Retention is how long events are recorded as handled, at least until Prune runs. It must not be less than
-	// ReplayWindow. 0 means twice the ReplayWindow, because logs that are deleted by segments keep the events of a
-	// segment for longer than their retention.
+	// Retention is how long an event stays recorded as handled; Prune deletes older records. It must not be shorter than
+	// ReplayWindow. 0 means twice the ReplayWindow, because a log that is deleted by segments keeps some events for longer
+	// than its retention.
 	Retention time.Duration
-	// ParkedRetention is how long parked events are kept; 0 means 720 h.
+	// ParkedRetention is how long quarantined events are kept; Prune deletes older ones. 0 means 720 h.
 	ParkedRetention time.Duration
 }
 
@@ -87,18 +114,18 @@ func (c Config) validate() error {
 		return err
 	}
 	if c.Stale != Skip && c.Stale != Error && c.Stale != Park {
-		return fmt.Errorf("field Stale %q: want %s, %s or %s", c.Stale, Skip, Error, Park)
+		return fmt.Errorf("field Stale %q is not valid: use %s, %s or %s", c.Stale, Skip, Error, Park)
 	}
 	for _, d := range [...]struct {
 		name  string
 		value time.Duration
 	}{{"ReplayWindow", c.ReplayWindow}, {"Retention", c.Retention}, {"ParkedRetention", c.ParkedRetention}} {
 		if d.value < 0 {
-			return fmt.Errorf("field %s %s: must not be negative", d.name, d.value)
+			return fmt.Errorf("field %s %s is negative", d.name, d.value)
 		}
 	}
 	if c.Retention < c.ReplayWindow {
-		return fmt.Errorf("field Retention %s is shorter than ReplayWindow %s: an event that is replayed after its record was pruned would be handled again",
+		return fmt.Errorf("field Retention %s is shorter than ReplayWindow %s: an event replayed after its record was pruned would be handled again",
 			show(c.Retention), show(c.ReplayWindow))
 	}
 	return nil
@@ -111,13 +138,13 @@ func show(d time.Duration) string {
 	return d.String()
 }
 
-// Inbox records what a consumer group has handled. It holds no connection and may be used by several goroutines.
+// Inbox records which events a consumer group has handled. It holds no connection and is safe for concurrent use.
 type Inbox struct {
 	cfg Config
 	db  *dbschema.Schema
 }
 
-// New checks cfg and returns an Inbox. It does not talk to the database.
+// New checks cfg and returns an Inbox. It does not use the database.
 func New(cfg Config) (*Inbox, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -130,7 +157,7 @@ func New(cfg Config) (*Inbox, error) {
 	return &Inbox{cfg: cfg, db: db}, nil
 }
 
-// Once is Inbox.Once for a group in the schema "outbox", with no more configuration.
+// Once is Inbox.Once for a group in the schema "outbox", without configuration.
 func Once(ctx context.Context, tx pgx.Tx, group string, event uuid.UUID, fn func(ctx context.Context) error) (handled bool, err error) {
 	if err := checkGroup(group); err != nil {
 		return false, fmt.Errorf("record event: %w", err)
@@ -142,10 +169,10 @@ func Once(ctx context.Context, tx pgx.Tx, group string, event uuid.UUID, fn func
 	return once(ctx, db, tx, group, event, fn)
 }
 
-// groupPattern is what the name of a consumer group looks like.
+// groupPattern is what the name of a consumer group must match.
 const groupPattern = `^[a-z][a-z0-9_.-]{0,100}$`
 
-// checkGroup is on the path of every event and does without a regular expression.
+// checkGroup uses no regular expression, because Once calls it for every event.
 func checkGroup(group string) error {
 	ok := len(group) >= 1 && len(group) <= 101 && group[0] >= 'a' && group[0] <= 'z'
 	for i := 1; ok && i < len(group); i++ {

@@ -15,17 +15,17 @@ import (
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]inbox.Config{
-		`new inbox: field Stale "drop": want skip, error or park`:        {Group: group, Stale: "drop"},
-		`new inbox: field ReplayWindow -1s: must not be negative`:        {Group: group, ReplayWindow: -time.Second},
-		`new inbox: field Retention -1ns: must not be negative`:          {Group: group, Retention: -1},
-		`new inbox: field ParkedRetention -1h0m0s: must not be negative`: {Group: group, ParkedRetention: -time.Hour},
-		`new inbox: field Retention 24h0m0s is shorter than ReplayWindow 168h0m0s: an event that is replayed after its record was pruned would be handled again`: {
+		`new inbox: field Stale "drop" is not valid: use skip, error or park`: {Group: group, Stale: "drop"},
+		`new inbox: field ReplayWindow -1s is negative`:                       {Group: group, ReplayWindow: -time.Second},
+		`new inbox: field Retention -1ns is negative`:                         {Group: group, Retention: -1},
+		`new inbox: field ParkedRetention -1h0m0s is negative`:                {Group: group, ParkedRetention: -time.Hour},
+		`new inbox: field Retention 24h0m0s is shorter than ReplayWindow 168h0m0s: an event replayed after its record was pruned would be handled again`: {
 			Group: group, Retention: 24 * time.Hour,
 		},
-		`new inbox: field Retention 59m59s is shorter than ReplayWindow 1h0m0s: an event that is replayed after its record was pruned would be handled again`: {
+		`new inbox: field Retention 59m59s is shorter than ReplayWindow 1h0m0s: an event replayed after its record was pruned would be handled again`: {
 			Group: group, Retention: time.Hour - time.Second, ReplayWindow: time.Hour,
 		},
-		`new inbox: field Retention 8760h0m0s is shorter than ReplayWindow forever: an event that is replayed after its record was pruned would be handled again`: {
+		`new inbox: field Retention 8760h0m0s is shorter than ReplayWindow forever: an event replayed after its record was pruned would be handled again`: {
 			Group: group, Retention: 8760 * time.Hour, ReplayWindow: inbox.Forever,
 		},
 		`new inbox: schema name "Outbox" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`: {Group: group, Schema: "Outbox"},

@@ -36,8 +36,8 @@ func TestOnceManyHandlesWhatIsFresh(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 3, handled)
-	require.Equal(t, []int{0, 2, 4}, got, "in the order of the batch, the first of two")
-	// In the same transaction, in the next: nothing is fresh, and nothing runs.
+	require.Equal(t, []int{0, 2, 4}, got, "in the order of the batch; of equal ids the first")
+	// Again in the same transaction and in the next one: nothing is fresh, so fn does not run.
 	none := func(context.Context, []int) error { return never(t)(t.Context()) }
 	handled, err = in.OnceMany(t.Context(), tx, []uuid.UUID{e[0], e[1], e[2], e[5]}, none)
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestOnceManyIsUndoneAsAWhole(t *testing.T) {
 	}
 }
 
-// Batches with events in common, each in an order of its own, wait for each other and never deadlock.
+// Batches with events in common, each in a different order, wait for each other and never deadlock.
 func TestOnceManyOverlappingDoesNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const workers, rounds, events = 4, 3, 1000

@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/inbox"
 )
 
-// What is nil is an error that says so, not a panic.
+// A nil argument is an error that says so, not a panic.
 func TestNilArgumentsAreErrors(t *testing.T) {
 	t.Parallel()
 	in := newInbox(t, inbox.Config{})

@@ -22,17 +22,18 @@ var (
 	errNoTx   = errors.New("no transaction given (nil)")
 )
 
-// Once records event as handled by the group and runs fn, both in tx: the effect of fn, as far as it is written with
-// tx, happens once, whatever crashes. handled is false when the event was recorded before; fn is not run then.
+// Once records event as handled by the group and then runs fn, both in tx. What fn writes with tx happens exactly once,
+// even after crashes. If the event was recorded before, handled is false and fn does not run.
 //
-// While another transaction that has recorded the event is open, Once waits for its end, and skips the event if that
-// one commits, or runs fn if it rolls back. ctx bounds the wait, but a context that ends in mid-statement ends the
-// connection, too.
+// If another open transaction has recorded the event, Once waits for it to end. It skips the event if that transaction
+// commits, and runs fn if it rolls back. ctx bounds the wait, but a context that ends during a statement also closes the
+// connection.
 //
-// An error of fn is returned as it is and must end in a rollback, which is the caller's: to commit all the same would
-// leave the event recorded without its effect. A caller that goes on with tx runs Once in a savepoint (tx.Begin) and
-// rolls that back. At REPEATABLE READ and SERIALIZABLE a rival that has committed since the snapshot is
-// ErrSerialization. ErrInvalidEvent is found before anything is sent and leaves tx usable; errors of PostgreSQL do not.
+// An error of fn is returned unchanged. The caller must then roll back: a commit would leave the event recorded without
+// its effect. To continue with tx after such an error, run Once in a savepoint (tx.Begin) and roll that back. At
+// REPEATABLE READ and SERIALIZABLE, an event that another transaction has recorded since the snapshot is
+// ErrSerialization. ErrInvalidEvent is found before anything is sent and leaves tx usable; an error of PostgreSQL aborts
+// tx.
 func (i *Inbox) Once(ctx context.Context, tx pgx.Tx, event uuid.UUID, fn func(ctx context.Context) error) (handled bool, err error) {
 	return once(ctx, i.db, tx, i.cfg.Group, event, fn)
 }
@@ -59,12 +60,12 @@ func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, eve
 	return true, nil
 }
 
-// OnceMany is Once for a batch, in one statement: it records events and runs fn once for those that were not recorded
-// before, given by their indexes, in the order of events; of two equal ids the first counts. fn is not run when there
-// are none. It returns how many were handled.
+// OnceMany is Once for a batch, in one statement. It records events and calls fn once with the indexes of those that were
+// not recorded before, in ascending order. Of equal ids only the first counts. If all events were recorded before, fn does
+// not run. OnceMany returns how many events were handled.
 //
-// Events of overlapping batches wait for each other in one order and cannot deadlock, as long as a transaction makes
-// one call. The batch is handled as a whole: an error of fn must end in a rollback that undoes all of it.
+// Batches with events in common wait for each other in one order and cannot deadlock, as long as each transaction calls
+// OnceMany once. The batch is handled as a whole: after an error of fn, the caller must roll back all of it.
 func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn func(ctx context.Context, fresh []int) error) (handled int, err error) {
 	if fn == nil {
 		return 0, fmt.Errorf("record %d events: %w", len(events), errNoFunc)

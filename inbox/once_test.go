@@ -31,7 +31,7 @@ func TestSecondDeliveryIsSkipped(t *testing.T) {
 	usable(t, tx)
 }
 
-// Within one transaction, too: as when a batch holds an event twice.
+// The same holds within one transaction, for example if a batch has an event twice.
 func TestSecondDeliveryInTheSameTransactionIsSkipped(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -79,7 +79,7 @@ func TestRollbackForgetsTheEvent(t *testing.T) {
 	}
 	require.Zero(t, recorded(t, pool))
 	require.Zero(t, effects(t, pool, event))
-	// So is what panics, where pgx.BeginFunc or a deferred rollback ends the transaction.
+	// A panic is rolled back too, by pgx.BeginFunc or a deferred rollback.
 	require.PanicsWithValue(t, "effect", func() {
 		_ = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			_, err := in.Once(t.Context(), tx, event, func(context.Context) error { panic("effect") })
@@ -92,7 +92,7 @@ func TestRollbackForgetsTheEvent(t *testing.T) {
 	require.Equal(t, 1, effects(t, pool, event))
 }
 
-// A failed event of a batch is undone by itself when it has a savepoint.
+// With a savepoint, a failed event of a batch is rolled back alone.
 func TestSavepointUndoesOneEventOfABatch(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -124,7 +124,7 @@ func TestSavepointUndoesOneEventOfABatch(t *testing.T) {
 	for _, event := range []uuid.UUID{good, bad, last} {
 		require.Equal(t, 1, effects(t, pool, event))
 	}
-	// A savepoint that is kept goes with the transaction around it.
+	// A released savepoint is rolled back with the transaction around it.
 	event := uuid.New()
 	tx := begin(t, pool, "")
 	require.NoError(t, pgx.BeginFunc(t.Context(), tx, func(savepoint pgx.Tx) error {
@@ -193,7 +193,7 @@ func TestNotMigratedSaysSo(t *testing.T) {
 	refused()
 	_, err := migrate.Up(t.Context(), pool, "outbox")
 	require.NoError(t, err)
-	_, err = migrate.Down(t.Context(), pool, "outbox", 2) // as a producer's database was before
+	_, err = migrate.Down(t.Context(), pool, "outbox", 2) // like a producer's database from before the inbox
 	require.NoError(t, err)
 	refused()
 	_, err = migrate.Up(t.Context(), pool, "outbox")
@@ -228,7 +228,7 @@ func TestSchemasAreApart(t *testing.T) {
 	require.Equal(t, 1, value[int](t, pool, "SELECT count(*) FROM app.entity_versions"))
 }
 
-// A context that ends while Once waits for a rival ends the wait.
+// A context that ends while Once waits for another transaction ends the wait.
 func TestContextBoundsTheWait(t *testing.T) {
 	t.Parallel()
 	pool := database(t)

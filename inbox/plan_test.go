@@ -23,10 +23,10 @@ import (
 
 const (
 	planRecords = 200_000 // of one group, a quarter of them past the retention
-	planOthers  = 50_000  // of other groups, as old
+	planOthers  = 50_000  // of other groups, of the same age
 )
 
-// statement is what a call of sqlc's would send.
+// statement is what a generated sqlc call would send.
 type statement struct {
 	pgx.Tx
 	query string
@@ -71,7 +71,7 @@ func (n *planNode) walk(visit func(*planNode)) {
 	}
 }
 
-// explained is a statement with the bounds of its plan.
+// explained is a statement with limits for its plan.
 type explained struct {
 	name    string
 	call    func(q *dbsqlc.Queries)
@@ -99,7 +99,7 @@ func (e *explained) run(t *testing.T, i *Inbox, pool *pgxpool.Pool, mode string)
 	_, err = tx.Exec(t.Context(), "PREPARE explained AS "+s.query)
 	require.NoError(t, err, e.name)
 	var out []byte
-	// The simple protocol makes literals of the arguments, which EXECUTE needs.
+	// EXECUTE needs literals; the simple protocol makes them of the arguments.
 	require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE explained ("+strings.Join(literals, ", ")+")",
 		append([]any{pgx.QueryExecModeSimpleProtocol}, s.args...)...).Scan(&out), e.name)
 	_, err = tx.Exec(t.Context(), "DEALLOCATE explained")
@@ -122,8 +122,8 @@ func (e *explained) run(t *testing.T, i *Inbox, pool *pgxpool.Pool, mode string)
 	return indexes, plans[0].Time
 }
 
-// fillForPlans makes ids by an expression over n. The statistics that it leaves are of empty tables, or stale: from
-// before the group's first event.
+// fillForPlans fills the tables; an expression over n makes the ids. The statistics that it leaves are those of empty
+// tables, or stale: from before the group's first event.
 func fillForPlans(t *testing.T, pool *pgxpool.Pool, id, statistics string) {
 	t.Helper()
 	exec := func(sql string, args ...any) {
@@ -150,7 +150,7 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool, id, statistics string) {
 
 func TestPlansHoldWithAnyStatistics(t *testing.T) {
 	t.Parallel()
-	// Ids that grow with time, as UUID v7 do, and ids in no order.
+	// Ids that grow with time, like UUID v7, and ids in random order.
 	for id, before := range map[string]string{"v7(n)": "empty", "md5(n::text)::uuid": "stale"} {
 		pool := pgtest.Database(t)
 		fillForPlans(t, pool, id, before)
@@ -162,7 +162,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		for range 500 {
 			ids = append(ids, pgvalue.UUID(uuid.New()))
 		}
-		var middle pgtype.Timestamptz // of what is past the retention
+		var middle pgtype.Timestamptz // of the records that are past the retention
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT statement_timestamp() - interval '3 h 30 min'").Scan(&middle))
 		start := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 		prune := dbsqlc.ProcessedPruneParams{
@@ -208,7 +208,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 	}
 }
 
-// An event of an entity that is there writes no index of its versions: the new row version stays on the page.
+// An event of an existing entity does not write to an index of the versions: the new row version stays on the page.
 func TestVersionsAreHOTUpdates(t *testing.T) {
 	t.Parallel()
 	const n = 600
@@ -227,10 +227,10 @@ func TestVersionsAreHOTUpdates(t *testing.T) {
 		}))
 	}
 	apply(1, 1)
-	// One entity in three: for more versions than fillfactor leaves room for, what is dead must be pruned first, which
-	// transactions of other tests hold up.
+	// Only one entity in three: for more versions than fillfactor leaves room for, PostgreSQL must prune dead row versions
+	// first, and transactions of other tests prevent that.
 	apply(2, 3)
-	pool.Reset() // ends the sessions, which flushes what they counted
+	pool.Reset() // ends the sessions, which flushes their statistics
 	var all, hot int
 	require.Eventually(t, func() bool {
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.entity_versions'::regclass").Scan(&all, &hot))

@@ -17,13 +17,14 @@ import (
 // pruneChunk is how many rows one transaction of a prune deletes.
 const pruneChunk = 1000
 
-// Prune deletes the group's records of handled events past Retention, and its parked events past ParkedRetention,
-// oldest first, in short transactions of its own. It returns how many it deleted, also beside an error. Several
-// processes may run it at once; consumers are never held up, but for a delivery of an event whose record is just
-// being deleted, which waits for that one transaction. Nothing calls it by itself: run it once an hour or so.
+// Prune deletes the group's records of handled events that are older than Retention, and its quarantined events that are
+// older than ParkedRetention. It deletes the oldest first, in short separate transactions, and returns how many rows it
+// deleted, also with an error. Nothing calls Prune automatically: call it about once an hour. Several processes may run
+// it concurrently. Consumers do not wait for it, with one exception: a delivery of an event whose record is just being
+// deleted waits for that transaction.
 //
-// The versions of entities are not pruned: there is one for each entity, and it is what keeps a late event of it stale
-// even when its record is gone.
+// Prune does not delete the versions of entities. There is one version per entity, and it keeps a late event stale even
+// when its record is gone.
 func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	if pool == nil {
 		return 0, errors.New("prune handled events: no pool given (nil)")
@@ -38,10 +39,10 @@ func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 		row, err := q.InboxParkedPrune(ctx, dbsqlc.InboxParkedPruneParams(p))
 		return dbsqlc.ProcessedPruneRow(row), err
 	})
-	return events + parked, wrap("prune parked events", err)
+	return events + parked, wrap("prune quarantined events", err)
 }
 
-// prune runs chunk until it finds less than a whole one, each time from where it has come to.
+// prune runs chunk until it deletes less than a full chunk. Each chunk starts where the one before ended.
 func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Duration,
 	chunk func(*dbsqlc.Queries, dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error),
 ) (deleted int, err error) {
@@ -71,9 +72,9 @@ func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Du
 	}
 }
 
-// Reset deletes all that the group has recorded, with tx: handled events, versions and parked events. It belongs in
-// the transaction that empties the projection, before the events are replayed from the start, and while no consumer
-// of the group runs: one that is at work could leave its effect behind.
+// Reset deletes everything that the group has recorded, with tx: handled events, versions and quarantined events. Call it
+// in the transaction that empties the projection, before the events are replayed from the start. No consumer of the group
+// may run at that time: its effect could survive the reset.
 func (i *Inbox) Reset(ctx context.Context, tx pgx.Tx) error {
 	if absent.Is(tx) {
 		return fmt.Errorf("reset group %s: %w", i.cfg.Group, errNoTx)

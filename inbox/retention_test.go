@@ -17,13 +17,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// age makes records of event older.
+// age makes the record of event older.
 func age(t testing.TB, pool *pgxpool.Pool, event uuid.UUID, by time.Duration) {
 	t.Helper()
 	execute(t, pool, "UPDATE outbox.processed_events SET processed_at = processed_at - $2::interval WHERE event_id = $1", event, by)
 }
 
-// record writes n records of a group, the oldest of the given age, 1 ms apart.
+// record writes n records of a group, 1 ms apart. The oldest has the given age.
 func record(t testing.TB, pool *pgxpool.Pool, name string, n int, oldest time.Duration) {
 	t.Helper()
 	execute(t, pool, `INSERT INTO outbox.processed_events (consumer_group, event_id, processed_at)
@@ -48,7 +48,7 @@ func TestPruneKeepsTheRetention(t *testing.T) {
 	}
 	age(t, pool, old, time.Hour+time.Second)
 	age(t, pool, young, time.Hour-time.Minute)
-	record(t, pool, "other", 10, 1000*time.Hour) // another group's affair
+	record(t, pool, "other", 10, 1000*time.Hour) // of another group
 	require.Equal(t, 1, prune(t, pool, in))
 	require.Zero(t, prune(t, pool, in))
 	require.Equal(t, 11, recorded(t, pool))
@@ -56,14 +56,14 @@ func TestPruneKeepsTheRetention(t *testing.T) {
 	handled, err := deliver(t.Context(), pool, in, young)
 	require.NoError(t, err)
 	require.False(t, handled)
-	// This is what Retention < ReplayWindow would let happen.
+	// This is what would happen with Retention < ReplayWindow.
 	handled, err = deliver(t.Context(), pool, in, old)
 	require.NoError(t, err)
 	require.True(t, handled)
 	require.Equal(t, 2, effects(t, pool, old))
 }
 
-// Versions are not pruned: a replay from before the retention is stale and changes nothing.
+// Versions are not pruned, so a replay from before the retention is stale and changes nothing.
 func TestReplayAfterPruneIsStale(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[inbox.Stale]inbox.Verdict{inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked, inbox.Error: ""} {
@@ -113,7 +113,7 @@ func TestPruneOfParkedEvents(t *testing.T) {
 		VALUES ('other', gen_random_uuid(), '', gen_random_uuid(), 'user', '1', 9, 9, gen_random_uuid(), '2020-01-01')`)
 	holder := begin(t, pool, "")
 	require.Equal(t, 2, value[int](t, holder, "SELECT version FROM outbox.inbox_parked WHERE version = 2 FOR UPDATE"))
-	require.Equal(t, 2, prune(t, pool, in), "what somebody holds is left for the next time")
+	require.Equal(t, 2, prune(t, pool, in), "a locked row is left for the next prune")
 	require.NoError(t, holder.Rollback(t.Context()))
 	require.Equal(t, 1, prune(t, pool, in))
 	require.Equal(t, []int{4, 9}, value[[]int](t, pool, "SELECT array_agg(version ORDER BY version) FROM outbox.inbox_parked"))
@@ -134,8 +134,8 @@ func TestForeverIsNeverPruned(t *testing.T) {
 	}
 }
 
-// More than one chunk, by several processes at once, with consumers at work: what is old goes once, what is young
-// stays, and nobody fails.
+// Several processes prune more than one chunk concurrently while consumers run. Each old record is deleted once, newer
+// records stay, and nothing fails.
 func TestConcurrentPrunesBesideConsumers(t *testing.T) {
 	t.Parallel()
 	const old, pruners, consumers, each = 10_500, 3, 4, 50
@@ -162,13 +162,13 @@ func TestConcurrentPrunesBesideConsumers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	prune(t, pool, in) // one that stopped at rows which another held leaves them to the next
+	prune(t, pool, in) // deletes what a prune skipped because another one had locked it
 	require.LessOrEqual(t, deleted.Load(), int64(old))
 	require.Equal(t, 1000+consumers*each, recorded(t, pool))
 	require.Zero(t, value[int](t, pool, "SELECT count(*) FROM outbox.processed_events WHERE processed_at < statement_timestamp() - interval '1 hour'"))
 }
 
-// A prune waits for nobody: not for consumers with open transactions, nor for rows that somebody holds.
+// A prune does not wait for consumers with open transactions or for locked rows.
 func TestPruneWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -194,7 +194,7 @@ func TestPruneWaitsForNobody(t *testing.T) {
 	require.Equal(t, 1, recorded(t, pool))
 }
 
-// Nobody waits for an open prune, but who gets the very event whose record it deletes.
+// No consumer waits for an open prune, except for a delivery of the very event whose record it deletes.
 func TestConsumersDoNotWaitForPrune(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -230,7 +230,7 @@ func TestPruneEndsWithItsContext(t *testing.T) {
 	require.Equal(t, 100, recorded(t, pool))
 }
 
-// A projection that is rebuilt: emptied with the group's records in one transaction, and replayed from the start.
+// To rebuild a projection, one transaction empties it and resets the group; then the log is replayed from the start.
 func TestResetLetsTheLogBeReplayed(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)

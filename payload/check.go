@@ -11,16 +11,16 @@ import (
 	"unicode/utf8"
 )
 
-// The checks below are what generated Validate methods are made of. Each returns nil when the value is
-// fine, without allocating, else what is wrong with it; none ever puts the value into a message.
+// Generated Validate methods consist of the checks below. A check returns nil for a valid value, without allocating, and
+// else what is wrong. It never puts the value into a message.
 
-// Text checks what a jsonb string can hold: valid UTF-8 without NUL.
+// Text checks that jsonb can store v as a string: it is valid UTF-8 without NUL.
 func Text(field, v string) FieldErrors {
 	if !utf8.ValidString(v) {
 		return broken(field, "utf8", "is not valid UTF-8")
 	}
 	if strings.IndexByte(v, 0) >= 0 {
-		return broken(field, "utf8", "holds a NUL byte")
+		return broken(field, "utf8", "has a NUL byte")
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func MaxLen(field, v string, n int) FieldErrors {
 	return nil
 }
 
-// Match checks that re matches somewhere in v; anchor a pattern to match all of it.
+// Match checks that re matches somewhere in v. Anchor a pattern to match all of v.
 func Match(field, v string, re *regexp.Regexp) FieldErrors {
 	if re.MatchString(v) {
 		return nil
@@ -68,7 +68,7 @@ func Max[N cmp.Ordered](field string, v, bound N) FieldErrors {
 	return nil
 }
 
-// Finite checks that v is a number that JSON can write: neither NaN nor infinite.
+// Finite checks that JSON can write v: it is neither NaN nor infinite.
 func Finite(field string, v float64) FieldErrors {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return broken(field, "float64", "is not a finite number")
@@ -76,7 +76,7 @@ func Finite(field string, v float64) FieldErrors {
 	return nil
 }
 
-// RequiredUUID checks that v, a required field, is not the zero UUID, which is one that nobody has set.
+// RequiredUUID checks that v, a required field, is set: it is not the zero UUID.
 func RequiredUUID[U ~[16]byte](field string, v U) FieldErrors {
 	if v == (U{}) {
 		return broken(field, "required", "is not set")
@@ -84,7 +84,7 @@ func RequiredUUID[U ~[16]byte](field string, v U) FieldErrors {
 	return nil
 }
 
-// RequiredTime checks that v, a required field, is not the zero time, which is one that nobody has set.
+// RequiredTime checks that v, a required field, is set: it is not the zero time.
 func RequiredTime(field string, v time.Time) FieldErrors {
 	if v.IsZero() {
 		return broken(field, "required", "is not set")
@@ -92,8 +92,8 @@ func RequiredTime(field string, v time.Time) FieldErrors {
 	return nil
 }
 
-// Instant checks that RFC 3339 can write v without loss: a year of four digits, and a UTC offset of
-// whole minutes below a day.
+// Instant checks that RFC 3339 can write v without loss: its year is from 0 to 9999, and its UTC offset is in whole minutes
+// and less than a day.
 func Instant(field string, v time.Time) FieldErrors {
 	if y := v.Year(); y < 0 || y > 9999 {
 		return broken(field, "timestamp", "is outside the years 0 to 9999")
@@ -104,7 +104,7 @@ func Instant(field string, v time.Time) FieldErrors {
 	return nil
 }
 
-// JSON checks that v is one valid JSON value. Whether jsonb can hold it is checked at enqueue.
+// JSON checks that v is one valid JSON value. Enqueue checks whether jsonb can store it.
 func JSON(field string, v json.RawMessage) FieldErrors {
 	if json.Valid(v) {
 		return nil
@@ -118,10 +118,10 @@ func MinBytes(field string, got, n int) FieldErrors { return atLeast(field, "byt
 // MaxBytes checks the length of a field of type bytes.
 func MaxBytes(field string, got, n int) FieldErrors { return atMost(field, "byte", got, n) }
 
-// MinItems checks the number of items of a list or of entries of a map.
+// MinItems checks the number of items in a list or of entries in a map.
 func MinItems(field string, got, n int) FieldErrors { return atLeast(field, "item", got, n) }
 
-// MaxItems checks the number of items of a list or of entries of a map.
+// MaxItems checks the number of items in a list or of entries in a map.
 func MaxItems(field string, got, n int) FieldErrors { return atMost(field, "item", got, n) }
 
 func atLeast(field, unit string, got, n int) FieldErrors {

@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// maxBadItems bounds what one list or map adds to a ValidationError: a list of a million bad items is
-// one mistake, not a million.
+// maxBadItems limits what one list or map adds to a ValidationError: a million bad items in a list are one mistake.
 const maxBadItems = 8
 
-// Optional checks the value behind v, if there is one.
+// Optional checks the value that v points to. A nil v is valid.
 func Optional[T any](field string, v *T, check func(field string, v T) FieldErrors) FieldErrors {
 	if v == nil {
 		return nil
@@ -18,7 +17,7 @@ func Optional[T any](field string, v *T, check func(field string, v T) FieldErro
 	return check(field, *v)
 }
 
-// All joins several checks of one value.
+// All joins the results of several checks.
 func All(found ...FieldErrors) FieldErrors {
 	var all FieldErrors
 	for _, errs := range found {
@@ -27,8 +26,8 @@ func All(found ...FieldErrors) FieldErrors {
 	return all
 }
 
-// IfAny returns found unless an optional field with n bytes, items or entries is absent, which is the
-// same as empty.
+// IfAny returns found if n, the number of bytes, items or entries of an optional field, is above 0. An empty optional
+// field counts as absent, which is valid.
 func IfAny(n int, found FieldErrors) FieldErrors {
 	if n == 0 {
 		return nil
@@ -36,7 +35,7 @@ func IfAny(n int, found FieldErrors) FieldErrors {
 	return found
 }
 
-// Each checks the items of a list, and reports those at fault as field[index], the first eight of them.
+// Each checks the items of a list. It reports the first eight bad ones, as field[index].
 func Each[T any](field string, items []T, check func(field string, v T) FieldErrors) FieldErrors {
 	var all FieldErrors
 	bad := 0
@@ -53,8 +52,8 @@ func Each[T any](field string, items []T, check func(field string, v T) FieldErr
 	return all
 }
 
-// EachValue checks the keys and values of a map: keys as Text, values by check. A broken rule is reported
-// once, as field[*], since a key may be as sensitive as a value.
+// EachValue checks the keys of a map with Text and its values with check. It reports a broken rule once, as field[*],
+// because a key may be as sensitive as a value.
 func EachValue[T any](field string, entries map[string]T, check func(field string, v T) FieldErrors) FieldErrors {
 	var all FieldErrors
 	for key, v := range entries {
@@ -72,8 +71,8 @@ func EachValue[T any](field string, entries map[string]T, check func(field strin
 	return under(field+"[*]", all)
 }
 
-// appendNew keeps one error for each place and rule, whatever the order in which a map yields them:
-// messages that differ only in a length count as one, the smallest of them.
+// appendNew keeps one error per place and rule. Of messages that differ only in a length it keeps the smallest, so that the
+// result does not depend on the order of a map.
 func appendNew(all, errs FieldErrors) FieldErrors {
 	for _, e := range errs {
 		i := slices.IndexFunc(all, func(have FieldError) bool { return have.Field == e.Field && have.Rule == e.Rule })
@@ -87,15 +86,15 @@ func appendNew(all, errs FieldErrors) FieldErrors {
 	return all
 }
 
-// EachIn turns a check of an item into one of a list of such items, for lists inside lists and maps.
+// EachIn makes a check of a list from a check of its items, for lists inside lists and maps.
 func EachIn[T any](check func(field string, v T) FieldErrors) func(field string, items []T) FieldErrors {
 	return func(field string, items []T) FieldErrors { return Each(field, items, check) }
 }
 
-// EachValueIn turns a check of a value into one of a map of such values, for maps inside lists and maps.
+// EachValueIn makes a check of a map from a check of its values, for maps inside lists and maps.
 func EachValueIn[T any](check func(field string, v T) FieldErrors) func(field string, entries map[string]T) FieldErrors {
 	return func(field string, entries map[string]T) FieldErrors { return EachValue(field, entries, check) }
 }
 
-// AnyValue accepts every value; EachValue with it checks the keys of a map alone.
+// AnyValue accepts every value. EachValue with AnyValue checks only the keys of a map.
 func AnyValue[T any](string, T) FieldErrors { return nil }

@@ -18,7 +18,7 @@ import (
 
 const secret = "S3CRET"
 
-// TestChecks runs each check on both sides of its rule. No message may hold the value.
+// TestChecks runs each check with valid and invalid values. No message may have the value.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	digits := regexp.MustCompile(`^\d+$`)
@@ -126,15 +126,15 @@ func TestEach(t *testing.T) {
 	errs := payload.Each("f", []string{"a", "\xff", "b", "\x00"}, payload.Text)
 	require.Equal(t, payload.FieldErrors{
 		{Field: "f[1]", Rule: "utf8", Message: "is not valid UTF-8"},
-		{Field: "f[3]", Rule: "utf8", Message: "holds a NUL byte"},
+		{Field: "f[3]", Rule: "utf8", Message: "has a NUL byte"},
 	}, errs)
 	nested := payload.Each("f", [][]string{nil, {"\xff"}}, payload.EachIn(payload.Text))
 	require.Equal(t, "f[1][0]", nested[0].Field)
 	many := payload.Each("f", strings.Split(strings.Repeat("\xff,", 100), ","), payload.Text)
-	require.Len(t, many, 8, "a long list is cut")
+	require.Len(t, many, 8, "only the first eight are reported")
 }
 
-// TestEachValue runs often, since maps have no order: the result must.
+// TestEachValue runs often, because the order of a map is random and the order of the result must not be.
 func TestEachValue(t *testing.T) {
 	t.Parallel()
 	entries := map[string]string{"a\xff": "\xff", "b\x00": "x", "\xffc": "\x00", secret: "\xff"}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Date is a day of the calendar without a time zone, for payload fields of type date. In JSON it is the
-// string "2006-01-02". The zero value is no date: it neither validates nor encodes.
+// Date is a calendar day without a time zone. It is the type of payload fields of type date. In JSON it is the string
+// "2006-01-02". The zero value is not a valid date: Validate and encoding return an error.
 type Date struct {
 	Year  int // 1 to 9999
 	Month time.Month
@@ -19,8 +19,8 @@ func DateOf(t time.Time) Date {
 	return Date{Year: y, Month: m, Day: d}
 }
 
-// ParseDate reads "2006-01-02", with all digits and a day that exists. The error does not quote s,
-// which may be sensitive.
+// ParseDate reads a date of the form "2006-01-02", with all digits. A day that does not exist is an error. The error does
+// not quote s, which may be sensitive.
 func ParseDate(s string) (Date, error) {
 	var d Date
 	if err := d.UnmarshalText([]byte(s)); err != nil {
@@ -32,12 +32,12 @@ func ParseDate(s string) (Date, error) {
 // IsZero reports whether d is the zero value.
 func (d Date) IsZero() bool { return d == Date{} }
 
-// Validate returns nil for a day that exists in the years 1 to 9999, else a *ValidationError.
+// Validate returns nil for a day that exists in the years 1 to 9999, and a *ValidationError otherwise.
 func (d Date) Validate() error {
 	if d.valid() {
 		return nil
 	}
-	return &ValidationError{Topic: "date", Fields: []FieldError{{Rule: "date", Message: "is not a day of the years 1 to 9999"}}}
+	return &ValidationError{Topic: "date", Fields: []FieldError{{Rule: "date", Message: "is not a day in the years 1 to 9999"}}}
 }
 
 func (d Date) valid() bool {
@@ -49,7 +49,7 @@ func daysIn(year int, month time.Month) int {
 	return time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// String returns d as 2006-01-02, whether or not it exists.
+// String returns d as 2006-01-02, even if the day does not exist.
 func (d Date) String() string { return string(d.appendTo(make([]byte, 0, len(time.DateOnly)))) }
 
 func (d Date) appendTo(buf []byte) []byte {
@@ -67,7 +67,7 @@ func (d Date) In(loc *time.Location) time.Time {
 	return time.Date(d.Year, d.Month, d.Day, 0, 0, 0, 0, loc)
 }
 
-// AppendText implements encoding.TextAppender. It fails for a date that does not exist.
+// AppendText implements encoding.TextAppender. A day that does not exist is an error.
 func (d Date) AppendText(buf []byte) ([]byte, error) {
 	if err := d.Validate(); err != nil {
 		return buf, err
@@ -75,16 +75,15 @@ func (d Date) AppendText(buf []byte) ([]byte, error) {
 	return d.appendTo(buf), nil
 }
 
-// MarshalText implements encoding.TextMarshaler, and so the JSON encoding. It fails for a date that does
-// not exist.
+// MarshalText implements encoding.TextMarshaler, which JSON uses, too. A day that does not exist is an error.
 func (d Date) MarshalText() ([]byte, error) { return d.AppendText(nil) }
 
-// UnmarshalText implements encoding.TextUnmarshaler, and so the JSON decoding. It is strict: ten
-// characters, and a day that exists; d is unchanged by an error.
+// UnmarshalText implements encoding.TextUnmarshaler, which JSON uses, too. It accepts exactly ten characters and only days
+// that exist. An error leaves d unchanged.
 func (d *Date) UnmarshalText(text []byte) error {
 	t, err := time.Parse(time.DateOnly, string(text))
 	if err != nil {
-		return fmt.Errorf("parse date: not of the form %s, or no such day", time.DateOnly)
+		return fmt.Errorf("parse date: not of the form %s, or the day does not exist", time.DateOnly)
 	}
 	parsed := DateOf(t)
 	if err := parsed.Validate(); err != nil {

@@ -29,7 +29,7 @@ func TestParseDate(t *testing.T) {
 	}
 }
 
-// TestDateAgreesWithTime compares every property with package time's.
+// TestDateAgreesWithTime compares each property of a Date with that of a time.Time.
 func TestDateAgreesWithTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -87,5 +87,5 @@ func ExampleDate() {
 	fmt.Println(err)
 	// Output:
 	// November false <nil>
-	// parse date: not of the form 2006-01-02, or no such day
+	// parse date: not of the form 2006-01-02, or the day does not exist
 }

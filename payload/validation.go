@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// ValidationError lists every field of a payload, or of a shared type in it, that breaks a rule of the
-// YAML. errors.Is(err, ErrInvalid) holds for it. It never carries a value, because values may be
-// sensitive.
+// ValidationError lists every field of a payload, or of a shared type, that breaks a rule of the YAML. It wraps ErrInvalid.
+// It never carries a value, because values may be sensitive.
 type ValidationError struct {
-	Topic  string       // "mini_chat/turn_finalized", or the name of a shared type validated by itself
+	Topic  string       // "mini_chat/turn_finalized", or the name of a shared type that was validated alone
 	Fields []FieldError // in the order of the fields
 }
 
@@ -36,9 +35,9 @@ func (e *ValidationError) Unwrap() error { return ErrInvalid }
 
 // FieldError is one broken rule.
 type FieldError struct {
-	Field   string // path by YAML names: "usage.input_tokens", "tags[2]", "labels[*]"; "" is the value itself
-	Rule    string // the YAML attribute ("min", "max_len", "pattern") or the type that is not met ("date")
-	Message string // reads on from the field: "is below 0"
+	Field   string // path by YAML names: "usage.input_tokens", "tags[2]", "labels[*]"; "" means the value itself
+	Rule    string // the YAML attribute ("min", "max_len", "pattern"), or the type ("date")
+	Message string // continues a sentence that begins with the field: "is below 0"
 }
 
 // Error returns the field and the message.
@@ -49,11 +48,11 @@ func (e FieldError) Error() string {
 	return e.Field + " " + e.Message
 }
 
-// FieldErrors is what one check found, nil when the value is fine.
+// FieldErrors are the broken rules that one check found; nil means that the value is valid.
 type FieldErrors []FieldError
 
-// Check gathers what the checks of one payload or shared type found: nil when they found nothing, else a
-// *ValidationError. Generated Validate methods are one call of it.
+// Check joins the results of the checks of one payload or shared type. It returns nil if they found nothing, and a
+// *ValidationError otherwise. A generated Validate method is one call of Check.
 func Check(subject string, found ...FieldErrors) error {
 	n := 0
 	for _, errs := range found {
@@ -69,13 +68,14 @@ func Check(subject string, found ...FieldErrors) error {
 	return &ValidationError{Topic: subject, Fields: fields}
 }
 
-// Enum returns nil if v is one of allowed, else a *ValidationError that names the type and what it allows.
+// Enum returns nil if v is one of allowed. Otherwise it returns a *ValidationError that names the type and the allowed
+// values.
 func Enum[S ~string](name string, v S, allowed ...S) error {
 	if slices.Contains(allowed, v) {
 		return nil
 	}
 	var b strings.Builder
-	b.WriteString("is none of ")
+	b.WriteString("is not one of ")
 	for i, a := range allowed {
 		if i > 0 {
 			b.WriteString(", ")
@@ -85,7 +85,7 @@ func Enum[S ~string](name string, v S, allowed ...S) error {
 	return Check(name, FieldErrors{{Rule: "enum", Message: b.String()}})
 }
 
-// ParseEnum returns the one of allowed that text is, else "" and the error of Enum.
+// ParseEnum returns text as an S if it is one of allowed. Otherwise it returns "" and the error of Enum.
 func ParseEnum[S ~string](name, text string, allowed ...S) (S, error) {
 	if err := Enum(name, S(text), allowed...); err != nil {
 		return "", err
@@ -93,7 +93,7 @@ func ParseEnum[S ~string](name, text string, allowed ...S) (S, error) {
 	return S(text), nil
 }
 
-// showValue returns a value of an enum as a list of them shows it: in quotes when it is not one word.
+// showValue returns a value of an enum for a list of values: in quotes if it is not a single word.
 func showValue(v string) string {
 	if v == "" || strings.ContainsAny(v, " ,\"\\") {
 		return strconv.Quote(v)
@@ -101,12 +101,12 @@ func showValue(v string) string {
 	return v
 }
 
-// Validator is a value that knows its rules: a shared struct, an enum or a Date.
+// Validator is a value with a Validate method: a shared struct, an enum or a Date.
 type Validator interface {
 	Validate() error
 }
 
-// Valid checks a value that has a Validate method, and puts what it found under field.
+// Valid checks a value with its Validate method and reports the broken rules under field.
 func Valid[V Validator](field string, v V) FieldErrors {
 	err := v.Validate()
 	if err == nil {
@@ -122,7 +122,7 @@ func broken(field, rule, message string) FieldErrors {
 	return FieldErrors{{Field: field, Rule: rule, Message: message}}
 }
 
-// under puts errors found inside a value below the path of that value.
+// under puts path in front of the fields of errors that were found inside a value.
 func under(path string, inner []FieldError) FieldErrors {
 	errs := make(FieldErrors, len(inner))
 	for i, e := range inner {

@@ -30,7 +30,7 @@ func TestEnum(t *testing.T) {
 	require.NoError(t, payload.Enum("color", color("red"), "green", "red"))
 	for _, bad := range []color{"", "RED", secret} {
 		err := payload.Enum("color", bad, "green", "red")
-		require.EqualError(t, err, "validate color: the value is none of green, red")
+		require.EqualError(t, err, "validate color: the value is not one of green, red")
 		require.ErrorIs(t, err, payload.ErrInvalid)
 	}
 }
@@ -45,7 +45,7 @@ func TestParseEnum(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, color("red"), got)
 	got, err = payload.ParseEnum("color", "blue", color("green"), "dark red", "")
-	require.EqualError(t, err, `validate color: the value is none of green, "dark red", ""`)
+	require.EqualError(t, err, `validate color: the value is not one of green, "dark red", ""`)
 	require.ErrorIs(t, err, payload.ErrInvalid)
 	require.Empty(t, got)
 }

@@ -18,36 +18,36 @@ import (
 type Mode int
 
 const (
-	// Binary leaves the payload as it is and puts the attributes beside it, into Message.Attributes.
+	// Binary puts the attributes into Message.Attributes. The body is the unchanged payload.
 	Binary Mode = iota
-	// Structured makes one JSON document of attributes and payload.
+	// Structured makes one JSON document of the attributes and the payload. It is the body.
 	Structured
 )
 
-// Content types of what the encoders make.
+// Content types of the messages that the encoders make.
 const (
 	jsonType       = "application/json"
 	structuredType = "application/cloudevents+json"
 )
 
-// traceHeaders are the event headers that CloudEvents knows as extensions.
+// traceHeaders are the event headers that CloudEvents has as extensions.
 var traceHeaders = [...]string{"traceparent", "tracestate"}
 
-// CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI
-// reference that names who emits the events; "" means a slash and the namespace of each event.
+// CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI reference
+// that names the emitter of the events; "" means a slash and the namespace of each event.
 //
-// The attributes are id (the event's), source, type (namespace.topic), subject (the entity's id, else the partition
-// key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions
-// are dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and tracestate
-// taken from the event's headers; all of them are strings, and what an event does not have is left out, as is an
+// The attributes are id (of the event), source, type (namespace.topic), subject (the entity's id, or else the partition
+// key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions are
+// dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and tracestate from
+// the event's headers. All extensions are strings. Those that the event does not have are left out, as is an
 // entityversion of 0. All other headers of the event stay headers.
 //
-// An event that cannot be a CloudEvent, because one of these holds a control character, is refused for good. Under a
-// source or a mode that is none, every event is handed back as if the broker were unavailable: an error in a
-// configuration loses nothing.
+// An event with a control character in one of these cannot be a CloudEvent: it is refused permanently. An invalid source
+// or mode is an error in the configuration and loses no event: every event is handed back as if the broker were
+// unavailable.
 func CloudEvents(source string, mode Mode) Encoder {
 	if err := checkSource(source); err != nil {
-		return refuse(fmt.Errorf("encode event: source of CloudEvents: %w", err))
+		return refuse(fmt.Errorf("encode event: CloudEvents source %w", err))
 	}
 	switch mode {
 	case Binary:
@@ -55,7 +55,7 @@ func CloudEvents(source string, mode Mode) Encoder {
 	case Structured:
 		return func(o outbox.Outgoing) (Message, error) { return encodeStructured(source, o) }
 	default:
-		return refuse(fmt.Errorf("encode event: unknown mode of CloudEvents: %d", mode))
+		return refuse(fmt.Errorf("encode event: CloudEvents mode %d is not valid: use Binary or Structured", mode))
 	}
 }
 
@@ -66,10 +66,10 @@ func refuse(err error) Encoder {
 
 func checkSource(source string) error {
 	if !isText(source) {
-		return errors.New("holds a control character")
+		return errors.New("has a control character")
 	}
 	if _, err := url.Parse(source); err != nil {
-		return errors.New("is no URI reference")
+		return errors.New("is not a URI reference")
 	}
 	return nil
 }
@@ -95,13 +95,13 @@ func encodeStructured(source string, o outbox.Outgoing) (Message, error) {
 	if err != nil {
 		return Message{}, outbox.Permanent(fmt.Errorf("encode event: %w", err))
 	}
-	// The payload goes in as it is: encoding/json would rewrite it.
+	// The payload is inserted unchanged: encoding/json would rewrite it.
 	body = append(body[:len(body)-1], `,"data":`...)
 	body = append(append(body, o.Payload...), '}')
 	return Message{ContentType: structuredType, Headers: headers, Body: body}, nil
 }
 
-// attributesOf returns the attributes of an event but datacontenttype, and the headers that are none of them.
+// attributesOf returns the attributes of an event except datacontenttype, and the headers that are not attributes.
 func attributesOf(source string, o outbox.Outgoing) (attributes, headers map[string]string, err error) {
 	if source == "" {
 		source = "/" + o.Namespace
@@ -138,7 +138,7 @@ func attributesOf(source string, o outbox.Outgoing) (attributes, headers map[str
 	}
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		if !isText(attributes[name]) {
-			return nil, nil, outbox.Permanent(fmt.Errorf("encode event: attribute %s holds a control character", name))
+			return nil, nil, outbox.Permanent(fmt.Errorf("encode event: attribute %s has a control character", name))
 		}
 	}
 	return attributes, headers, nil

@@ -2,7 +2,6 @@ package publish_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ var (
 	tenantID = uuid.MustParse("7F000001-89ab-4cde-8f01-23456789abcd")
 )
 
-// full returns an event that has everything.
+// full returns an event that has every fact.
 func full() outbox.Outgoing {
 	return outbox.Outgoing{
 		Event: outbox.Event{
@@ -68,7 +67,7 @@ func TestStructuredIsOneDocument(t *testing.T) {
 	require.Equal(t, "application/cloudevents+json", m.ContentType)
 	require.Empty(t, m.Attributes)
 	require.Equal(t, map[string]string{"reason": "marriage"}, m.Headers)
-	require.Contains(t, string(m.Body), `"data":`+string(o.Payload), "the payload stays as it is, byte for byte")
+	require.Contains(t, string(m.Body), `"data":`+string(o.Payload), "the payload is unchanged, byte for byte")
 
 	var document map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(m.Body, &document))
@@ -84,7 +83,7 @@ func TestStructuredIsOneDocument(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestWhatAnEventHasNotIsLeftOut(t *testing.T) {
+func TestMissingFactsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	o := outbox.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed"}, Payload: json.RawMessage(`1`)}
 	m, err := publish.CloudEvents("", publish.Binary)(o)
@@ -110,7 +109,7 @@ func TestNamesOfAttributes(t *testing.T) {
 	}
 }
 
-func TestControlCharactersAreRefusedForGood(t *testing.T) {
+func TestControlCharactersAreRefusedPermanently(t *testing.T) {
 	t.Parallel()
 	spoil := map[string]func(o *outbox.Outgoing, bad string){
 		"partitionkey": func(o *outbox.Outgoing, bad string) { o.PartitionKey = bad },
@@ -147,13 +146,13 @@ func TestStructuredRefusesWhatIsNotJSON(t *testing.T) {
 	}
 }
 
-// TestWrongConfigurationHoldsEventsBack: it is no fault of the events.
+// TestWrongConfigurationHoldsEventsBack: the events are not at fault.
 func TestWrongConfigurationHoldsEventsBack(t *testing.T) {
 	t.Parallel()
 	for name, encode := range map[string]publish.Encoder{
-		"source of CloudEvents: is no URI reference":       publish.CloudEvents("http://[", publish.Binary),
-		"source of CloudEvents: holds a control character": publish.CloudEvents("a\nb", publish.Structured),
-		"encode event: unknown mode of CloudEvents: 7":     publish.CloudEvents("/accounts", publish.Mode(7)),
+		"encode event: CloudEvents source is not a URI reference":                 publish.CloudEvents("http://[", publish.Binary),
+		"encode event: CloudEvents source has a control character":                publish.CloudEvents("a\nb", publish.Structured),
+		"encode event: CloudEvents mode 7 is not valid: use Binary or Structured": publish.CloudEvents("/accounts", publish.Mode(7)),
 	} {
 		_, err := encode(full())
 		require.True(t, outbox.IsUnavailable(err), name)
@@ -161,7 +160,7 @@ func TestWrongConfigurationHoldsEventsBack(t *testing.T) {
 	}
 }
 
-// TestStructuredRoundTrip: whatever stands in keys and payload comes out of the document again.
+// TestStructuredRoundTrip: any keys and any payload can be read back from the document.
 func TestStructuredRoundTrip(t *testing.T) {
 	t.Parallel()
 	encode := publish.CloudEvents("/accounts", publish.Structured)
@@ -181,21 +180,4 @@ func TestStructuredRoundTrip(t *testing.T) {
 		require.Equal(t, o.PartitionKey, got.PartitionKey)
 		require.Equal(t, string(payload), string(got.Data))
 	})
-}
-
-func ExampleCloudEvents() {
-	encode := publish.CloudEvents("/accounts", publish.Structured)
-	m, err := encode(outbox.Outgoing{
-		Event:   outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed", Version: 1, Entity: outbox.Entity{Type: "user", ID: "17"}},
-		Payload: json.RawMessage(`{"name":"Zoë"}`),
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(m.ContentType)
-	fmt.Println(string(m.Body))
-	// Output:
-	// application/cloudevents+json
-	// {"datacontenttype":"application/json","dataversion":"1","entityid":"17","entitytype":"user","id":"0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11","source":"/accounts","specversion":"1.0","subject":"17","type":"users.user_renamed","data":{"name":"Zoë"}}
 }

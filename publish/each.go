@@ -11,18 +11,18 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// errNoReturn stands for the result of a send that ended its goroutine.
+// errNoReturn is the result of a send that ended its goroutine.
 var errNoReturn = errors.New("send event: the publisher called runtime.Goexit")
 
-// Each does the bookkeeping of a Publisher whose broker takes one event at a time. It calls send for the events, those
-// with one key one after another and up to concurrency of them at once (at least one), waits for all of them, and
-// returns what Publish is to return:
-//   - When an event fails, those behind it with its key are not sent: outbox.ErrBehind.
-//   - When one finds its destination unavailable, no other is sent there any more in this call: they are unavailable too.
-//     Those of every destination are when it finds the broker unavailable.
-//   - When ctx has ended, send is not called any more: outbox.ErrNotSent. It is for send to heed ctx, and to return
-//     outbox.ErrNotSent only if it has handed nothing of the event to the broker.
-//   - A send that panics has failed.
+// Each does the bookkeeping of a Publisher whose broker takes one event at a time. It calls send for the events: one after
+// another for those with one key, and concurrently for different keys, up to concurrency calls at a time (at least one). It
+// waits for all calls and returns the result that Publish must return:
+//   - After an event has failed, those behind it with its key are not sent: outbox.ErrBehind.
+//   - After send has returned outbox.Unavailable for an event, this call sends no more events to its destination. They get
+//     the same error. After outbox.BrokerUnavailable that holds for every destination.
+//   - After ctx has ended, send is not called again: outbox.ErrNotSent. send itself must return soon after ctx has ended,
+//     with outbox.ErrNotSent only if it has handed nothing of the event to the broker.
+//   - A panic of send is a failed attempt.
 func Each(
 	ctx context.Context, events []outbox.Outgoing, concurrency int, send func(context.Context, outbox.Outgoing) error,
 ) []error {
@@ -44,7 +44,7 @@ func Each(
 	return r.errs
 }
 
-// chainsOf returns the positions of the events, those with one key together and in order.
+// chainsOf returns the positions of the events, grouped by key and in order.
 func chainsOf(events []outbox.Outgoing) [][]int {
 	chains := make([][]int, 0, len(events))
 	byKey := make(map[string]int)
@@ -71,8 +71,8 @@ type round struct {
 	errs   []error
 
 	mu     sync.Mutex
-	broker error            // why no event is sent any more
-	down   map[string]error // why none is sent to a destination
+	broker error            // why no more events are sent
+	down   map[string]error // by destination: why no more events are sent there
 }
 
 func (r *round) run(chain []int) {
@@ -97,14 +97,14 @@ func (r *round) one(o outbox.Outgoing) (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("send event: the publisher panicked (%T)\n%s", p, debug.Stack()) // the value may hold the payload
+			err = fmt.Errorf("send event: the publisher panicked (%T)\n%s", p, debug.Stack()) // without the value, which may hold the payload
 		}
 		r.note(o.Destination, err)
 	}()
 	return r.send(r.ctx, o)
 }
 
-// unavailable returns why nothing is to be sent to a destination.
+// unavailable returns why nothing may be sent to a destination, or nil.
 func (r *round) unavailable(destination string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *round) unavailable(destination string) error {
 	return r.down[destination]
 }
 
-// note remembers what the result of an event says about others.
+// note remembers what the result of an event means for other events.
 func (r *round) note(destination string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

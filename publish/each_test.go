@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// batch makes an event for each key, to a destination.
+// batch makes an event per key, for one destination.
 func batch(destination string, keys ...string) []outbox.Outgoing {
 	events := make([]outbox.Outgoing, len(keys))
 	for i, key := range keys {
@@ -74,18 +74,18 @@ func TestEachUsesItsConcurrency(t *testing.T) {
 	for _, concurrency := range []int{-1, 1, 4} {
 		want := max(concurrency, 1)
 		var running atomic.Int64
-		var together sync.WaitGroup // passes when so many run at once
+		var together sync.WaitGroup // passes when all of them run concurrently
 		together.Add(want)
 		var first atomic.Int64
 		errs := publish.Each(t.Context(), batch("d", make([]string, 20)...), concurrency, func(context.Context, outbox.Outgoing) error {
 			if n := running.Add(1); n > int64(want) {
-				return fmt.Errorf("%d at once", n)
+				return fmt.Errorf("%d concurrently", n)
 			}
 			defer running.Add(-1)
 			if first.Add(1) <= int64(want) {
 				together.Done()
 				together.Wait()
-				for range 1000 { // were there more of them, they would run now
+				for range 1000 { // if there were more of them, they would run now
 					runtime.Gosched()
 				}
 			}
@@ -146,7 +146,7 @@ func TestEachGivesUpOnAnUnavailableBroker(t *testing.T) {
 	require.EqualValues(t, 1, sent.Load(), "one attempt is enough to know")
 }
 
-// TestEachSurvivesTheSender: an event whose send did not return is never taken for sent.
+// TestEachSurvivesTheSender: an event whose send did not return never counts as sent.
 func TestEachSurvivesTheSender(t *testing.T) {
 	t.Parallel()
 	errs := publish.Each(t.Context(), batch("d", "a", "a", "b", ""), 2, func(_ context.Context, o outbox.Outgoing) error {

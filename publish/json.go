@@ -7,11 +7,11 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// JSON returns an Encoder that leaves the payload as it is and puts the facts of the event into headers: outbox-id,
+// JSON returns an Encoder that does not change the payload and puts the facts of the event into headers: outbox-id,
 // outbox-type (namespace.topic), outbox-version, outbox-time (of the enqueue), outbox-tenant-id, outbox-entity-type,
-// outbox-entity-id, outbox-entity-version, outbox-partition-key and outbox-dedupe-key. What an event does not have
-// is left out, as is an entity version of 0. The event's own headers travel beside them, but for those that have the
-// name of a fact, in whatever case.
+// outbox-entity-id, outbox-entity-version, outbox-partition-key and outbox-dedupe-key. Facts that the event does not have
+// are left out, as is an entity version of 0. The event's own headers are sent too, except those with the name of a fact
+// in any case.
 func JSON() Encoder {
 	return func(o outbox.Outgoing) (Message, error) {
 		facts := map[string]string{

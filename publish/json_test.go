@@ -1,8 +1,6 @@
 package publish_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,7 +29,7 @@ func TestJSONPutsTheFactsIntoHeaders(t *testing.T) {
 	require.Len(t, o.Headers, 4, "the event's own headers are untouched")
 }
 
-func TestJSONLeavesOutWhatAnEventHasNot(t *testing.T) {
+func TestJSONLeavesOutMissingFacts(t *testing.T) {
 	t.Parallel()
 	o := outbox.Outgoing{Event: outbox.Event{
 		ID: eventID, Namespace: "users", Topic: "user_renamed", Headers: map[string]string{"outbox-tenant-id": "forged"},
@@ -55,13 +53,4 @@ func TestEncodeFallsBackAndSurvives(t *testing.T) {
 	require.NotContains(t, err.Error(), "Zoë")
 	require.False(t, outbox.IsPermanent(err))
 	require.False(t, outbox.IsUnavailable(err))
-}
-
-func ExampleJSON() {
-	m, _ := publish.JSON()(outbox.Outgoing{
-		Event:   outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed", Version: 1, Headers: map[string]string{"reason": "marriage"}},
-		Payload: json.RawMessage(`{"name":"Zoë"}`),
-	})
-	fmt.Println(m.Headers["outbox-type"], m.Headers["outbox-version"], m.Headers["reason"], string(m.Body))
-	// Output: users.user_renamed 1 marriage {"name":"Zoë"}
 }

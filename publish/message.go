@@ -1,5 +1,23 @@
-// Package publish turns outgoing events into what goes over the wire, for the publishers below it. It imports no
-// broker's client.
+// Package publish has what publishers share: the message that goes over the wire, the encoders that make it, and Each, which
+// does the bookkeeping of a publisher. It does not import a broker's client. The publishers are separate modules:
+// publish/kafka, publish/nats and publish/webhook.
+//
+// To use a publisher, create it and pass it to the dispatcher or listener under the name of its broker. Choose an Encoder in
+// its configuration. A nil Encoder means CloudEvents 1.0 in binary mode; CloudEvents and JSON return others.
+//
+//	publisher, err := kafka.New(kafka.Config{
+//		Brokers: []string{"kafka-1:9092"},
+//		Encoder: publish.CloudEvents("/accounts", publish.Structured),
+//	})
+//
+// To write a publisher for a broker that takes one message at a time, implement outbox.Publisher with Each. Each keeps the
+// order of keys and reports what was not sent. Your function encodes one event with Encoder.Encode, sends it, and says
+// what an error means. docs/publishers.md has a complete publisher of 60 lines. Package publishtest tests it.
+//
+// # What can go wrong
+//
+// An event that an encoder refuses with outbox.Permanent becomes a dead letter. A wrong configuration of an encoder loses
+// nothing: every event is handed back, as if the broker were unavailable.
 package publish
 
 import (
@@ -9,31 +27,32 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Message is an event as a broker gets it.
+// Message is an event in the form in which a broker gets it.
 type Message struct {
-	// ContentType of Body.
+	// ContentType is that of Body.
 	ContentType string
-	// Attributes are the context attributes of CloudEvents in binary mode, by their bare names (id, source, type,
-	// ...); each protocol has its own prefix for them. Empty in structured mode and for plain JSON.
+	// Attributes are the context attributes of CloudEvents in binary mode, by name without a prefix (id, source, type,
+	// ...); each protocol adds its own prefix. They are empty in structured mode and for plain JSON.
 	Attributes map[string]string
-	// Headers travel beside the body under their own names.
+	// Headers are sent with the body under their own names.
 	Headers map[string]string
 	Body    []byte
 }
 
-// Encoder turns an event into a Message, which shares no memory with the event but its body. It is called from several
-// goroutines. What an error of it means for the event is said as by a Publisher: outbox.Permanent and so on.
+// Encoder makes a Message of an event. The Message may share the payload with the event and nothing else. An Encoder must be
+// safe for concurrent use. Its error says what happens to the event, like the error of a Publisher: outbox.Permanent and so
+// on.
 type Encoder func(outbox.Outgoing) (Message, error)
 
-// Encode encodes one event. It is what publishers call: a nil Encoder is CloudEvents("", Binary), and a panic of e is
-// an error.
+// Encode encodes one event. Publishers call this method and not e itself: a nil Encoder means CloudEvents("", Binary), and
+// a panic of e becomes an error.
 func (e Encoder) Encode(o outbox.Outgoing) (m Message, err error) {
 	if e == nil {
 		return encodeBinary("", o)
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			m, err = Message{}, fmt.Errorf("encode event: encoder panicked (%T)\n%s", r, debug.Stack()) // the value may hold the payload
+			m, err = Message{}, fmt.Errorf("encode event: encoder panicked (%T)\n%s", r, debug.Stack()) // without the value, which may hold the payload
 		}
 	}()
 	return e(o)

@@ -1,14 +1,14 @@
 -- name: ProcessedInsert :execrows
--- Records an event as handled by a group: no row if it is recorded already, and never an error that would abort the
--- consumer's transaction at READ COMMITTED. An insert that meets an uncommitted rival waits for its end: none of them
--- runs the effect before it knows.
+-- Records an event as handled by a group. Returns no row if it is recorded already; at READ COMMITTED that is never an
+-- error, which would abort the consumer's transaction. An insert that meets an uncommitted one of the same event waits for
+-- its end, so that the effect runs only after the outcome is known.
 INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
 VALUES (@consumer_group, @event_id)
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
 -- name: ProcessedInsertMany :many
--- ProcessedInsert for a slice. Rows go in by id, so that two batches with events in common wait for each other in one
--- order and cannot deadlock. Returns the ids that were recorded; the others are duplicates.
+-- ProcessedInsert for a slice. Rows are inserted in the order of their ids, so that two batches with events in common wait
+-- for each other in one order and cannot deadlock. Returns the ids that were recorded; the others are duplicates.
 INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
 SELECT @consumer_group::text, w.event_id
 FROM (SELECT unnest(@event_ids::uuid[]) AS event_id) AS w
@@ -17,11 +17,11 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING
 RETURNING event_id;
 
 -- name: ProcessedPrune :one
--- Deletes one chunk of a group's records past their retention, oldest first, by a range of processed_events_age; from
--- after on, so that no chunk walks again over what those before it have deleted. Rows that another prune holds are
--- skipped: nobody waits here. The group comes from old a second time: of the name itself, statistics from before the
--- group's first event say that it has no row, and then processed_events_age, read whole for each row to delete, looks as
--- good as the key.
+-- Deletes one chunk of a group's records that are past their retention, oldest first, by a range of processed_events_age.
+-- The range starts at after, so that a chunk does not read again what those before it have deleted. Rows that another
+-- prune has locked are skipped, so nothing waits here. The DELETE takes the group from old and not from the parameter:
+-- statistics from before the group's first event say that the group has no row, and then the planner considers reading
+-- all of processed_events_age for each row to delete as cheap as using the key.
 WITH old AS MATERIALIZED (
     SELECT p.consumer_group, p.event_id, p.processed_at
     FROM outbox_schema.processed_events AS p
@@ -44,10 +44,10 @@ SELECT
     (SELECT coalesce(max(o.processed_at), '-infinity') FROM old AS o)::timestamptz AS last;
 
 -- name: VersionAdvance :one
--- ProcessedInsert, and for an event that was recorded now, the version of its entity, if it is above the last one: one
--- statement. fresh: the event was not recorded before. moved: its version is the entity's last one now. Updates of
--- one entity wait for each other at its row, which stays locked also when the version is not moved, and the one that
--- waited compares with what the other has committed.
+-- Does what ProcessedInsert does. If the event was not recorded before, also sets the version of its entity if it is above
+-- the last one, in the same statement. fresh: the event was not recorded before. moved: its version is the entity's last
+-- one now. Updates of one entity wait for each other at its row, which stays locked also when the version does not move.
+-- The one that waited compares with what the other has committed.
 WITH fresh AS (
     INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
     VALUES (@consumer_group::text, @event_id::uuid)
@@ -71,7 +71,8 @@ SELECT
     EXISTS (SELECT FROM moved)::boolean AS moved;
 
 -- name: VersionLast :one
--- Reads the last version of an entity; after VersionAdvance, which holds its row, the one that was compared.
+-- Reads the last version of an entity. After VersionAdvance, which keeps its row locked, it is the version that was
+-- compared.
 SELECT v.version, v.event_id
 FROM outbox_schema.entity_versions AS v
 WHERE v.consumer_group = @consumer_group
@@ -81,8 +82,8 @@ WHERE v.consumer_group = @consumer_group
   AND v.entity_id = @entity_id;
 
 -- name: InboxPark :exec
--- Keeps a stale event with what made it stale. One that is parked already, because it came again after its record was
--- pruned, stays as it is.
+-- Quarantines a stale event with the version and event that made it stale. An event that is quarantined already, because
+-- it came again after its record was pruned, stays as it is.
 INSERT INTO outbox_schema.inbox_parked (
     consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, payload)
 SELECT v.consumer_group, @event_id::uuid, v.source, v.tenant_id, v.entity_type, v.entity_id, @version::bigint, v.version, v.event_id,
@@ -96,7 +97,7 @@ WHERE v.consumer_group = @consumer_group
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
 -- name: InboxParkedPrune :one
--- ProcessedPrune for parked events.
+-- ProcessedPrune for quarantined events.
 WITH old AS MATERIALIZED (
     SELECT k.consumer_group, k.event_id, k.parked_at
     FROM outbox_schema.inbox_parked AS k
@@ -119,7 +120,7 @@ SELECT
     (SELECT coalesce(max(o.parked_at), '-infinity') FROM old AS o)::timestamptz AS last;
 
 -- name: InboxReset :exec
--- Deletes all that a group has recorded, versions and parked events included.
+-- Deletes everything that a group has recorded, including versions and quarantined events.
 WITH events AS (
     DELETE FROM outbox_schema.processed_events AS p
     WHERE p.consumer_group = @consumer_group::text

@@ -36,8 +36,8 @@ type InboxParkParams struct {
 	EntityID      string
 }
 
-// Keeps a stale event with what made it stale. One that is parked already, because it came again after its record was
-// pruned, stays as it is.
+// Quarantines a stale event with the version and event that made it stale. An event that is quarantined already, because
+// it came again after its record was pruned, stays as it is.
 func (q *Queries) InboxPark(ctx context.Context, arg InboxParkParams) error {
 	_, err := q.db.Exec(ctx, InboxPark,
 		arg.EventID,
@@ -87,7 +87,7 @@ type InboxParkedPruneRow struct {
 	Last    pgtype.Timestamptz
 }
 
-// ProcessedPrune for parked events.
+// ProcessedPrune for quarantined events.
 func (q *Queries) InboxParkedPrune(ctx context.Context, arg InboxParkedPruneParams) (InboxParkedPruneRow, error) {
 	row := q.db.QueryRow(ctx, InboxParkedPrune,
 		arg.ConsumerGroup,
@@ -113,7 +113,7 @@ DELETE FROM outbox_schema.inbox_parked AS k
 WHERE k.consumer_group = $1::text
 `
 
-// Deletes all that a group has recorded, versions and parked events included.
+// Deletes everything that a group has recorded, including versions and quarantined events.
 func (q *Queries) InboxReset(ctx context.Context, consumerGroup string) error {
 	_, err := q.db.Exec(ctx, InboxReset, consumerGroup)
 	return err
@@ -130,9 +130,9 @@ type ProcessedInsertParams struct {
 	EventID       pgtype.UUID
 }
 
-// Records an event as handled by a group: no row if it is recorded already, and never an error that would abort the
-// consumer's transaction at READ COMMITTED. An insert that meets an uncommitted rival waits for its end: none of them
-// runs the effect before it knows.
+// Records an event as handled by a group. Returns no row if it is recorded already; at READ COMMITTED that is never an
+// error, which would abort the consumer's transaction. An insert that meets an uncommitted one of the same event waits for
+// its end, so that the effect runs only after the outcome is known.
 func (q *Queries) ProcessedInsert(ctx context.Context, arg ProcessedInsertParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ProcessedInsert, arg.ConsumerGroup, arg.EventID)
 	if err != nil {
@@ -155,8 +155,8 @@ type ProcessedInsertManyParams struct {
 	EventIds      []pgtype.UUID
 }
 
-// ProcessedInsert for a slice. Rows go in by id, so that two batches with events in common wait for each other in one
-// order and cannot deadlock. Returns the ids that were recorded; the others are duplicates.
+// ProcessedInsert for a slice. Rows are inserted in the order of their ids, so that two batches with events in common wait
+// for each other in one order and cannot deadlock. Returns the ids that were recorded; the others are duplicates.
 func (q *Queries) ProcessedInsertMany(ctx context.Context, arg ProcessedInsertManyParams) ([]pgtype.UUID, error) {
 	rows, err := q.db.Query(ctx, ProcessedInsertMany, arg.ConsumerGroup, arg.EventIds)
 	if err != nil {
@@ -212,11 +212,11 @@ type ProcessedPruneRow struct {
 	Last    pgtype.Timestamptz
 }
 
-// Deletes one chunk of a group's records past their retention, oldest first, by a range of processed_events_age; from
-// after on, so that no chunk walks again over what those before it have deleted. Rows that another prune holds are
-// skipped: nobody waits here. The group comes from old a second time: of the name itself, statistics from before the
-// group's first event say that it has no row, and then processed_events_age, read whole for each row to delete, looks as
-// good as the key.
+// Deletes one chunk of a group's records that are past their retention, oldest first, by a range of processed_events_age.
+// The range starts at after, so that a chunk does not read again what those before it have deleted. Rows that another
+// prune has locked are skipped, so nothing waits here. The DELETE takes the group from old and not from the parameter:
+// statistics from before the group's first event say that the group has no row, and then the planner considers reading
+// all of processed_events_age for each row to delete as cheap as using the key.
 func (q *Queries) ProcessedPrune(ctx context.Context, arg ProcessedPruneParams) (ProcessedPruneRow, error) {
 	row := q.db.QueryRow(ctx, ProcessedPrune,
 		arg.ConsumerGroup,
@@ -268,10 +268,10 @@ type VersionAdvanceRow struct {
 	Moved bool
 }
 
-// ProcessedInsert, and for an event that was recorded now, the version of its entity, if it is above the last one: one
-// statement. fresh: the event was not recorded before. moved: its version is the entity's last one now. Updates of
-// one entity wait for each other at its row, which stays locked also when the version is not moved, and the one that
-// waited compares with what the other has committed.
+// Does what ProcessedInsert does. If the event was not recorded before, also sets the version of its entity if it is above
+// the last one, in the same statement. fresh: the event was not recorded before. moved: its version is the entity's last
+// one now. Updates of one entity wait for each other at its row, which stays locked also when the version does not move.
+// The one that waited compares with what the other has committed.
 func (q *Queries) VersionAdvance(ctx context.Context, arg VersionAdvanceParams) (VersionAdvanceRow, error) {
 	row := q.db.QueryRow(ctx, VersionAdvance,
 		arg.ConsumerGroup,
@@ -310,7 +310,8 @@ type VersionLastRow struct {
 	EventID pgtype.UUID
 }
 
-// Reads the last version of an entity; after VersionAdvance, which holds its row, the one that was compared.
+// Reads the last version of an entity. After VersionAdvance, which keeps its row locked, it is the version that was
+// compared.
 func (q *Queries) VersionLast(ctx context.Context, arg VersionLastParams) (VersionLastRow, error) {
 	row := q.db.QueryRow(ctx, VersionLast,
 		arg.ConsumerGroup,

@@ -13,19 +13,19 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// call is one call of Publish. It sends events in rounds, of which each waits for the one before. In a round, the events
-// with one key go to one topic, and a topic gets no more than fits into a batch.
+// call is one call of Publish. It sends events in rounds. Each round waits for the one before. In a round, the events with
+// one key go to one topic, and a topic gets no more than fits into a batch.
 type call struct {
 	p       *Publisher
 	events  []outbox.Outgoing
-	records []*kgo.Record // nil where an event could not be encoded
+	records []*kgo.Record // nil if an event could not be encoded
 	errs    []error
 	settled []bool
-	open    int // events not settled
+	open    int // number of events that are not settled
 
 	failed map[string]bool  // keys
 	down   map[string]error // topics that are unavailable
-	halted error            // nothing is sent any more
+	halted error            // why no more events are sent
 }
 
 func newCall(p *Publisher, events []outbox.Outgoing) *call {
@@ -52,11 +52,11 @@ func (c *call) run(ctx context.Context, producer *client) {
 	}
 }
 
-// next settles what can be settled without sending, and returns the events of the next round.
+// next settles the events that need not be sent, and returns the events of the next round.
 func (c *call) next(refused map[int]error) []int {
 	var round []int
 	topicOf := make(map[string]string) // by key, in this round
-	held := make(map[string]bool)      // keys that are not complete in this round
+	held := make(map[string]bool)      // keys whose further events wait for the next round
 	bytes := make(map[string]int)      // by topic
 	for i, o := range c.events {
 		if c.settled[i] || len(round) == maxRound {
@@ -70,7 +70,7 @@ func (c *call) next(refused map[int]error) []int {
 		err, bad := refused[i]
 		switch {
 		case bad && follows:
-			held[o.Key] = true // until those before it have been sent
+			held[o.Key] = true // until the events before it have been sent
 			continue
 		case bad:
 			c.settle(i, c.unlessBehind(i, err))
@@ -89,8 +89,8 @@ func (c *call) next(refused map[int]error) []int {
 	return round
 }
 
-// deliver sends events, in order, and settles each of them. What is refused in company is sent again in halves, until
-// the refused ones stand alone.
+// deliver sends events, in order, and settles each of them. A batch that is refused is sent again in halves, until each
+// refused event is alone.
 func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	if c.halted == nil && ctx.Err() != nil {
 		c.halted = notSent(ctx)
@@ -110,30 +110,30 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	errs, unsent := producer.produce(waiting, records)
 
 	c.remember(producer, round, records, errs, unsent)
-	companies := make(map[home][]int)
-	var homes []home
+	batches := make(map[target][]int)
+	var targets []target
 	for at, i := range round {
 		topic := records[at].Topic
 		if v := verdictOf(errs[at]); v == refused || v == suspect {
-			h := home{topic, records[at].Partition}
-			if companies[h] == nil {
-				homes = append(homes, h)
+			t := target{topic, records[at].Partition}
+			if batches[t] == nil {
+				targets = append(targets, t)
 			}
-			companies[h] = append(companies[h], at)
+			batches[t] = append(batches[t], at)
 			continue
 		}
 		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at], unsent[at])))
 	}
 	var firsts, seconds []int
-	for _, h := range homes {
-		company := companies[h]
-		if len(company) == 1 {
-			at := company[0]
-			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, h.topic, errs[at], unsent[at])))
+	for _, t := range targets {
+		batch := batches[t]
+		if len(batch) == 1 {
+			at := batch[0]
+			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, t.topic, errs[at], unsent[at])))
 			continue
 		}
-		for n, at := range company {
-			if n < len(company)/2 {
+		for n, at := range batch {
+			if n < len(batch)/2 {
 				firsts = append(firsts, round[at])
 			} else {
 				seconds = append(seconds, round[at])
@@ -145,30 +145,30 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	c.deliver(ctx, producer, seconds)
 }
 
-// remember notes which keys have records that may be on their way, though they failed, and which have none any more.
+// remember notes which keys have failed records that may still be in flight, and which keys no longer have any.
 func (c *call) remember(producer *client, round []int, records []*kgo.Record, errs []error, unsent []bool) {
-	written := make(map[home]bool)
+	written := make(map[target]bool)
 	for at, i := range round {
-		h, key := home{records[at].Topic, records[at].Partition}, c.events[i].Key
+		t, key := target{records[at].Topic, records[at].Partition}, c.events[i].Key
 		switch v := verdictOf(errs[at]); {
-		case v == taken && !written[h]:
-			written[h] = true
-			c.p.pool.wrote(producer, h)
+		case v == taken && !written[t]:
+			written[t] = true
+			c.p.pool.wrote(producer, t)
 		case v == taken, key == "", unsent[at], v == refused, v == suspect, v == invalid, v == unknown:
 		default:
-			c.p.pool.doubt(producer, key, h)
+			c.p.pool.doubt(producer, key, t)
 		}
 	}
 }
 
-// halt settles all events with err, except those that cannot be sent in any case.
+// halt settles all events with err, except those that could not be sent anyway.
 func (c *call) halt(ctx context.Context, err error) []error {
 	c.halted = err
 	c.run(ctx, nil)
 	return c.errs
 }
 
-// sendable settles those events that are not to be sent any more, and returns the others.
+// sendable settles the events that must not be sent any more, and returns the others.
 func (c *call) sendable(round []int) []int {
 	var sendable []int
 	for _, i := range round {
@@ -195,7 +195,7 @@ func (c *call) settle(i int, err error) {
 	}
 }
 
-// unlessBehind is err, or ErrBehind if an earlier event with the key has failed.
+// unlessBehind returns err, or ErrBehind if an earlier event with the key has failed.
 func (c *call) unlessBehind(i int, err error) error {
 	if err != nil && c.failed[c.events[i].Key] {
 		return outbox.ErrBehind
@@ -203,7 +203,7 @@ func (c *call) unlessBehind(i int, err error) error {
 	return err
 }
 
-// outcome is what Publish returns for an event, and notes what it means for others.
+// outcome returns the result of Publish for an event, and notes what the error means for other events.
 func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
 	if err == nil {
 		c.p.topics.Forget(topic)
@@ -212,7 +212,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)
-			err := c.silence(topic, producer, began)
+			err := c.noAnswer(topic, producer, began)
 			if producer.away() {
 				c.halted = outbox.BrokerUnavailable(err)
 			} else {
@@ -235,13 +235,13 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	case refused, invalid:
 		return outbox.Permanent(described)
 	case unknown:
-		c.retire(producer) // what comes after it knows the topic only if it is there
+		c.retire(producer) // a new producer knows the topic only if it exists
 		c.down[topic] = c.p.topics.Missing(topic, described)
 		return c.down[topic]
 	case fenced:
 		c.retire(producer)
 		return outbox.Unavailable(described)
-	case barred:
+	case denied:
 		c.halted = outbox.BrokerUnavailable(described)
 		return c.halted
 	case unreached:
@@ -258,8 +258,8 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	}
 }
 
-// retire has a producer used no more, except for the keys that are bound to it. When it fails with these as well, it
-// cannot keep their late records out either.
+// retire stops the use of a producer, except for the keys that are bound to it. If it has failed for these too, it cannot
+// make the cluster refuse their late records, and retire unbinds them.
 func (c *call) retire(producer *client) {
 	if producer.broken {
 		c.p.pool.abandon(producer)
@@ -267,12 +267,12 @@ func (c *call) retire(producer *client) {
 	producer.unfit = true
 }
 
-// silence says that no answer came, from where, and what is known about why.
-func (c *call) silence(topic string, producer *client, began time.Time) error {
+// noAnswer returns an error that says which brokers did not answer, and the last error of a connection.
+func (c *call) noAnswer(topic string, producer *client, began time.Time) error {
 	err := fmt.Errorf("produce to %s: %w at %s after %s",
 		topic, errNoAnswer, strings.Join(c.p.cfg.Brokers, ","), time.Since(began).Round(time.Millisecond))
-	if trouble := producer.trouble.Load(); trouble != nil {
-		return fmt.Errorf("%w: %w", err, *trouble)
+	if connErr := producer.connErr.Load(); connErr != nil {
+		return fmt.Errorf("%w: %w", err, *connErr)
 	}
 	return err
 }

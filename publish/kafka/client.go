@@ -16,33 +16,33 @@ import (
 )
 
 const (
-	// Bounds of Config.BatchBytes. The client's own limit stays above the largest, so that it never splits what belongs
-	// into one batch, and never refuses what the cluster may take.
+	// Bounds of Config.BatchBytes. The client's own limit is above the largest value, so that the client never splits a batch
+	// and never refuses a record that the cluster may take.
 	minBatchBytes    = 1 << 10
 	maxBatchBytes    = 32 << 20
 	clientBatchBytes = 64 << 20
-	// maxRound is the most records that are sent at once.
+	// maxRound is the maximum number of records in a round.
 	maxRound = 10_000
-	// grace is how long the client may take to give records up once their context has ended.
+	// grace is how long the client may take to give up records after their context has ended.
 	grace = time.Second
 )
 
-// client is one producer, used by one call of Publish at a time. That, and flushing by hand, is what order rests on: all
-// records of a round are in the client's buffers before the first is sent, so that a partition has one batch, which
-// Kafka takes whole or not at all, and none is added to a partition after a failure in it.
+// client is one producer, used by one call of Publish at a time. Order depends on that and on manual flushing: all records
+// of a round are in the client's buffers before the first is sent. So a partition gets one batch, which Kafka takes as a
+// whole or not at all, and no record is added to a partition after a failure in it.
 type client struct {
 	kgo    *kgo.Client
-	turn   chan struct{}            // has one while a call uses the client
-	unfit  bool                     // not to be used again after this call, but for the keys that are bound to it
-	broken bool                     // as unfit, and known to the pool
-	closed bool                     // cannot be used at all
-	doubts map[home]map[string]bool // keys of records that may be on their way there; guarded by the pool
+	turn   chan struct{}              // has one element while a call uses the client
+	unfit  bool                       // must not be used after this call, except for the keys that are bound to it
+	broken bool                       // is unfit, and the pool knows it
+	closed bool                       // cannot be used at all
+	doubts map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
 	round     atomic.Pointer[round]
-	connected atomic.Bool           // to a broker, now or earlier
-	trouble   atomic.Pointer[error] // the last one with a connection
-	known     atomic.Bool           // a broker has answered something, now or earlier
-	answered  atomic.Bool           // a broker has answered something in this round
+	connected atomic.Bool           // has been connected to a broker
+	connErr   atomic.Pointer[error] // the last error of a connection
+	known     atomic.Bool           // a broker has answered
+	answered  atomic.Bool           // a broker has answered in this round
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -54,7 +54,7 @@ func newClient(cfg Config) (*client, error) {
 		kgo.RetryBackoffFn(backoff),
 		kgo.DisableClientMetrics(),
 		kgo.WithLogger(logger{cfg.Logger}),
-		kgo.WithHooks(c), // beside those of the options
+		kgo.WithHooks(c), // in addition to those of the options
 	}
 	opts = append(opts, cfg.Options...)
 	opts = append(opts,
@@ -62,15 +62,15 @@ func newClient(cfg Config) (*client, error) {
 		kgo.ManualFlushing(),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(maxRound),
-		kgo.MaxBufferedBytes(0), // a round is never cut in the middle
+		kgo.MaxBufferedBytes(0), // no limit, so that a round is never cut
 		kgo.RecordDeliveryTimeout(0),
-		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(64<<10, true, true, nil)), // the client's own: one partition for a key
+		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(64<<10, true, true, nil)), // the client's default: one partition per key
 		kgo.ProducerBatchMaxBytes(clientBatchBytes),
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 		kgo.RecordRetries(10),
 		kgo.UnknownTopicRetries(4),
-		// A record that may have been written can be given up: the client then raises its epoch, by which the cluster
-		// refuses what is still on its way once the partition has seen the new one.
+		// A record that may have been written can be given up. The client then raises its epoch, and after the partition has
+		// seen the new epoch the cluster refuses records that are still in flight.
 		kgo.AllowIdempotentProduceCancellation(),
 	)
 	var err error
@@ -81,7 +81,7 @@ func newClient(cfg Config) (*client, error) {
 		option any
 		why    string
 	}{
-		{kgo.DisableIdempotentWrite, "kgo.DisableIdempotentWrite gives up the order of events"},
+		{kgo.DisableIdempotentWrite, "kgo.DisableIdempotentWrite breaks the order of events"},
 		{kgo.DefaultProduceTopicAlways, "kgo.DefaultProduceTopicAlways sends all events to one topic"},
 	} {
 		if set, _ := c.kgo.OptValue(refused.option).(bool); set {
@@ -92,7 +92,7 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// backoff of the client between tries: equal jitter from 100 ms to 1 s.
+// backoff is the client's pause between attempts: from 100 ms to 1 s, of which half is random (equal jitter).
 func backoff(fails int) time.Duration {
 	d := min(100*time.Millisecond<<min(max(fails-1, 0), 4), time.Second)
 	return d/2 + rand.N(d/2)
@@ -105,16 +105,16 @@ func (c *client) close() {
 	}
 }
 
-// produce sends records and returns an error for each, once nothing of them is left in the client: what has failed will
-// not be sent any more. A record is unsent if nothing of it has gone to a broker: it had no partition to go to, or the
-// client no connection.
+// produce sends records and returns an error for each. It returns when no record is left in the client, so that a failed
+// record is not sent any more. A record is unsent if nothing of it went to a broker, because the record had no partition or
+// the client had no connection.
 func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []error, unsent []bool) {
 	r := newRound(records)
 	c.round.Store(r)
 	defer c.round.Store(nil)
-	c.trouble.Store(nil)
+	c.connErr.Store(nil)
 	c.answered.Store(false)
-	// The client gives up on a cancelled context, but not everywhere on one past its deadline.
+	// The client always notices a cancelled context, but in some places not a context past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -123,12 +123,12 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 		c.kgo.Produce(sending, record, func(_ *kgo.Record, err error) { r.finish(i, err) })
 	}
 	c.await(ctx, r.placed)
-	if r.torn() {
+	if r.partlyFailed() {
 		c.close()
 	}
 	var flush sync.WaitGroup
-	flush.Go(func() { _ = c.kgo.Flush(context.WithoutCancel(ctx)) }) // ends when all records have
-	flush.Go(func() { c.prod(r) })
+	flush.Go(func() { _ = c.kgo.Flush(context.WithoutCancel(ctx)) }) // returns when all records are done
+	flush.Go(func() { c.flushUntilDone(r) })
 	c.await(ctx, r.finished)
 	flush.Wait()
 	unsent = make([]bool, len(records))
@@ -138,9 +138,10 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	return r.errs, unsent
 }
 
-// prod has the client look for records to send until it has no more. It tells that a record is placed a moment before
-// Flush can find its partition, when the topic is one that it has just learnt of: a record in between would wait for ever.
-func (c *client) prod(r *round) {
+// flushUntilDone makes the client look for records to send until it has no more. If the client has just learnt of a topic, it
+// reports a record as placed a moment before Flush can find the record's partition. With only one Flush, such a record would
+// wait for ever.
+func (c *client) flushUntilDone(r *round) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -150,24 +151,24 @@ func (c *client) prod(r *round) {
 			timer.Stop()
 			return
 		case <-timer.C:
-			_ = c.kgo.Flush(ended) // looks, and does not wait
+			_ = c.kgo.Flush(ended) // looks and does not wait
 		}
 	}
 }
 
-// await waits for done, and sees to it that it comes soon after the end of ctx.
+// await waits for done. It closes the client if done does not come within grace after the end of ctx.
 func (c *client) await(ctx context.Context, done <-chan struct{}) {
 	select {
 	case <-done:
 		return
 	case <-ctx.Done():
 	}
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
-		c.close() // which fails all that is left
+	case <-timer.C:
+		c.close() // fails all records that are left
 		<-done
 	}
 }
@@ -184,11 +185,11 @@ func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Co
 	if err == nil {
 		c.connected.Store(true)
 	} else if !errors.Is(err, context.Canceled) {
-		c.trouble.Store(&err)
+		c.connErr.Store(&err)
 	}
 }
 
-// OnBrokerRead implements kgo.HookBrokerRead. What a broker says before it lets a client in does not count.
+// OnBrokerRead implements kgo.HookBrokerRead. Answers from before the client is authenticated do not count.
 func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch kmsg.Key(key) {
 	case kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate:
@@ -200,13 +201,13 @@ func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.
 	}
 }
 
-// away reports whether it was the whole cluster that could not be reached: none of its brokers has said anything, and
-// that is not because a single one keeps its answer to itself.
+// away reports whether the whole cluster could not be reached: no broker has answered in this round, and that is not just
+// one silent broker.
 func (c *client) away() bool {
-	return !c.answered.Load() && (c.trouble.Load() != nil || !c.known.Load())
+	return !c.answered.Load() && (c.connErr.Load() != nil || !c.known.Load())
 }
 
-// round is what becomes of the records that are sent together.
+// round has the results of the records that are sent together.
 type round struct {
 	placed   chan struct{} // closed when each record has a partition, or has failed
 	finished chan struct{} // closed when each record has its result
@@ -214,11 +215,11 @@ type round struct {
 	mu       sync.Mutex
 	records  []*kgo.Record
 	index    map[*kgo.Record]int
-	has      []bool // a partition
+	has      []bool // has a partition
 	done     []bool
 	errs     []error
-	homeless int // neither has nor done
-	open     int // not done
+	unplaced int // number of records that are neither has nor done
+	open     int // number of records that are not done
 }
 
 func newRound(records []*kgo.Record) *round {
@@ -226,7 +227,7 @@ func newRound(records []*kgo.Record) *round {
 		placed: make(chan struct{}), finished: make(chan struct{}),
 		records: records, index: make(map[*kgo.Record]int, len(records)),
 		has: make([]bool, len(records)), done: make([]bool, len(records)), errs: make([]error, len(records)),
-		homeless: len(records), open: len(records),
+		unplaced: len(records), open: len(records),
 	}
 	for i, record := range records {
 		r.index[record] = i
@@ -257,14 +258,14 @@ func (r *round) finish(i int, err error) {
 }
 
 func (r *round) settle() {
-	if r.homeless--; r.homeless == 0 {
+	if r.unplaced--; r.unplaced == 0 {
 		close(r.placed)
 	}
 }
 
-// torn reports whether a topic has failed before anything was sent, but not for all its records: what is left of it
-// must not be sent, since it may be behind what has failed.
-func (r *round) torn() bool {
+// partlyFailed reports whether some but not all records of a topic have failed before anything was sent. The other records
+// of the topic must not be sent, because they may be behind a failed one.
+func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	failed := make(map[string]bool)
@@ -279,7 +280,7 @@ func (r *round) torn() bool {
 	return false
 }
 
-// logger hands what the client says to slog, from warnings up.
+// logger passes the client's warnings and errors to slog.
 type logger struct{ to *slog.Logger }
 
 func (logger) Level() kgo.LogLevel { return kgo.LogLevelWarn }

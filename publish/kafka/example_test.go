@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
-// UserRenamed stands for a payload that outboxgen generates, and userRenamedTopic for its topic, which says
+// UserRenamed stands for a generated payload, and userRenamedTopic for its topic, which has
 // publish: {kafka: {topic: sc.domain.user}} in the YAML.
 type UserRenamed struct {
 	UserID string `json:"user_id"`
@@ -25,11 +25,11 @@ type UserRenamed struct {
 
 var userRenamedTopic = outbox.Topic[UserRenamed]{Namespace: "users", Name: "user_renamed", Version: 1}
 
-// A dispatcher gets its publishers by the name of the broker in the YAML. Generated constructors, such as
+// A dispatcher gets its publishers by the names of their brokers in the YAML. Generated constructors, such as
 // NewUsersDispatcher(pool, cfg), take the same configuration.
 func Example() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://127.0.0.1:1/accounts") // connects when it is used
+	pool, err := pgxpool.New(ctx, "postgres://127.0.0.1:1/accounts") // connects on first use
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -40,7 +40,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer publisher.Close() // once Run has returned
+	defer publisher.Close() // after Run has returned
 
 	cfg := outbox.DispatcherConfig{Publishers: map[string]outbox.Publisher{"kafka": publisher}}
 	_, err = outbox.NewDispatcher(pool, cfg, outbox.Publish(userRenamedTopic, outbox.Publication[UserRenamed]{
@@ -48,7 +48,7 @@ func Example() {
 	}))
 	fmt.Println("dispatcher:", err)
 
-	// While no broker answers, events are handed back, their attempts uncounted.
+	// While no broker answers, events are handed back and no attempt is counted.
 	errs := publisher.Publish(ctx, []outbox.Outgoing{event("user/17", 1), event("user/17", 2)})
 	fmt.Println(outbox.IsUnavailable(errs[0]), errors.Is(errs[1], outbox.ErrBehind))
 	// Output:
@@ -56,6 +56,8 @@ func Example() {
 	// true true
 }
 
+// New takes an encoder and options of the franz-go client, for example for credentials. An invalid configuration is an
+// error.
 func ExampleNew() {
 	publisher, err := kafka.New(kafka.Config{
 		Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"},

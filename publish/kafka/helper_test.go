@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
 }
 
-// cluster is a Kafka of three brokers that can be killed and started again with what it had.
+// cluster is a Kafka cluster of three brokers. It can be killed, and started again with the records that it had.
 type cluster struct {
 	t     testing.TB
 	opts  []kfake.Opt
@@ -61,10 +61,10 @@ func (c *cluster) start() {
 	c.Cluster, c.addrs = started, started.ListenAddrs()
 }
 
-// patience is how long a test waits for what must happen; it only passes when something is broken.
+// patience is how long a test waits for something that must happen. It elapses only if something is broken.
 const patience = 2 * time.Minute
 
-// publisher of the cluster, which waits for it as long as a test does.
+// publisher returns a publisher for the cluster. Its Timeout is as long as a test waits.
 func (c *cluster) publisher(t testing.TB, change ...func(*kafka.Config)) *kafka.Publisher {
 	t.Helper()
 	cfg := kafka.Config{Brokers: c.addrs, Timeout: patience, Logger: slog.New(slog.DiscardHandler)}
@@ -102,7 +102,7 @@ func (c *cluster) received(topic string) []*kgo.Record {
 	return records
 }
 
-// event makes an event with a key.
+// event returns an event with a key.
 func event(key string, n int) outbox.Outgoing {
 	return outbox.Outgoing{
 		Event: outbox.Event{
@@ -113,7 +113,7 @@ func event(key string, n int) outbox.Outgoing {
 	}
 }
 
-// large makes an event that the cluster refuses: it does not compress below the limit.
+// large returns an event that the cluster refuses: it does not compress below the limit.
 func large(o outbox.Outgoing) outbox.Outgoing {
 	var b strings.Builder
 	for b.Len() < 400_000 {
@@ -134,7 +134,7 @@ func header(r *kgo.Record, name string) string {
 	return ""
 }
 
-// settle publishes until all of it is there.
+// settle publishes until all events are there.
 func settle(t testing.TB, p *kafka.Publisher, events []outbox.Outgoing) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -1,9 +1,9 @@
-// Package kafka publishes events to Apache Kafka with franz-go: the topic is the event's destination, the record's key
-// its key, so that events with one key are in one partition and in order there.
+// Package kafka publishes events to Apache Kafka with franz-go. The Kafka topic is the event's destination, and the record's
+// key is the event's key. So events with one key are in one partition, in order.
 //
 //	publisher, err := kafka.New(kafka.Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}})
 //	...
-//	defer publisher.Close() // when Run of the dispatcher or listener has returned
+//	defer publisher.Close() // after Run of the dispatcher or listener has returned
 //	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
 //		Publishers: map[string]outbox.Publisher{"kafka": publisher},
 //	})
@@ -11,40 +11,39 @@
 // # Records
 //
 // A record is a CloudEvent by the Kafka protocol binding (https://github.com/cloudevents/spec), in binary mode unless
-// Config.Encoder says otherwise: attributes are headers that begin with ce_, content-type is one of its own, and the
-// event's headers travel beside them. Records are written by an idempotent producer and acknowledged by all in-sync
-// replicas. Topics must exist, unless Config.Options allow the cluster to create them.
+// Config.Encoder says otherwise. The attributes are headers that begin with ce_, content-type is a separate header, and the
+// event's own headers are sent too. An idempotent producer writes the records, and all in-sync replicas acknowledge them.
+// Topics must exist, unless Config.Options allow the cluster to create them.
 //
 // # Order and duplicates
 //
-// Events are sent in rounds, of which each waits for the one before. In a round, a partition gets one batch, which Kafka
-// takes whole or not at all: so many events with one key cost one round trip, and none of them is produced after one
-// that failed.
+// Events are sent in rounds. Each round waits for the one before. In a round, a partition gets one batch, which Kafka takes
+// as a whole or not at all. So many events with one key cost one round trip, and no event is produced after a failed one
+// with its key.
 //
-// An event that may have been written and is sent again may be there twice, which is the consumer's inbox to notice. It
-// is never there for the first time after one that follows it. Nor does its first copy come late, as the last record of
-// its key: a key of which a record may be on its way stays with the producer of that record until this producer has
-// written to the same partition again, by which the cluster refuses the late one. That holds within one Publisher; a
-// process that takes over from one that was killed has another, and a consumer of a compacted topic wants entity versions.
+// An event that may have been written and is sent again may be there twice. The consumer's inbox notices that. The first
+// copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its key: a
+// key with a record that may still be in flight stays with the producer of that record until this producer has written to
+// the same partition again. Then the cluster refuses the late record. That holds within one Publisher. A process that
+// takes over from a killed one has another Publisher, so a consumer of a compacted topic should use entity versions.
 //
 // # Failures
 //
-// What becomes of an event that Kafka does not take (P permanent, U unavailable, B broker unavailable, A a failed
-// attempt):
+// The outcome of an event that Kafka does not take (P permanent, U unavailable, B broker unavailable, A a failed attempt):
 //
-//	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   for this record alone: the others of its batch are sent again
-//	P  INVALID_TOPIC_EXCEPTION, or an empty destination           no such topic can be
+//	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   only for this record: the others of its batch are sent again
+//	P  INVALID_TOPIC_EXCEPTION, or an empty destination           such a topic cannot exist
 //	P  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID               for longer than Config.UnknownTopicTimeout; until then U
-//	U  TOPIC_AUTHORIZATION_FAILED                                 an access list is changed for all events of the topic
-//	B  CLUSTER_AUTHORIZATION_FAILED                               or for all events
-//	B  SASL_AUTHENTICATION_FAILED and other SASL errors           so are credentials
-//	U  NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER and all else   after the client's own retries
-//	   that Kafka calls retriable
-//	U  lost or silent connections, no acknowledgement             within Config.Timeout; it may have been written
-//	B  refused connections, TLS, DNS, no broker that answers      within Config.Timeout
+//	U  TOPIC_AUTHORIZATION_FAILED                                 access must be granted, for all events of the topic
+//	B  CLUSTER_AUTHORIZATION_FAILED                               access must be granted, for all events
+//	B  SASL_AUTHENTICATION_FAILED and other SASL errors           credentials must be fixed, for all events
+//	U  NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER and all other  after the client's own retries
+//	   codes that Kafka calls retriable
+//	U  lost or silent connections, no acknowledgement             within Config.Timeout; the event may have been written
+//	B  refused connections, TLS, DNS, no broker answers           within Config.Timeout
 //	U  OUT_OF_ORDER_SEQUENCE_NUMBER and other fencing             the producer is replaced
-//	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            what the cluster does not understand in any event
-//	A  the context of Publish has ended                           it may have been written; what was not sent is ErrNotSent
+//	U  UNSUPPORTED_VERSION, INVALID_REQUIRED_ACKS, ...            the cluster would not understand any event
+//	A  the context of Publish has ended                           the event may have been written; else it is ErrNotSent
 //	A  any other code, such as UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_TIMESTAMP
 package kafka
 
@@ -65,34 +64,36 @@ import (
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
-// ErrClosed is what Publish returns, marked as unavailable, once Close has been called.
+// ErrClosed is the error of Publish after a call of Close, marked as unavailable.
 var ErrClosed = errors.New("the publisher is closed")
 
 // Config says where a Publisher sends events and how. Only Brokers is required.
 type Config struct {
-	// Brokers are addresses, host or host:port, by which the cluster is found.
+	// Brokers are the addresses of some brokers of the cluster, as host or host:port.
 	Brokers []string
 	// Encoder makes records of events; nil means CloudEvents in binary mode.
 	Encoder publish.Encoder
-	// Timeout is how long a batch may take until all replicas have it, the client's retries included, before its events
-	// count as unavailable. 0 means 10 s.
+	// Timeout is how long a batch may take until all replicas have it, including the client's retries. After that its
+	// events count as unavailable. 0 means 10 s.
 	Timeout time.Duration
-	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused for good. Until
-	// then they are unavailable, so that neither a restarting broker nor a topic that is created a little late kills any.
-	// 0 means 1 min; negative refuses them at once.
+	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused permanently. Until
+	// then they are unavailable, so that a restarting broker or a topic that is created a little late makes no dead letters.
+	// 0 means 1 min; a negative value refuses them immediately.
 	UnknownTopicTimeout time.Duration
-	// BatchBytes is the most that is sent to a topic at once, before compression; a larger event goes alone, and the
-	// cluster decides. Above max.message.bytes of a topic it costs round trips that fail. 0 means 1,000,000.
+	// BatchBytes is the maximum size of a batch for one topic, before compression. A larger event is sent alone, and the
+	// cluster decides. A value above the topic's max.message.bytes costs round trips that fail. 0 means 1,000,000; the
+	// value must be between 1,024 and 33,554,432.
 	BatchBytes int
-	// Concurrency is how many calls of Publish may be on their way concurrently for one topic, each through a producer with
-	// connections of its own; others wait for their turn. Calls for different topics do not wait for each other. 0 means 4.
+	// Concurrency is how many calls of Publish for one topic may run concurrently, each with a separate producer and its
+	// own connections. Further calls wait. Calls for different topics do not wait for each other. 0 means 4; the maximum is
+	// 1,000.
 	Concurrency int
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
-	// so on. What the promises of this package rest on cannot be changed by them: acknowledgements, partitioner, batch and
-	// buffer sizes, lingering, retries and timeouts of records are the publisher's, and New refuses
+	// so on. They cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
+	// partitioner, batch and buffer sizes, lingering, and the retries and timeouts of records. New refuses
 	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
-	// Logger gets the client's trouble with the cluster; nil means slog.Default(). No payload is ever logged.
+	// Logger gets the warnings and errors of the client; nil means slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
 
@@ -123,9 +124,9 @@ func (cfg Config) validate() error {
 	case slices.Contains(cfg.Brokers, ""):
 		return errors.New("field Brokers has an empty address")
 	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "://") }):
-		return errors.New("field Brokers has a URL: want host or host:port")
+		return errors.New("field Brokers has a URL: use host or host:port")
 	case slices.ContainsFunc(cfg.Brokers, func(b string) bool { return strings.Contains(b, "@") }):
-		return errors.New("field Brokers has a user: want host or host:port, and kgo.SASL in field Options")
+		return errors.New("field Brokers has a user: use host or host:port, and kgo.SASL in field Options")
 	case cfg.Timeout < 0:
 		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
 	case cfg.BatchBytes < minBatchBytes || cfg.BatchBytes > maxBatchBytes:
@@ -147,12 +148,12 @@ type Publisher struct {
 
 	mu     sync.Mutex
 	closed bool
-	turns  map[string]chan struct{} // by destination: one for each call of Publish under way
+	turns  map[string]chan struct{} // by destination: has one element per running call of Publish
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
 
-// Format writes where the publisher sends events, whatever the verb. It shows no option.
+// Format writes where the publisher sends events, for any verb. It shows no options, which may have credentials.
 func (p *Publisher) Format(w fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(w, "kafka.Publisher(%s)", strings.Join(p.cfg.Brokers, ","))
 }
@@ -160,8 +161,8 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New returns a Publisher for the cluster of cfg. It does not connect: while no broker answers, events are unavailable.
-// Close it.
+// New checks cfg and returns a Publisher. It does not connect. While no broker answers, events are unavailable. The caller
+// must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -179,7 +180,7 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements outbox.Publisher. The package comment lists what each error of Kafka means for an event.
 func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
 	if len(events) == 0 {
 		return nil
@@ -231,8 +232,8 @@ func (p *Publisher) send(ctx context.Context, holder *client, events []outbox.Ou
 	return c.errs
 }
 
-// Close ends the calls of Publish under way, whose events count as unavailable though they may have been written, waits
-// for them and disconnects. Calling it again does nothing.
+// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as unavailable,
+// although they may have been written. A second call does nothing.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -242,12 +243,13 @@ func (p *Publisher) Close() {
 	p.pool.close()
 }
 
-// enter waits for a turn among the calls for the same destination. Calls for different ones do not wait for each other.
+// enter waits until the calls for the same destination are fewer than Config.Concurrency. Calls for different destinations
+// do not wait for each other.
 func (p *Publisher) enter(ctx context.Context, events []outbox.Outgoing) (leave func(), err error) {
 	destination := events[0].Destination
 	for _, o := range events {
 		if o.Destination != destination {
-			destination = "" // which no event has that can be sent
+			destination = "" // no event that can be sent has this destination
 		}
 	}
 	p.mu.Lock()

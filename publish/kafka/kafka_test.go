@@ -29,14 +29,14 @@ func TestConfigIsChecked(t *testing.T) {
 	for want, cfg := range map[string]kafka.Config{
 		"field Brokers is empty":                               {},
 		"field Brokers has an empty address":                   {Brokers: []string{"kafka:9092", ""}},
-		"field Brokers has a URL: want host or host:port":      {Brokers: []string{"kafka://kafka:9092"}},
-		"field Brokers has a user: want host or host:port":     {Brokers: []string{"me:hunter2@kafka:9092"}},
+		"field Brokers has a URL: use host or host:port":       {Brokers: []string{"kafka://kafka:9092"}},
+		"field Brokers has a user: use host or host:port":      {Brokers: []string{"me:hunter2@kafka:9092"}},
 		"DefaultProduceTopicAlways sends all events to one":    {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DefaultProduceTopic("x"), kgo.DefaultProduceTopicAlways()}},
 		"field Timeout -1s is negative":                        {Brokers: []string{"kafka:9092"}, Timeout: -time.Second},
 		"field BatchBytes 12 is not between 1024 and 33554432": {Brokers: []string{"kafka:9092"}, BatchBytes: 12},
 		"field Concurrency -1 is not between 1 and 1000":       {Brokers: []string{"kafka:9092"}, Concurrency: -1},
 		"unable to parse port":                                 {Brokers: []string{"kafka:port"}},
-		"DisableIdempotentWrite gives up the order":            {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
+		"DisableIdempotentWrite breaks the order":              {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.DisableIdempotentWrite()}},
 		"cannot allow idempotent produce cancellation and":     {Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{kgo.TransactionalID("x")}},
 	} {
 		_, err := kafka.New(cfg)
@@ -46,7 +46,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestNoSecretIsTold: by no verb and no log of what has credentials.
+// TestNoSecretIsTold: no verb and no log shows credentials.
 func TestNoSecretIsTold(t *testing.T) {
 	t.Parallel()
 	cfg := kafka.Config{Brokers: []string{"kafka:9092"}, Options: []kgo.Opt{
@@ -70,7 +70,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	require.NotContains(t, told.String(), hex.EncodeToString([]byte("hunter2")))
 }
 
-// TestOptionsKeepThePromises: options that would tear a key or a round apart have no say.
+// TestOptionsKeepThePromises: options that would split a key or a round have no effect.
 func TestOptionsKeepThePromises(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -152,13 +152,13 @@ func TestStructuredRecord(t *testing.T) {
 
 	got := c.received(topic)
 	require.Len(t, got, 1)
-	require.Nil(t, got[0].Key, "an empty key would put all of them into one partition")
+	require.Nil(t, got[0].Key, "an empty key would put all records into one partition")
 	require.Equal(t, []kgo.RecordHeader{{Key: "content-type", Value: []byte("application/cloudevents+json")}}, got[0].Headers)
 	require.Contains(t, string(got[0].Value), o.ID.String())
 	require.Contains(t, string(got[0].Value), `"data":{"n":1}`)
 }
 
-// TestProducerSettings: idempotent, acknowledged by all replicas, whatever the options say.
+// TestProducerSettings: with any options, the producer is idempotent and all replicas acknowledge.
 func TestProducerSettings(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -175,7 +175,7 @@ func TestProducerSettings(t *testing.T) {
 	require.EqualValues(t, -1, request.Acks)
 	batch := batchesOf(t, request)[0]
 	require.GreaterOrEqual(t, batch.ProducerID, int64(0), "idempotent")
-	require.EqualValues(t, 1, batch.Attributes&7, "gzip, as the options ask")
+	require.EqualValues(t, 1, batch.Attributes&7, "gzip, as in the options")
 }
 
 func TestClosedPublisher(t *testing.T) {
@@ -199,7 +199,7 @@ func TestClosedPublisher(t *testing.T) {
 	p.Close()
 }
 
-// TestCallsWaitForTheirTurn: no more are under way than the config says, and one that waits heeds its context.
+// TestCallsWaitForTheirTurn: not more than Concurrency calls run, and a waiting call ends with its context.
 func TestCallsWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -224,7 +224,7 @@ func TestCallsWaitForTheirTurn(t *testing.T) {
 	require.Equal(t, []error{nil}, <-result)
 }
 
-// TestEncoderDecides: the encoder says what its errors mean, and those behind are not sent.
+// TestEncoderDecides: the encoder says what its errors mean, and the events behind are not sent.
 func TestEncoderDecides(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestLogPastDeadLetters: events of a log that the cluster refuses because they are too large become dead letters, and
-// everything else arrives in the order of its key, once, though a turn takes several calls.
+// TestLogPastDeadLetters: events of a log that are too large for the cluster become dead letters. All others arrive once, in
+// the order of their keys, although a lease takes several calls.
 func TestLogPastDeadLetters(t *testing.T) {
 	t.Parallel()
 	type step struct {

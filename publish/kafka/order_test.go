@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
-// TestOneBatchForAKey: Kafka takes a batch whole or not at all. The events of a key are in one, from the very first call
-// of a publisher that does not know the topic yet.
+// TestOneBatchForAKey: Kafka takes a batch as a whole or not at all. The events of a key are in one batch, even in the first
+// call of a publisher that does not know the topic yet.
 func TestOneBatchForAKey(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -46,13 +46,13 @@ func TestOneBatchForAKey(t *testing.T) {
 	}
 }
 
-// slowHook keeps the client busy with a record that has just got a partition.
+// slowHook delays the client at a record that has just got a partition.
 type slowHook struct{}
 
 func (slowHook) OnProduceRecordPartitioned(*kgo.Record, int32) { <-time.After(200 * time.Millisecond) }
 
-// TestNewTopicIsSentAtOnce: the client places records a moment before it can find them.
-func TestNewTopicIsSentAtOnce(t *testing.T) {
+// TestNewTopicIsSentImmediately: the client places records a moment before it can find them.
+func TestNewTopicIsSentImmediately(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) {
@@ -61,7 +61,7 @@ func TestNewTopicIsSentAtOnce(t *testing.T) {
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 }
 
-// TestKeyInSeveralRounds: what does not fit into a batch waits until the batch before it has been taken.
+// TestKeyInSeveralRounds: events that do not fit into a batch wait until the batch before them has been taken.
 func TestKeyInSeveralRounds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -114,14 +114,14 @@ func TestKeyAcrossTopics(t *testing.T) {
 	require.ErrorIs(t, errs[3], kerr.UnknownServerError)
 	require.Equal(t, outbox.ErrBehind, errs[4])
 	require.ErrorIs(t, errs[5], kerr.UnknownServerError)
-	require.NoError(t, errs[1], "in the next round the fault is over")
+	require.NoError(t, errs[1], "the fault is over in the next round")
 	require.NoError(t, errs[2])
 	require.Len(t, c.received(topic), 2)
 	require.Len(t, c.received("audit"), 1)
 }
 
-// TestRefusedInCompany: a batch that Kafka refuses for one record is sent again without it. The records behind it with
-// its key are not sent.
+// TestRefusedInCompany: a batch that Kafka refuses because of one record is sent again without that record. The records
+// behind it with its key are not sent.
 func TestRefusedInCompany(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "one"))
@@ -159,8 +159,8 @@ func TestRefusedInCompany(t *testing.T) {
 	require.Len(t, c.received("one"), 64-12)
 }
 
-// TestLostAck: the record is there and its acknowledgement is not. The client sends it again under its number, and the
-// cluster takes it once.
+// TestLostAck: the record is written and its acknowledgement gets lost. The client sends it again with the same number, and
+// the cluster takes it once.
 func TestLostAck(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*cluster, *wire){
@@ -184,12 +184,12 @@ func TestLostAck(t *testing.T) {
 			events := []outbox.Outgoing{event("a", 0), event("b", 1), event("a", 2)}
 			require.Equal(t, make([]error, 3), p.Publish(t.Context(), events))
 			require.Len(t, c.received(topic), 3)
-			require.Equal(t, w.asked(), w.count(), "the wire has lost its chance")
+			require.Equal(t, w.asked(), w.count(), "the wire has not tampered with a reply")
 		})
 	}
 }
 
-// TestLateReplies: replies of several brokers arrive in any order.
+// TestLateReplies: the replies of several brokers arrive in a different order.
 func TestLateReplies(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
@@ -209,8 +209,8 @@ func TestLateReplies(t *testing.T) {
 	require.Positive(t, w.count())
 }
 
-// TestGivenUpIsNotSent: once Publish has returned, nothing of what failed is sent any more, though the client would
-// have tried on. What comes next reaches the cluster in order.
+// TestGivenUpIsNotSent: after Publish has returned, no failed event is sent any more, although the client would have tried
+// again. Later events reach the cluster in order.
 func TestGivenUpIsNotSent(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]*kerr.Error{
@@ -231,7 +231,7 @@ func TestGivenUpIsNotSent(t *testing.T) {
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			h.Remove()
 			require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("b", 2)}))
-			require.Len(t, c.received(topic), 1, "what failed has been sent after all")
+			require.Len(t, c.received(topic), 1, "a failed event was sent later")
 
 			require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
 			var of []string
@@ -245,8 +245,8 @@ func TestGivenUpIsNotSent(t *testing.T) {
 	}
 }
 
-// TestInDoubtIsFenced: a record that may be on its way when Publish gives it up is refused by the cluster once its
-// successor is there, so that it cannot overtake anything.
+// TestInDoubtIsFenced: a record that may be in flight when Publish gives it up is refused by the cluster after its successor
+// has been written, so that it cannot come after it.
 func TestInDoubtIsFenced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -276,10 +276,10 @@ func TestInDoubtIsFenced(t *testing.T) {
 
 	got := c.received(topic)
 	require.Equal(t, []string{first.ID.String(), second.ID.String()}, []string{idOf(got[1]), idOf(got[2])})
-	require.Len(t, got, 4, "the one in doubt has come late")
+	require.Len(t, got, 4, "the record in doubt was written late")
 }
 
-// TestDownAndBack: a cluster that is down gets nothing of what was handed back when it returns.
+// TestDownAndBack: when a cluster is back after an outage, it gets no event that was handed back.
 func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -318,8 +318,8 @@ func refusal(r kmsg.Request, e *kerr.Error) kmsg.Response {
 	return response
 }
 
-// TestLateDuplicateIsNeverLast: with the default concurrency, the key of a record in doubt stays with its producer, so
-// that the record, when it comes late, is refused. On a compacted topic it would be the state that stays.
+// TestLateDuplicateIsNeverLast: with the default concurrency, the key of a record in doubt stays with its producer, so that
+// the cluster refuses the record when it comes late. On a compacted topic the late record would be the state that stays.
 func TestLateDuplicateIsNeverLast(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "one"))
@@ -332,7 +332,7 @@ func TestLateDuplicateIsNeverLast(t *testing.T) {
 	events := []outbox.Outgoing{to("a", 0), to("a", 1), to("a", 2), to("a", 3)}
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), events[:1]))
 
-	// The next two requests wait for their wakening: that of the record in doubt, and another one by the same producer,
+	// The next two requests wait until they are woken: the one of the record in doubt, and another one of the same producer,
 	// which keeps it busy.
 	wakens := []chan struct{}{make(chan struct{}), make(chan struct{})}
 	seen := make(chan struct{}, len(wakens))
@@ -361,12 +361,12 @@ func TestLateDuplicateIsNeverLast(t *testing.T) {
 	var errs []error
 	late := func() {
 		close(wakens[0])
-		for n := range 20 { // behind the late one, by a producer that is free
+		for n := range 20 { // behind the late record, through a free producer
 			require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{to("c", n)}))
 		}
 	}
 	select {
-	case errs = <-again: // by another producer, before the busy one could keep the late one out
+	case errs = <-again: // through another producer, before the busy one could make the cluster refuse the late record
 		late()
 		close(wakens[1])
 	case <-time.After(300 * time.Millisecond):
@@ -386,8 +386,8 @@ func TestLateDuplicateIsNeverLast(t *testing.T) {
 	require.Equal(t, []string{events[0].ID.String(), events[1].ID.String(), events[2].ID.String(), events[3].ID.String()}, of)
 }
 
-// TestKeysLeaveTheProducerThatWroteThem: a key in doubt is bound until its partition has been written to again, and calls
-// that have keys of several producers send each through its own.
+// TestKeysLeaveTheProducerThatWroteThem: a key in doubt is bound until its producer has written to the partition again. A call
+// with keys of several producers sends each key through its own producer.
 func TestKeysLeaveTheProducerThatWroteThem(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -398,7 +398,7 @@ func TestKeysLeaveTheProducerThatWroteThem(t *testing.T) {
 		events = append(events, event(string(rune('a'+n%20)), n))
 	}
 	var calls sync.WaitGroup
-	for part := range 4 { // one call a key, through several producers at once
+	for part := range 4 { // one call per key, concurrently through several producers
 		var own []outbox.Outgoing
 		for _, o := range events {
 			if int(o.Key[0])%4 == part {

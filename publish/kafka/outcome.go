@@ -10,26 +10,26 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// errNoAnswer ends a batch that has taken longer than Config.Timeout.
+// errNoAnswer is the cause when a batch takes longer than Config.Timeout.
 var errNoAnswer = errors.New("no acknowledgement from Kafka")
 
-// verdict is what an error of the client says about the record that it is for.
+// verdict is what an error of the client means for its record.
 type verdict int
 
 const (
 	taken       verdict = iota
-	attempt             // may pass
-	refused             // the record is at fault, or another of its batch: for good
-	suspect             // as refused, but it may pass
-	invalid             // the topic can never be
-	unknown             // the topic is not there
-	fenced              // the producer is not to be used again
-	unavailable         // nothing that the record could help
-	unreached           // trouble on the way to a broker
-	barred              // the cluster takes nothing from this client, whatever the topic
+	attempt             // a failed attempt; the error may pass
+	refused             // this record, or another one of its batch, can never be taken
+	suspect             // like refused, but the error may pass
+	invalid             // such a topic cannot exist
+	unknown             // the topic does not exist
+	fenced              // the producer must not be used again
+	unavailable         // the record is not at fault
+	unreached           // the record did not reach a broker
+	denied              // the cluster takes nothing from this client, for any topic
 )
 
-// verdicts are those that do not follow from what Kafka calls retriable.
+// verdicts are the verdicts that do not follow from Kafka's property "retriable".
 var verdicts = map[*kerr.Error]verdict{
 	kerr.MessageTooLarge:       refused,
 	kerr.RecordListTooLarge:    refused,
@@ -51,15 +51,15 @@ var verdicts = map[*kerr.Error]verdict{
 	kerr.ProducerFenced:           fenced,
 
 	kerr.TopicAuthorizationFailed:           unavailable,
-	kerr.ClusterAuthorizationFailed:         barred,
+	kerr.ClusterAuthorizationFailed:         denied,
 	kerr.GroupAuthorizationFailed:           unavailable,
 	kerr.TransactionalIDAuthorizationFailed: unavailable,
-	kerr.DelegationTokenAuthorizationFailed: barred,
-	kerr.SaslAuthenticationFailed:           barred,
-	kerr.UnsupportedSaslMechanism:           barred,
-	kerr.IllegalSaslState:                   barred,
-	kerr.SecurityDisabled:                   barred,
-	kerr.DelegationTokenExpired:             barred,
+	kerr.DelegationTokenAuthorizationFailed: denied,
+	kerr.SaslAuthenticationFailed:           denied,
+	kerr.UnsupportedSaslMechanism:           denied,
+	kerr.IllegalSaslState:                   denied,
+	kerr.SecurityDisabled:                   denied,
+	kerr.DelegationTokenExpired:             denied,
 	kerr.UnsupportedVersion:                 unavailable,
 	kerr.UnsupportedForMessageFormat:        unavailable,
 	kerr.UnsupportedCompressionType:         unavailable,
@@ -68,7 +68,8 @@ var verdicts = map[*kerr.Error]verdict{
 	kerr.PolicyViolation:                    unavailable,
 }
 
-// verdictOf judges an error of the client. What is no error code of Kafka is trouble on the way to it.
+// verdictOf returns the verdict of an error of the client. An error that is not a Kafka error code means that no broker was
+// reached.
 func verdictOf(err error) verdict {
 	if err == nil {
 		return taken
@@ -86,7 +87,7 @@ func verdictOf(err error) verdict {
 	return attempt
 }
 
-// ended is what an event fails with that may have been on its way when ctx ended.
+// ended returns the error of an event that may have been in flight when ctx ended.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrClosed) {
@@ -95,7 +96,7 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("produce event: %w", cause)
 }
 
-// notSent is what an event fails with of which nothing was sent when ctx ended.
+// notSent returns the error of an event of which nothing had been sent when ctx ended.
 func notSent(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrClosed) {

@@ -24,7 +24,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
-// TestOutcomeOfCodes: the table in the package's documentation.
+// TestOutcomeOfCodes tests the table in the package comment.
 func TestOutcomeOfCodes(t *testing.T) {
 	t.Parallel()
 	const permanent, unavailable, barred, attempt = "permanent", "unavailable", "broker unavailable", "attempt"
@@ -56,7 +56,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 			c := newCluster(t)
 			p := c.publisher(t, func(cfg *kafka.Config) {
 				if want == unavailable {
-					cfg.Timeout = 5 * time.Second // what Kafka says at once must not get lost in a timeout
+					cfg.Timeout = 5 * time.Second // an immediate answer of Kafka must not get lost in a timeout
 				}
 			})
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
@@ -78,7 +78,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 	}
 }
 
-// TestUnknownTopic: a topic may be created a little late; one that never is kills its own events only.
+// TestUnknownTopic: a topic may be created a little late. If it is never created, only its own events become dead letters.
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -123,7 +123,7 @@ func TestTopicThatStaysUnknown(t *testing.T) {
 	require.True(t, outbox.IsPermanent(errs[3]), "%v", errs[3])
 }
 
-// TestCredentials: wrong ones and missing rights are mended for all events or for none.
+// TestCredentials: wrong credentials and missing rights affect all events, so they count no attempt.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	login := func(user, pass string) func(*kafka.Config) {
@@ -154,7 +154,7 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// TestNobodyAnswers: an address that refuses, and one that takes connections and says nothing.
+// TestNobodyAnswers: an address that refuses connections, and one that takes them and does not answer.
 func TestNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -180,12 +180,12 @@ func TestNobodyAnswers(t *testing.T) {
 			defer cancel()
 			errs = p.Publish(ctx, []outbox.Outgoing{event("a", 0)})
 			require.ErrorIs(t, errs[0], context.DeadlineExceeded)
-			require.False(t, outbox.IsUnavailable(errs[0]), "it is not the broker that ended it")
+			require.False(t, outbox.IsUnavailable(errs[0]), "the context ended the call, not the broker")
 		})
 	}
 }
 
-// TestSilentTopicIsNotTheWholeBroker: a topic whose broker takes requests and does not answer rests alone.
+// TestSilentTopicIsNotTheWholeBroker: if the broker of a topic takes requests and does not answer, only that topic rests.
 func TestSilentTopicIsNotTheWholeBroker(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -200,7 +200,7 @@ func TestSilentTopicIsNotTheWholeBroker(t *testing.T) {
 	require.False(t, outbox.IsBrokerUnavailable(err), "%v", err)
 }
 
-// admin of the cluster.
+// admin returns a client that administers the cluster.
 func (c *cluster) admin(t testing.TB) *kadm.Client {
 	t.Helper()
 	admin, err := kadm.NewOptClient(kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics())
@@ -209,8 +209,8 @@ func (c *cluster) admin(t testing.TB) *kadm.Client {
 	return admin
 }
 
-// TestStopChargesOnlyWhatWasSent: when a process stops, the rounds behind the one that is on its way are handed back, and
-// so are events of which nothing was ever sent.
+// TestStopChargesOnlyWhatWasSent: when a process stops, the rounds behind the one in flight are handed back, and so are
+// events of which nothing was sent.
 func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -257,7 +257,7 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	}
 }
 
-// TestUnknownTopicAroundAnOutage: a topic that is unknown before and after an outage was not unknown all the time.
+// TestUnknownTopicAroundAnOutage: a topic that is unknown before and after an outage does not count as unknown in between.
 func TestUnknownTopicAroundAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, between := range []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed} {
@@ -275,7 +275,7 @@ func TestUnknownTopicAroundAnOutage(t *testing.T) {
 			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
 			require.Error(t, answered(between))
 			require.True(t, outbox.IsUnavailable(answered(kerr.UnknownTopicOrPartition)))
-			require.True(t, outbox.IsPermanent(answered(kerr.UnknownTopicOrPartition)), "nothing else was said since")
+			require.True(t, outbox.IsPermanent(answered(kerr.UnknownTopicOrPartition)), "there was no other outcome since")
 		})
 	}
 	t.Run("nobody answers", func(t *testing.T) {
@@ -299,8 +299,8 @@ func TestUnknownTopicAroundAnOutage(t *testing.T) {
 	})
 }
 
-// TestTopicsDoNotWaitForEachOther: calls for a topic that does not answer take no turn, no producer and no time from
-// those for another topic.
+// TestTopicsDoNotWaitForEachOther: calls for a topic that does not answer do not delay calls for another topic, and do not
+// count in its Concurrency.
 func TestTopicsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "stuck"))

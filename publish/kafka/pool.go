@@ -8,41 +8,41 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// home is where a record goes.
-type home struct {
+// target is the topic and partition of a record.
+type target struct {
 	topic     string
 	partition int32
 }
 
-// lane is a key at a topic.
-type lane struct{ topic, key string }
+// topicKey is a key in a topic.
+type topicKey struct{ topic, key string }
 
-// pool has the producers, each used by one call at a time, and knows which of them a lane is bound to. A record that was
-// given up may be on its way all the same. The cluster refuses it once its own producer, by then with a higher epoch, has
-// written to the same partition; what another producer writes does not keep it out. So the lane stays with that producer
-// until then. The zero value needs create.
+// pool has the producers, each used by one call at a time, and knows which producer a topic key is bound to. A record that
+// was given up may still be in flight. The cluster refuses it after its own producer, by then with a higher epoch, has
+// written to the same partition. A write of another producer does not have this effect. So the topic key stays with its
+// producer until then. create must be set.
 type pool struct {
 	create func() (*client, error)
 
 	mu      sync.Mutex
 	clients []*client
-	bound   map[lane]*binding
+	bound   map[topicKey]*binding
 }
 
-// binding is a lane with records in doubt at some homes of one producer.
+// binding binds a topic key to the producer that has records in doubt at some targets.
 type binding struct {
-	holder *client
-	homes  map[home]bool
+	holder  *client
+	targets map[target]bool
 }
 
-// share is a part of the events of a call that goes through one producer; a nil holder stands for any.
+// share is the part of a call's events that goes through one producer. A nil holder means any producer.
 type share struct {
 	holder *client
 	events []int
 }
 
-// shares splits events by the producers that their lanes are bound to. The events with one key stay together, in their
-// order, also when they go to several topics.
+// shares splits events by the producers that their topic keys are bound to. The events with one key stay together and in
+// order, even if they go to several topics.
 func (p *pool) shares(events []outbox.Outgoing) []share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *pool) shares(events []outbox.Outgoing) []share {
 	}
 	holders := make(map[string]*client) // by key
 	for _, o := range events {
-		if b := p.bound[lane{o.Destination, o.Key}]; b != nil && holders[o.Key] == nil {
+		if b := p.bound[topicKey{o.Destination, o.Key}]; b != nil && holders[o.Key] == nil {
 			holders[o.Key] = b.holder
 		}
 	}
@@ -70,8 +70,8 @@ func (p *pool) shares(events []outbox.Outgoing) []share {
 	return shares
 }
 
-// take waits until holder is free, or returns any producer that is, a new one if need be. Nobody else has it until
-// release.
+// take waits until holder is free. If holder is nil or was closed meanwhile, it returns any free producer, or a new one.
+// No other call uses the producer until release.
 func (p *pool) take(ctx context.Context, holder *client) (*client, error) {
 	if holder != nil {
 		select {
@@ -82,7 +82,7 @@ func (p *pool) take(ctx context.Context, holder *client) (*client, error) {
 		if !holder.closed {
 			return holder, nil
 		}
-		<-holder.turn // it was given up meanwhile, and binds nobody any more
+		<-holder.turn // it was closed meanwhile, and no topic key is bound to it any more
 	}
 	p.mu.Lock()
 	for _, c := range slices.Backward(p.clients) {
@@ -108,7 +108,7 @@ func (p *pool) take(ctx context.Context, holder *client) (*client, error) {
 	return c, nil
 }
 
-// release gives a producer back. One that is broken is kept as long as keys are bound to it, and used for them alone.
+// release gives a producer back. A broken producer is kept while keys are bound to it, and used only for them.
 func (p *pool) release(c *client) {
 	p.mu.Lock()
 	c.broken = c.broken || c.unfit
@@ -126,7 +126,7 @@ func (p *pool) release(c *client) {
 	<-c.turn
 }
 
-// close disconnects all producers, which nobody uses any more.
+// close disconnects all producers. None may be in use.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,52 +136,52 @@ func (p *pool) close() {
 	p.clients, p.bound = nil, nil
 }
 
-// doubt binds a lane to c, because a record of it may be on its way to h.
-func (p *pool) doubt(c *client, key string, h home) {
+// doubt binds a topic key to c, because a record of it may be in flight to t.
+func (p *pool) doubt(c *client, key string, t target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := lane{h.topic, key}
+	of := topicKey{t.topic, key}
 	b := p.bound[of]
 	if b == nil || b.holder != c {
-		b = &binding{holder: c, homes: make(map[home]bool)}
+		b = &binding{holder: c, targets: make(map[target]bool)}
 		if p.bound == nil {
-			p.bound = make(map[lane]*binding)
+			p.bound = make(map[topicKey]*binding)
 		}
 		p.bound[of] = b
 	}
-	b.homes[h] = true
+	b.targets[t] = true
 	if c.doubts == nil {
-		c.doubts = make(map[home]map[string]bool)
+		c.doubts = make(map[target]map[string]bool)
 	}
-	if c.doubts[h] == nil {
-		c.doubts[h] = make(map[string]bool)
+	if c.doubts[t] == nil {
+		c.doubts[t] = make(map[string]bool)
 	}
-	c.doubts[h][key] = true
+	c.doubts[t][key] = true
 }
 
-// wrote notes that c has written to h: nothing of it that is late can be written there any more.
-func (p *pool) wrote(c *client, h home) {
+// wrote notes that c has written to t. From now on the cluster refuses late records of c there.
+func (p *pool) wrote(c *client, t target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key := range c.doubts[h] {
-		p.settle(c, h, key)
+	for key := range c.doubts[t] {
+		p.settle(c, t, key)
 	}
-	delete(c.doubts, h)
+	delete(c.doubts, t)
 }
 
-// settle takes h from the binding of a lane, if that is c's.
-func (p *pool) settle(c *client, h home, key string) {
-	of := lane{h.topic, key}
+// settle removes t from the binding of a topic key if the topic key is bound to c.
+func (p *pool) settle(c *client, t target, key string) {
+	of := topicKey{t.topic, key}
 	b := p.bound[of]
 	if b == nil || b.holder != c {
 		return
 	}
-	if delete(b.homes, h); len(b.homes) == 0 {
+	if delete(b.targets, t); len(b.targets) == 0 {
 		delete(p.bound, of)
 	}
 }
 
-// abandon unbinds all keys of a producer that cannot be used any more.
+// abandon unbinds all keys of a producer that cannot be used again.
 func (p *pool) abandon(c *client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,9 +189,9 @@ func (p *pool) abandon(c *client) {
 }
 
 func (p *pool) unbind(c *client) {
-	for h, keys := range c.doubts {
+	for t, keys := range c.doubts {
 		for key := range keys {
-			p.settle(c, h, key)
+			p.settle(c, t, key)
 		}
 	}
 	c.doubts = nil

@@ -13,16 +13,16 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Names of headers in the Kafka protocol binding of CloudEvents.
+// Header names of the Kafka protocol binding of CloudEvents.
 const (
 	contentType     = "content-type"
 	attributePrefix = "ce_"
 )
 
-// recordOf encodes an event. The record shares its payload.
+// recordOf encodes an event. The record shares the event's payload.
 func recordOf(encoder publish.Encoder, o outbox.Outgoing) (*kgo.Record, error) {
 	if o.Destination == "" {
-		return nil, outbox.Permanent(errors.New("produce event: no topic"))
+		return nil, outbox.Permanent(errors.New("produce event: its destination is empty"))
 	}
 	m, err := encoder.Encode(o)
 	if err != nil {
@@ -35,8 +35,8 @@ func recordOf(encoder publish.Encoder, o outbox.Outgoing) (*kgo.Record, error) {
 	return r, nil
 }
 
-// headersOf returns the headers of a message, always in the same order. Headers of the event that would be read as
-// attributes are withheld, as by the other publishers: nobody but the encoder says whose event it is.
+// headersOf returns the headers of a message, always in the same order. It leaves out headers of the event that would be
+// read as attributes, as the other publishers do: only the encoder sets attributes.
 func headersOf(m publish.Message) []kgo.RecordHeader {
 	headers := make([]kgo.RecordHeader, 0, 1+len(m.Attributes)+len(m.Headers))
 	add := func(name, value string) {
@@ -56,21 +56,21 @@ func headersOf(m publish.Message) []kgo.RecordHeader {
 	return headers
 }
 
-// withheld reports whether a header of an event is not passed on, because consumers give it a meaning.
+// withheld reports whether a header of an event is left out, because it has a meaning for consumers.
 func withheld(name string) bool {
 	return strings.EqualFold(name, contentType) ||
 		len(name) >= len(attributePrefix) && strings.EqualFold(name[:len(attributePrefix)], attributePrefix)
 }
 
-// The most that Kafka's format adds to a batch, a record and a header: every length and delta as a varint of its
-// largest size (https://kafka.apache.org/documentation/#messageformat).
+// The maximum that Kafka's format adds to a batch, a record and a header: every length and delta as a varint of the largest
+// size (https://kafka.apache.org/documentation/#messageformat).
 const (
 	batchOverhead  = 128
 	recordOverhead = 1 + 10 + 4*5
 	headerOverhead = 2 * 5
 )
 
-// sizeOf returns an upper bound of what a record takes in a batch, before compression.
+// sizeOf returns an upper bound of the size of a record in a batch, before compression.
 func sizeOf(r *kgo.Record) int {
 	size := recordOverhead + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -79,5 +79,5 @@ func sizeOf(r *kgo.Record) int {
 	return size
 }
 
-// produceError says where a record was to go, beside what Kafka or the client says.
+// produceError adds the topic to an error of Kafka or the client.
 func produceError(topic string, err error) error { return fmt.Errorf("produce to %s: %w", topic, err) }

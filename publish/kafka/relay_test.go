@@ -16,8 +16,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
-// TestRelayOfALog: 20,000 events while replies are refused, lost, late and misplaced and the cluster is killed: none
-// lost, in order per key, each with its effect once.
+// TestRelayOfALog relays 20,000 events while replies are refused, lost, late and misplaced and the cluster is killed. No event
+// is lost, the order per key is kept, and each effect happens once.
 func TestRelayOfALog(t *testing.T) {
 	t.Parallel()
 	relaytest.Log(t, newRelay(t), 20_000)
@@ -59,7 +59,7 @@ func newRelay(t *testing.T) relaytest.Broker {
 	}
 }
 
-// consume reads the topic, each partition in its order, from behind the last records that were applied on.
+// consume reads the topic, each partition in order, from behind the last records that were applied.
 func (c *cluster) consume() func(ctx context.Context, apply func([]relaytest.Message) error) error {
 	next := make(map[int32]kgo.Offset)
 	for partition := range int32(6) {
@@ -74,7 +74,7 @@ func (c *cluster) consume() func(ctx context.Context, apply func([]relaytest.Mes
 		}
 		defer cl.Close()
 		for {
-			fetches := cl.PollRecords(ctx, 300) // errors pass, and are tried again
+			fetches := cl.PollRecords(ctx, 300) // errors are temporary: the loop tries again
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -27,11 +27,11 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// broken is a cluster with the faults of the suite.
+// broken is a cluster that can have the faults of the suite.
 type broken struct {
 	*cluster
 	is      publishtest.Fault
-	before  []publish.Message // what a cluster that is down has taken
+	before  []publish.Message // taken before the cluster was down
 	failing *kfake.FaultHandle
 	hanging *atomic.Bool
 }
@@ -64,7 +64,7 @@ func (b *broken) set(f publishtest.Fault) {
 	}
 }
 
-// messages returns what the cluster has taken, decoded.
+// messages returns the decoded messages that the cluster has taken.
 func (b *broken) messages() []publish.Message {
 	if b.is == publishtest.Down {
 		return b.before

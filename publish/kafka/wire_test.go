@@ -10,26 +10,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// wire is the network in front of a cluster, which can misplace replies to produce requests. Its zero value does not.
+// wire is the network in front of a cluster. It can tamper with replies to produce requests. The zero value does not.
 type wire struct {
 	mu    sync.Mutex
-	tamps []tamper // one for each of the next replies
+	tamps []tamper // one per coming reply
 	held  chan struct{}
 	hits  int
 	wants int
 }
 
-// tamper is what the wire does to a reply.
+// tamper is what the wire does with a reply.
 type tamper int
 
 const (
 	pass    tamper = iota
-	drop           // the reply is lost, and the connection with it
+	drop           // the reply and the connection are lost
 	late           // the reply comes after that of another broker
-	foreign        // the reply has the number of another request, as if two had changed places
+	foreign        // the reply has the number of another request, as if two were exchanged
 )
 
-// next has the wire tamper with the coming replies, in their order.
+// next makes the wire tamper with the coming replies, in order.
 func (w *wire) next(t ...tamper) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +41,7 @@ func (w *wire) next(t ...tamper) {
 	}
 }
 
-// asked returns how often the wire was to tamper, and count how often it did.
+// asked returns how often the wire was asked to tamper. count returns how often it did.
 func (w *wire) asked() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,15 +72,15 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c, w: l.w}, nil
 }
 
-// conn is the broker's end of a connection. It follows requests, to know what a reply answers.
+// conn is the broker's end of a connection. It reads requests along, to know which request a reply answers.
 type conn struct {
 	net.Conn
 	w *wire
 
 	mu      sync.Mutex
-	header  []byte // of the request that is being read, up to its API key
-	rest    int    // bytes of it to come
-	produce bool   // the last request is one
+	header  []byte // of the current request, up to its API key
+	rest    int    // bytes of the current request that are still to come
+	produce bool   // the last request is a produce request
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -143,7 +143,7 @@ func (w *wire) take() tamper {
 	return t
 }
 
-// hold waits for another reply to go first, if one comes soon.
+// hold waits a moment, so that another reply can go first.
 func (w *wire) hold() {
 	w.mu.Lock()
 	if w.held == nil {

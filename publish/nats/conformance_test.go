@@ -23,11 +23,11 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// faulty is a broker with the faults of the suite.
+// faulty is a broker that can have the faults of the suite.
 type faulty struct {
 	*broker
 	is      publishtest.Fault
-	before  []publish.Message // what a broker that is down has taken
+	before  []publish.Message // taken before the broker was down
 	usurper *natsgo.Subscription
 }
 
@@ -51,7 +51,7 @@ func (f *faulty) set(fault publishtest.Fault) {
 	f.is = fault
 }
 
-// usurp takes the subject from the stream and answers in its place, or does not.
+// usurp takes the subject from the stream. It answers in the stream's place, or does not answer.
 func (f *faulty) usurp(answer []byte) {
 	cfg := f.stream
 	cfg.Subjects = []string{"elsewhere"}

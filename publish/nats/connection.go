@@ -12,24 +12,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// connection to one of the servers, which remembers its last trouble.
+// connection is a connection to one of the servers. It remembers its last error.
 type connection struct {
 	*nats.Conn
-	servers string // by their addresses, without credentials
+	servers string // their addresses, without credentials
 	log     *slog.Logger
-	trouble atomic.Pointer[error] // none while all is well
-	// complaint is the last error that the server sent beside what was asked, as for lack of a right.
-	complaint atomic.Pointer[error]
+	connErr atomic.Pointer[error] // nil while connected
+	// serverError is the last error that the server sent unasked, for example about a missing right.
+	serverError atomic.Pointer[error]
 }
 
-// connect tries each server once, and goes on in the background when none answers.
+// connect tries each server once. If none answers, it continues in the background.
 func connect(cfg Config) (*connection, error) {
 	c := &connection{servers: withoutCredentials(cfg.URL), log: cfg.Logger}
 	o := nats.GetDefaultOptions()
 	o.Url = cfg.URL
 	o.Name = "outboxgen"
 	o.ReconnectWait, o.ReconnectJitter = 250*time.Millisecond, 250*time.Millisecond
-	o.PingInterval, o.MaxPingsOut = 10*time.Second, 2 // finds a connection that went silent
+	o.PingInterval, o.MaxPingsOut = 10*time.Second, 2 // detects a connection that has become silent
 	for _, option := range cfg.Options {
 		if option == nil {
 			continue
@@ -39,7 +39,7 @@ func connect(cfg Config) (*connection, error) {
 		}
 	}
 	o.AllowReconnect, o.MaxReconnect, o.RetryOnFailedConnect, o.IgnoreAuthErrorAbort = true, -1, true, true
-	o.ReconnectBufSize = -1 // else what was handed back would be sent after all
+	o.ReconnectBufSize = -1 // otherwise events that were handed back would be sent later
 	o.FlusherTimeout, o.ReconnectOnFlusherError = cfg.Timeout, true
 
 	disconnected, failed, connected, reconnected, complained :=
@@ -57,21 +57,21 @@ func connect(cfg Config) (*connection, error) {
 		}
 	}
 	o.ConnectedCB = func(nc *nats.Conn) {
-		c.trouble.Store(nil)
+		c.connErr.Store(nil)
 		if connected != nil {
 			connected(nc)
 		}
 	}
 	o.ReconnectedCB = func(nc *nats.Conn) {
-		c.trouble.Store(nil)
+		c.connErr.Store(nil)
 		if reconnected != nil {
 			reconnected(nc)
 		}
 	}
 	o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if err != nil {
-			c.complaint.Store(&err)
-			c.log.Warn("nats connection: complaint", "servers", c.servers, "error", err)
+			c.serverError.Store(&err)
+			c.log.Warn("nats connection: error from server", "servers", c.servers, "error", err)
 		}
 		if complained != nil {
 			complained(nc, sub, err)
@@ -79,23 +79,23 @@ func connect(cfg Config) (*connection, error) {
 	}
 	var err error
 	c.Conn, err = o.Connect()
-	if _, unparsed := errors.AsType[*url.Error](err); unparsed { // it quotes the URL, with its password
+	if _, unparsed := errors.AsType[*url.Error](err); unparsed { // it quotes the URL with its password
 		err = errors.New("the address of a server is not a valid URL")
 	}
 	return c, err
 }
 
-// note remembers trouble, and logs it when it is news.
+// note remembers an error, and logs it if it differs from the last one.
 func (c *connection) note(what string, err error) {
 	if err == nil {
 		return
 	}
-	if last := c.trouble.Swap(&err); last == nil || (*last).Error() != err.Error() {
+	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
 		c.log.Warn("nats connection: "+what, "servers", c.servers, "error", err)
 	}
 }
 
-// jetStream returns what publishes and asks for streams.
+// jetStream returns the JetStream client of the connection.
 func (c *connection) jetStream(cfg Config) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
 		jetstream.WithPublishAsyncTimeout(cfg.Timeout),
@@ -107,7 +107,7 @@ func (c *connection) jetStream(cfg Config) (jetstream.JetStream, error) {
 	return jetstream.New(c.Conn, opts...)
 }
 
-// address is that of the server, or of all while there is none.
+// address returns the address of the connected server, or of all servers while there is no connection.
 func (c *connection) address() string {
 	if url := c.ConnectedUrlRedacted(); url != "" {
 		return withoutCredentials(url)
@@ -115,7 +115,7 @@ func (c *connection) address() string {
 	return c.servers
 }
 
-// areURLs reports whether the client can parse a list of servers. Its own error would quote a password.
+// areURLs reports whether the client can parse a list of servers. The client's own error would quote a password.
 func areURLs(list string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		one = strings.TrimSpace(one)
@@ -123,7 +123,7 @@ func areURLs(list string) bool {
 			one = "nats://" + one
 		}
 		u, err := url.Parse(one)
-		// An unescaped slash in a password makes a host of what is before it.
+		// With an unescaped slash in a password, the part before it would be the host.
 		if err != nil || u.Hostname() == "" || strings.Contains(u.Path, "@") {
 			return false
 		}

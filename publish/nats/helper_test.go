@@ -33,12 +33,12 @@ const (
 	patience = 2 * time.Minute
 )
 
-// broker is a NATS server with a stream for subject. It can be killed and started again with what it had.
+// broker is a NATS server with a stream for subject. It can be killed, and started again with the messages that it had.
 type broker struct {
 	t    testing.TB
 	opts server.Options
 	*server.Server
-	nc     *natsgo.Conn // of the test
+	nc     *natsgo.Conn // the connection of the test
 	js     jetstream.JetStream
 	stream jetstream.StreamConfig
 }
@@ -68,7 +68,7 @@ func newBroker(t testing.TB, change ...func(*server.Options)) *broker {
 	return b
 }
 
-// configure creates the stream, or changes it. The test's connection may be on its way back, and lose what it asks.
+// configure creates or changes the stream. It repeats its request, because the test's connection may be reconnecting.
 func (b *broker) configure(cfg jetstream.StreamConfig) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
@@ -80,7 +80,7 @@ func (b *broker) configure(cfg jetstream.StreamConfig) {
 	b.stream = cfg
 }
 
-// start starts the server, at the address that it had.
+// start starts the server, at its former address.
 func (b *broker) start() {
 	b.t.Helper()
 	opts := b.opts
@@ -96,7 +96,7 @@ func (b *broker) kill() {
 	b.WaitForShutdown()
 }
 
-// url of the server, with credentials if there are any.
+// url returns the URL of the server, with credentials if there are any.
 func (b *broker) url(user, password string) string {
 	u := url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", b.opts.Port)}
 	if user != "" {
@@ -117,7 +117,7 @@ func (b *broker) publisher(t testing.TB, change ...func(*nats.Config)) *nats.Pub
 	return p
 }
 
-// received returns what the stream has, in its order.
+// received returns the messages in the stream, in order.
 func (b *broker) received() []*jetstream.RawStreamMsg {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -139,7 +139,7 @@ func (b *broker) received() []*jetstream.RawStreamMsg {
 	return messages
 }
 
-// ids of what the stream has.
+// ids returns the event ids of the messages in the stream.
 func (b *broker) ids() []string {
 	b.t.Helper()
 	var ids []string
@@ -149,7 +149,7 @@ func (b *broker) ids() []string {
 	return ids
 }
 
-// decoded returns a message as its encoder made it.
+// decoded returns a message as the encoder made it.
 func decoded(t testing.TB, header natsgo.Header, data []byte) publish.Message {
 	t.Helper()
 	m := publish.Message{Attributes: make(map[string]string), Headers: make(map[string]string), Body: data}
@@ -170,7 +170,7 @@ func decoded(t testing.TB, header natsgo.Header, data []byte) publish.Message {
 	return m
 }
 
-// event makes an event with a key.
+// event returns an event with a key.
 func event(key string, n int) outbox.Outgoing {
 	return outbox.Outgoing{
 		Event: outbox.Event{
@@ -181,13 +181,13 @@ func event(key string, n int) outbox.Outgoing {
 	}
 }
 
-// large makes an event with a payload of so many bytes.
+// large returns an event with a payload of so many bytes.
 func large(o outbox.Outgoing, bytes int) outbox.Outgoing {
 	o.Payload = json.RawMessage(`"` + strings.Repeat("x", bytes) + `"`)
 	return o
 }
 
-// settle publishes until all of it is there: a connection takes a moment to come back.
+// settle publishes until all events are stored. A connection takes a moment to come back.
 func settle(t testing.TB, p *nats.Publisher, events []outbox.Outgoing) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -13,18 +13,18 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Names of headers in the NATS protocol binding of CloudEvents. The official Go SDK reads content-type by this case.
+// Header names of the NATS protocol binding of CloudEvents. The official Go SDK reads content-type only in this case.
 const (
 	contentType     = "content-type"
 	attributePrefix = "ce-"
 	dataContentType = "ce-datacontenttype"
-	serverPrefix    = "nats-" // orders to the server, in whatever case
+	serverPrefix    = "nats-" // instructions to the server, in any case
 )
 
-// messageOf encodes an event for a stream, or for any when it is "". The message shares the event's payload.
+// messageOf encodes an event for a stream; "" means any stream. The message shares the event's payload.
 func messageOf(encoder publish.Encoder, o outbox.Outgoing, stream string) (*nats.Msg, error) {
 	if !isSubject(o.Destination) {
-		return nil, outbox.Permanent(fmt.Errorf("publish to NATS: %q is no subject", o.Destination))
+		return nil, outbox.Permanent(fmt.Errorf("publish to NATS: %q is not a valid subject", o.Destination))
 	}
 	m, err := encoder.Encode(o)
 	if err != nil {
@@ -36,7 +36,7 @@ func messageOf(encoder publish.Encoder, o outbox.Outgoing, stream string) (*nats
 			continue
 		}
 		if !isHeader(name) || strings.ContainsAny(value, "\r\n") {
-			return nil, outbox.Permanent(fmt.Errorf("publish to %s: header %q or its value is none that NATS can carry", o.Destination, name))
+			return nil, outbox.Permanent(fmt.Errorf("publish to %s: NATS cannot carry header %q or its value", o.Destination, name))
 		}
 		header[name] = []string{value}
 	}
@@ -56,21 +56,21 @@ func messageOf(encoder publish.Encoder, o outbox.Outgoing, stream string) (*nats
 	return &nats.Msg{Subject: o.Destination, Header: header, Data: m.Body}, nil
 }
 
-// renamed returns msg under another id, for a stream that takes it for a duplicate of what it has no longer. The id
-// follows from what is gone: should its confirmation get lost, the next try has the same.
+// renamed returns msg under another id, for a stream that no longer has the message but reports a duplicate. The new id
+// depends only on the message that is gone, so that the next attempt after a lost confirmation uses the same id.
 func renamed(msg *nats.Msg, o outbox.Outgoing, gone *jetstream.PubAck) *nats.Msg {
 	header := maps.Clone(msg.Header)
 	header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s:%d", o.ID, gone.Sequence)}
 	return &nats.Msg{Subject: msg.Subject, Header: header, Data: msg.Data}
 }
 
-// withheld reports whether a header of an event is not passed on, because the publisher or the server gives it a meaning.
+// withheld reports whether a header of an event is left out, because it has a meaning for the publisher or the server.
 func withheld(name string) bool {
 	name = strings.ToLower(name)
 	return name == contentType || strings.HasPrefix(name, attributePrefix) || strings.HasPrefix(name, serverPrefix)
 }
 
-// isHeader reports whether NATS can carry a header of that name: printable ASCII but space and colon.
+// isHeader reports whether NATS can carry a header with that name: printable ASCII except space and colon.
 func isHeader(name string) bool {
 	for _, c := range []byte(name) {
 		if c <= ' ' || c >= 0x7f || c == ':' {
@@ -80,7 +80,7 @@ func isHeader(name string) bool {
 	return name != ""
 }
 
-// isSubject reports whether something can be published to s: tokens with dots between them, none of them a wildcard.
+// isSubject reports whether s is a subject to publish to: tokens separated by dots, without wildcards.
 func isSubject(s string) bool {
 	for token := range strings.SplitSeq(s, ".") {
 		if token == "" || token == "*" || token == ">" {
@@ -105,5 +105,5 @@ func percentEncoded(s string) string {
 	return b.String()
 }
 
-// errNotConnected is what sending fails with while there is no connection.
+// errNotConnected is the error of sending without a connection.
 var errNotConnected = errors.New("not connected")

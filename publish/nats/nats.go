@@ -1,9 +1,9 @@
-// Package nats publishes events to NATS JetStream: the subject is the event's destination, and the stream that takes the
-// subject confirms each message once it has it (in a replicated stream, once a majority has).
+// Package nats publishes events to NATS JetStream. The subject is the event's destination. The stream that has the subject
+// confirms each message after storing it (in a replicated stream, after a majority has stored it).
 //
 //	publisher, err := nats.New(nats.Config{URL: "nats://nats-1:4222,nats://nats-2:4222"})
 //	...
-//	defer publisher.Close() // when Run of the dispatcher or listener has returned
+//	defer publisher.Close() // after Run of the dispatcher or listener has returned
 //	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
 //		Publishers: map[string]outbox.Publisher{"nats": publisher},
 //	})
@@ -11,45 +11,46 @@
 // # Messages
 //
 // A message is a CloudEvent by the NATS protocol binding (https://github.com/cloudevents/spec), in binary mode unless
-// Config.Encoder says otherwise: attributes are headers that begin with ce-, their values percent-encoded, content-type
-// is a header of its own, and the event's headers travel beside them. Headers of an event that begin with Nats- are left
-// out, since the server takes them for orders. Streams must exist; the publisher makes none.
+// Config.Encoder says otherwise. The attributes are headers that begin with ce- and have percent-encoded values,
+// content-type is a separate header, and the event's own headers are sent too. Headers of an event that begin with Nats-
+// are left out, because they are instructions to the server. Streams must exist; the publisher does not create any.
 //
 // # Order and duplicates
 //
-// The events with one key are sent one after another, each when the stream has confirmed the one before; those of many
-// keys are on their way at once. JetStream has nothing by which a stream would refuse what follows a message that got
-// lost, so a key costs a round trip an event, and a topic with one key only is as fast as that.
+// Events with one key are sent one after another, each after the stream has confirmed the one before. Events with
+// different keys are sent concurrently. JetStream cannot refuse messages that follow a lost one, so each event costs its key
+// a round trip, and a topic with only one key is limited to that speed.
 //
-// Nats-Msg-Id is the id of the event: what is sent again within the stream's duplicate window (Duplicates, 2 min unless
-// configured) is stored once. Later than that it may be there twice, which is the consumer's inbox to notice. It is never
-// there for the first time after one that follows it.
+// Nats-Msg-Id is the id of the event. An event that is sent again within the stream's duplicate window (Duplicates, 2 min
+// by default) is stored once. After that it may be stored twice, which the consumer's inbox notices. The first copy of an
+// event never comes after an event that follows it.
 //
-// The duplicate window remembers messages that the stream has no longer. So a confirmation that says "duplicate" is
-// checked: the publisher asks for the message, and if it is gone, because the stream was purged or a consumer of a work
-// queue was done with it, or if it may not ask ($JS.API.STREAM.INFO and .MSG.GET), sends the event again under another
-// Nats-Msg-Id. The id of the event stays the same, for the consumer's inbox. Publisher.Counts counts both.
+// The duplicate window also remembers messages that the stream no longer has. So the publisher checks a confirmation that
+// says "duplicate": it asks for the message. The message may be gone, because the stream was purged or a consumer of a work
+// queue has finished it, or the publisher may lack the right to ask ($JS.API.STREAM.INFO and .MSG.GET). Then it sends the
+// event again under another Nats-Msg-Id. The id of the event stays the same, for the consumer's inbox. Publisher.Counts
+// counts both cases.
 //
-// Whoever may subscribe to a subject gets the address to which the confirmation goes, and can confirm what no stream has.
-// Config.Stream makes that harder; only permissions of the server prevent it.
+// A client that may subscribe to a subject gets the address for the confirmation, and can confirm messages that no stream
+// has stored. Config.Stream makes that harder. Only permissions on the server prevent it.
 //
 // # Failures
 //
-// What becomes of an event that JetStream does not take (P permanent, U unavailable, B broker unavailable, A a
-// failed attempt):
+// The outcome of an event that JetStream does not take (P permanent, U unavailable, B broker unavailable, A a failed
+// attempt):
 //
-//	P  larger than max_payload of the server or MaxMsgSize of the stream, headers above 64 KiB
-//	P  a subject or the name of a header that NATS cannot carry
+//	P  larger than max_payload of the server or MaxMsgSize of the stream, or headers above 64 KiB
+//	P  a subject or a header name that NATS cannot carry
 //	P  no stream for the subject for longer than Config.NoStreamTimeout; until then U
 //	B  no server, a lost or silent connection, TLS, credentials
-//	U  no confirmation within Config.Timeout, as without the right to publish; it may have been stored
+//	U  no confirmation within Config.Timeout, for example without the right to publish; the event may have been stored
 //	U  a stream that is full (DiscardNew), sealed or without a leader, limits of the account or the server
-//	A  the context of Publish has ended; it may have been stored (what was not sent is outbox.ErrNotSent)
-//	U  a stream that is not Config.Stream has the subject, or confirms in its place
+//	U  a stream other than Config.Stream has the subject, or confirms in its place
+//	A  the context of Publish has ended; the event may have been stored, else it is outbox.ErrNotSent
 //	A  any other error of the stream, and a confirmation that cannot be read
 //
-// Whether a subject has no stream, rather than one that does not answer, is asked of the JetStream API; without the right
-// to $JS.API.STREAM.NAMES its events remain unavailable.
+// The publisher asks the JetStream API whether a subject has no stream or a stream that does not answer. Without the right
+// to use $JS.API.STREAM.NAMES, the events of the subject remain unavailable.
 package nats
 
 import (
@@ -72,37 +73,38 @@ import (
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
-// ErrClosed is what Publish returns, marked as unavailable, once Close has been called.
+// ErrClosed is the error of Publish after a call of Close, marked as unavailable.
 var ErrClosed = errors.New("the publisher is closed")
 
 // Config says where a Publisher sends events and how. Only URL is required.
 type Config struct {
-	// URL is the server, as nats://host:port, or several of a cluster with commas between them.
+	// URL is the server, as nats://host:port, or several servers of a cluster, separated by commas.
 	URL string
 	// Encoder makes messages of events; nil means CloudEvents in binary mode.
 	Encoder publish.Encoder
 	// Timeout is how long a stream may take to confirm a message before it counts as unavailable. 0 means 5 s.
 	Timeout time.Duration
-	// NoStreamTimeout is how long there may be no stream for a subject before its events are refused for good. Until then
-	// they are unavailable, so that a stream that is created a little late kills none. 0 means 1 min; negative refuses
-	// them at once.
+	// NoStreamTimeout is how long a subject may have no stream before its events are refused permanently. Until then they
+	// are unavailable, so that a stream that is created a little late makes no dead letters. 0 means 1 min; a negative value
+	// refuses them immediately.
 	NoStreamTimeout time.Duration
-	// Concurrency is how many events of one call of Publish may be on their way at once, each of another key. 0 means 256.
+	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key. 0 means
+	// 256; the maximum is 10,000.
 	Concurrency int
-	// Stream is the name of the stream that is to take the messages. Given, it is told to the server (Nats-Expected-Stream),
-	// and a confirmation that names another one counts for nothing: it comes from a subscriber who answers in its place.
-	// "" means any stream.
+	// Stream is the name of the stream that must take the messages; "" means any stream. If it is set, the publisher tells
+	// it to the server (Nats-Expected-Stream), and ignores a confirmation that names another stream: such a confirmation
+	// comes from a subscriber that answers in the stream's place.
 	Stream string
-	// Domain is the JetStream domain to ask for streams; "" means that of the server.
+	// Domain is the JetStream domain of the streams; "" means the domain of the server.
 	Domain string
-	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. It always reconnects, and
-	// buffers nothing while it is not connected, whatever they say.
+	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. With any options, the connection
+	// always reconnects, and buffers nothing while it is not connected.
 	Options []nats.Option
-	// Logger gets the connection's trouble; nil means slog.Default(). No payload is ever logged.
+	// Logger gets the errors of the connection; nil means slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
 
-// shown is what a Config shows of itself.
+// shown is the part of a Config that may be printed.
 type shown struct {
 	Servers                  string
 	Stream, Domain           string
@@ -117,7 +119,7 @@ func (cfg Config) shown() shown {
 	}
 }
 
-// Format writes the configuration without credentials, whatever the verb.
+// Format writes the configuration without credentials, for any verb.
 func (cfg Config) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", cfg.shown()) }
 
 // LogValue logs the configuration without credentials.
@@ -148,7 +150,7 @@ func (cfg Config) validate() error {
 	case cfg.URL == "":
 		return errors.New("field URL is empty")
 	case !areURLs(cfg.URL):
-		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and separate servers by commas")
+		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and separate servers with commas")
 	case strings.ContainsAny(cfg.Stream, " .*>/\\\t\r\n"):
 		return fmt.Errorf("field Stream %q is not a valid stream name", cfg.Stream)
 	case cfg.Timeout < 0:
@@ -167,14 +169,14 @@ type Publisher struct {
 	streams missing.Destinations
 	closing context.Context
 	close   context.CancelFunc
-	calls   sync.RWMutex // held by those under way
+	calls   sync.RWMutex // read-locked by running calls of Publish
 
 	duplicates, again atomic.Int64
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
 
-// Format writes where the publisher sends events, without credentials, whatever the verb.
+// Format writes where the publisher sends events, without credentials, for any verb.
 func (p *Publisher) Format(w fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(w, "nats.Publisher(%s)", p.conn.servers)
 }
@@ -182,8 +184,9 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New returns a Publisher for the servers of cfg. It tries each of them once, and returns one that tries on while none
-// answers, whose events are unavailable. An error is one of the configuration. Close it.
+// New checks cfg, tries to connect to each server once, and returns a Publisher. If no server answers, the Publisher keeps
+// trying in the background, and events are unavailable meanwhile. An error means that the configuration is not valid. The
+// caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -203,15 +206,15 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements outbox.Publisher. The package comment lists what each error of JetStream means for an event.
 func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
 	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
 }
 
-// Close ends the calls of Publish under way, whose events count as unavailable though they may have been stored, waits
-// for them and disconnects. Calling it again does nothing.
+// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as unavailable,
+// although they may have been stored. A second call does nothing.
 func (p *Publisher) Close() {
 	p.close()
 	p.calls.Lock()
@@ -219,21 +222,22 @@ func (p *Publisher) Close() {
 	p.conn.Close()
 }
 
-// Counts of events that a stream said to have already, since New.
+// Counts has the numbers of events that a stream reported as duplicates since New.
 type Counts struct {
-	// Duplicates were in the stream's duplicate window: sent before, as after a confirmation that got lost or a rewind.
+	// Duplicates were in the stream's duplicate window: they had been sent before, for example before a lost confirmation
+	// or a rewind.
 	Duplicates int64
-	// SentAgain are those of them that the stream had no longer, or about which it could not be asked. They were sent
-	// under another Nats-Msg-Id, so that a rewind after a purge, for example, brings them back.
+	// SentAgain are those Duplicates that the stream no longer had, or about which it could not be asked. They were sent
+	// under another Nats-Msg-Id, so that for example a rewind after a purge brings them back.
 	SentAgain int64
 }
 
-// Counts returns what was counted up to now.
+// Counts returns the current counts.
 func (p *Publisher) Counts() Counts {
 	return Counts{Duplicates: p.duplicates.Load(), SentAgain: p.again.Load()}
 }
 
-// send publishes one event until the stream has it.
+// send publishes one event. It returns nil when the stream has it.
 func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	if p.closing.Err() != nil {
 		return outbox.BrokerUnavailable(ErrClosed)
@@ -254,7 +258,7 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 			p.streams.Forget(o.Destination)
 			return nil
 		}
-		// What a purge, a limit or a consumer has taken out of the stream is a duplicate all the same.
+		// A message that a purge, a limit or a consumer has removed from the stream is still reported as a duplicate.
 		if msg.Header.Get(jetstream.MsgIDHeader) == o.ID.String() {
 			p.duplicates.Add(1)
 		}
@@ -271,13 +275,13 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	return outbox.Unavailable(p.describe(o.Destination, errDuplicate))
 }
 
-// maxNames is how many message ids an event is sent under in one attempt: its own, one for a message that the stream has
-// no longer, and those for which a confirmation got lost.
+// maxNames is the number of message ids under which an event is sent in one attempt: its own id, one more if the stream no
+// longer has the message, and further ones for lost confirmations.
 const maxNames = 5
 
-var errDuplicate = errors.New("confirmed as a duplicate of what the stream does not have, whatever its message id")
+var errDuplicate = errors.New("confirmed as a duplicate under each message id, but the stream does not have it")
 
-// confirmed publishes a message and waits for the stream to confirm it. The error is what Publish returns.
+// confirmed publishes a message and waits for the stream's confirmation. Publish returns the error as it is.
 func (p *Publisher) confirmed(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	future, err := p.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
 	if err != nil {
@@ -298,7 +302,7 @@ func (p *Publisher) confirmed(ctx context.Context, msg *nats.Msg) (*jetstream.Pu
 	}
 }
 
-// has asks whether the stream still has the message that it takes msg for a duplicate of.
+// has asks whether the stream still has the message of which msg is a duplicate.
 func (p *Publisher) has(ctx context.Context, ack *jetstream.PubAck, msg *nats.Msg) bool {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()

@@ -37,7 +37,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestNoSecretIsTold: by no error, verb or log of what has credentials.
+// TestNoSecretIsTold: no error, verb or log shows credentials.
 func TestNoSecretIsTold(t *testing.T) {
 	t.Parallel()
 	var told bytes.Buffer
@@ -83,7 +83,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	}
 }
 
-// TestBinaryMessage: what goes over the wire.
+// TestBinaryMessage: the headers and the body of a message in binary mode.
 func TestBinaryMessage(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -140,7 +140,7 @@ func TestOtherEncoders(t *testing.T) {
 	require.JSONEq(t, `{"n":1}`, string(got[1].Data))
 }
 
-// TestSentAgainIsStoredOnce: the stream knows an event by its id.
+// TestSentAgainIsStoredOnce: the stream recognizes an event by its id.
 func TestSentAgainIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -151,7 +151,7 @@ func TestSentAgainIsStoredOnce(t *testing.T) {
 	require.Len(t, b.received(), 1)
 }
 
-// TestRewindAfterAPurge: what the stream takes for a duplicate, although it has it no longer, is sent all the same.
+// TestRewindAfterAPurge: an event that the stream reports as a duplicate but no longer has is sent again.
 func TestRewindAfterAPurge(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -177,11 +177,11 @@ func TestRewindAfterAPurge(t *testing.T) {
 	publish()
 	require.Equal(t, ids, b.stored(t))
 	require.Equal(t, nats.Counts{Duplicates: 20, SentAgain: 10}, p.Counts())
-	publish() // the purged ones are gone, those sent again are there
+	publish() // the purged messages are gone, those sent again are there
 	require.Equal(t, ids, b.stored(t))
 }
 
-// stored returns the ids of what the stream has, also when it does not begin with the first message.
+// stored returns the ids of the messages in the stream, even if the stream does not begin with the first message.
 func (b *broker) stored(t testing.TB) (ids []string) {
 	stream, err := b.js.Stream(t.Context(), b.stream.Name)
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func (b *broker) stored(t testing.TB) (ids []string) {
 	return ids
 }
 
-// TestDuplicatesThatCannotBeChecked: without the right to look, an event is sent again rather than lost.
+// TestDuplicatesThatCannotBeChecked: without the right to read, the publisher sends an event again rather than lose it.
 func TestDuplicatesThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t, func(o *server.Options) {
@@ -214,8 +214,8 @@ func TestDuplicatesThatCannotBeChecked(t *testing.T) {
 	require.Contains(t, b.stored(t), o.ID.String())
 }
 
-// TestConfirmationOfAnotherStream: a subscriber of the subject who answers in the stream's place is not believed when the
-// configuration names the stream, and the server is told that name.
+// TestConfirmationOfAnotherStream: if the configuration names the stream, the server gets that name, and the publisher
+// ignores a subscriber that confirms in the stream's place.
 func TestConfirmationOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -234,7 +234,7 @@ func TestConfirmationOfAnotherStream(t *testing.T) {
 	err = (<-result)[0]
 	require.True(t, outbox.IsUnavailable(err), "%v", err)
 	require.ErrorContains(t, err, `confirmed by "FORGED", which is not the stream USERS`)
-	for range 2 { // whoever says "duplicate" all the time is not asked for ever
+	for range 2 { // a stream that always says "duplicate" is not asked for ever
 		go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("a", 3)}) }()
 		for done := false; !done; {
 			select {
@@ -248,7 +248,7 @@ func TestConfirmationOfAnotherStream(t *testing.T) {
 	}
 }
 
-// TestSubjectsDoNotWaitForEachOther: a subject whose stream does not answer holds up its own calls only.
+// TestSubjectsDoNotWaitForEachOther: a subject whose stream does not answer delays only its own calls.
 func TestSubjectsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -287,7 +287,7 @@ func TestClosedPublisher(t *testing.T) {
 	p.Close()
 }
 
-// silence has somebody else take the subject, who does not answer. It returns what he gets.
+// silence lets a subscriber that does not answer take the subject. It returns the messages that the subscriber gets.
 func (b *broker) silence() <-chan *natsgo.Msg {
 	b.t.Helper()
 	cfg := b.stream
@@ -300,7 +300,7 @@ func (b *broker) silence() <-chan *natsgo.Msg {
 	return seen
 }
 
-// TestKeysDoNotWaitForEachOther: the events of many keys are on their way at once, the second of a key waits.
+// TestKeysDoNotWaitForEachOther: the events of many keys are sent concurrently, and the second event of a key waits.
 func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -314,7 +314,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 		m := <-seen
 		flying[m.Header.Get("ce-id")] = m
 	}
-	require.Empty(t, seen, "three at once")
+	require.Empty(t, seen, "no more than three concurrently")
 	for _, i := range []int{0, 2, 3} {
 		require.Contains(t, flying, events[i].ID.String())
 	}
@@ -323,7 +323,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	}
 	confirm(flying[events[0].ID.String()])
 	next := <-seen
-	require.Equal(t, events[1].ID.String(), next.Header.Get("ce-id"), "only once the first of its key is confirmed")
+	require.Equal(t, events[1].ID.String(), next.Header.Get("ce-id"), "only after the first of its key is confirmed")
 	confirm(next)
 	confirm(<-seen)
 	confirm(flying[events[2].ID.String()])
@@ -331,7 +331,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	require.Equal(t, make([]error, 5), <-result)
 }
 
-// TestGivenUpIsNotSent: while there is no connection nothing is kept to be sent later.
+// TestGivenUpIsNotSent: without a connection, nothing is buffered to be sent later.
 func TestGivenUpIsNotSent(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -350,11 +350,11 @@ func TestGivenUpIsNotSent(t *testing.T) {
 	require.Equal(t, last.ID.String(), got[1])
 }
 
-// TestKilledWhilePublishing: the server is killed and started again all the time; all of it is there in the end, in order.
+// TestKilledWhilePublishing: the server is killed and started again repeatedly. In the end all events are there, in order.
 func TestKilledWhilePublishing(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	b.stream.Duplicates = 100 * time.Millisecond // so that what is sent again may be there twice
+	b.stream.Duplicates = 100 * time.Millisecond // so that an event that is sent again may be stored twice
 	b.configure(b.stream)
 	p := b.publisher(t)
 	var events []outbox.Outgoing
@@ -373,7 +373,7 @@ func TestKilledWhilePublishing(t *testing.T) {
 			b.kill()
 			b.start()
 		}()
-		for down, over := false, false; !down && !over; { // as long as it takes to notice
+		for down, over := false, false; !down && !over; { // until the outage is noticed
 			select {
 			case <-killed:
 				over = true

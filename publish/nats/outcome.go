@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Error codes of the server for which the general rule is not right (its errors.json has them all).
+// Error codes of the server that are exceptions from the general rule. The server's errors.json lists all codes.
 const (
 	codeAccountLimits  jetstream.ErrorCode = 10002
 	codeMessageTooLong jetstream.ErrorCode = jetstream.JSErrCodeStreamMessageExceedsMaximum
@@ -21,7 +21,7 @@ const (
 	codeOtherStream    jetstream.ErrorCode = 10060
 )
 
-// outcome is what Publish returns for an event that was not confirmed.
+// outcome returns the result of Publish for an event that was not confirmed.
 func (p *Publisher) outcome(ctx context.Context, subject string, err error) error {
 	described := p.describe(subject, err)
 	api, answered := errors.AsType[*jetstream.APIError](err)
@@ -43,13 +43,13 @@ func (p *Publisher) outcome(ctx context.Context, subject string, err error) erro
 	case api.ErrorCode == codeMessageTooLong, api.ErrorCode == codeHeaderTooLong:
 		return outbox.Permanent(described)
 	case api.Code >= 500, api.ErrorCode == codeAccountLimits, api.ErrorCode == codeSealed,
-		api.ErrorCode == codeOtherStream && p.cfg.Stream != "": // a configuration is to be changed, for all events
+		api.ErrorCode == codeOtherStream && p.cfg.Stream != "": // the configuration must be fixed, for all events
 		return outbox.Unavailable(described)
 	}
 	return described
 }
 
-// noStream tells a subject that no stream takes from a stream that does not answer.
+// noStream distinguishes a subject without a stream from a stream that does not answer.
 func (p *Publisher) noStream(ctx context.Context, subject string, err error) error {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -69,20 +69,20 @@ func (p *Publisher) noStream(ctx context.Context, subject string, err error) err
 	return outbox.Unavailable(fmt.Errorf("%w: stream %s", err, stream))
 }
 
-// errNoStream is jetstream.ErrNoStreamResponse in words that say what to do.
+// errNoStream is jetstream.ErrNoStreamResponse with a text that says what to do.
 type errNoStream struct{}
 
-func (errNoStream) Error() string { return "no stream has this subject: create one that does" }
+func (errNoStream) Error() string { return "no stream has this subject: create one" }
 func (errNoStream) Unwrap() error { return jetstream.ErrNoStreamResponse }
 
-// describe says where an event was to go, beside what NATS or the client says, and what is known of the connection.
+// describe adds the subject, the server and the last error of the connection to an error of NATS or the client.
 func (p *Publisher) describe(subject string, err error) error {
 	err = fmt.Errorf("publish to %s at %s: %w", subject, p.conn.address(), err)
-	if trouble := p.conn.trouble.Load(); trouble != nil && !errors.Is(err, *trouble) {
-		return fmt.Errorf("%w: %w", err, *trouble)
+	if connErr := p.conn.connErr.Load(); connErr != nil && !errors.Is(err, *connErr) {
+		return fmt.Errorf("%w: %w", err, *connErr)
 	}
-	if complaint := p.conn.complaint.Load(); complaint != nil && strings.Contains((*complaint).Error(), `"`+subject+`"`) {
-		return fmt.Errorf("%w: %w", err, *complaint)
+	if sent := p.conn.serverError.Load(); sent != nil && strings.Contains((*sent).Error(), `"`+subject+`"`) {
+		return fmt.Errorf("%w: %w", err, *sent)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/nats"
 )
 
-// TestOutcomeOfCodes: what a stream answers, and what becomes of the event.
+// TestOutcomeOfCodes tests the outcome for each answer of a stream.
 func TestOutcomeOfCodes(t *testing.T) {
 	t.Parallel()
 	const permanent, unavailable, attempt = "permanent", "unavailable", "attempt"
@@ -57,7 +57,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 	require.Empty(t, seen)
 }
 
-// TestTooLarge: for the stream, and for the server. Nothing else is refused.
+// TestTooLarge: events that are too large for the stream or the server are refused, and no others.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -75,7 +75,7 @@ func TestTooLarge(t *testing.T) {
 	require.Len(t, b.received(), 2)
 }
 
-// TestWhatNATSCannotCarry: subjects and headers that are none.
+// TestWhatNATSCannotCarry: events with an invalid subject or header are refused.
 func TestWhatNATSCannotCarry(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -85,7 +85,7 @@ func TestWhatNATSCannotCarry(t *testing.T) {
 		o.Destination = bad
 		errs := p.Publish(t.Context(), []outbox.Outgoing{o})
 		require.True(t, outbox.IsPermanent(errs[0]), "%q: %v", bad, errs[0])
-		require.ErrorContains(t, errs[0], "is no subject")
+		require.ErrorContains(t, errs[0], "is not a valid subject")
 	}
 	for name, value := range map[string]string{"x y": "1", "x:y": "1", "": "1", "x-ü": "1", "x": "1\r\nNats-Rollup: all"} {
 		o := event("a", 0)
@@ -96,7 +96,7 @@ func TestWhatNATSCannotCarry(t *testing.T) {
 	require.Empty(t, b.received())
 }
 
-// TestNoStream: a stream may be created a little late; where none ever is, only the events for it die.
+// TestNoStream: a stream may be created a little late. If it is never created, only its events become dead letters.
 func TestNoStream(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -107,7 +107,7 @@ func TestNoStream(t *testing.T) {
 		errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other})
 		require.ErrorIs(t, errs[0], jetstream.ErrNoStreamResponse)
 		require.ErrorContains(t, errs[0], "publish to sc.misspelt at 127.0.0.1:")
-		require.ErrorContains(t, errs[0], "no stream has this subject: create one that does")
+		require.ErrorContains(t, errs[0], "no stream has this subject: create one")
 		require.Equal(t, timeout < 0, outbox.IsPermanent(errs[0]), name)
 		require.Equal(t, timeout > 0, outbox.IsUnavailable(errs[0]), name)
 		require.Equal(t, outbox.ErrBehind, errs[1])
@@ -122,7 +122,7 @@ func TestNoStream(t *testing.T) {
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
 }
 
-// TestWithoutJetStream: a server that has none says nothing about the event.
+// TestWithoutJetStream: an event for a server without JetStream is unavailable.
 func TestWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
@@ -138,7 +138,7 @@ func TestWithoutJetStream(t *testing.T) {
 	require.ErrorContains(t, errs[0], "ask for its stream: ")
 }
 
-// TestFullStream: a stream that takes no more until somebody reads is no fault of the event.
+// TestFullStream: if a stream is full until its messages are read, the event is not at fault.
 func TestFullStream(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -151,7 +151,7 @@ func TestFullStream(t *testing.T) {
 	require.ErrorContains(t, errs[0], "maximum messages exceeded")
 }
 
-// TestNobodyAnswers: an address that refuses, one that takes connections and says nothing, and a stream that is silent.
+// TestNobodyAnswers: an address that refuses connections, one that takes them and does not answer, and a silent stream.
 func TestNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -193,11 +193,12 @@ func TestNobodyAnswers(t *testing.T) {
 		defer cancel()
 		errs = b.publisher(t).Publish(ctx, []outbox.Outgoing{event("a", 0)})
 		require.ErrorIs(t, errs[0], context.DeadlineExceeded)
-		require.False(t, outbox.IsUnavailable(errs[0]), "it is not the broker that ended it")
+		require.False(t, outbox.IsUnavailable(errs[0]), "the context ended the call, not the broker")
 	})
 }
 
-// TestCredentials: wrong ones and missing rights are mended for all events or for none, and the publisher tries on.
+// TestCredentials: wrong credentials and missing rights affect all events, so they count no attempt, and the publisher
+// keeps trying.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t, func(o *server.Options) {
@@ -228,8 +229,8 @@ func TestCredentials(t *testing.T) {
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
 }
 
-// TestCredentialsAreMended: the publisher does not give up on a server that has turned it away.
-func TestCredentialsAreMended(t *testing.T) {
+// TestCredentialsAreFixed: the publisher does not give up after a server has refused its credentials.
+func TestCredentialsAreFixed(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t, func(o *server.Options) { o.Username, o.Password = "root", "secret" })
 	connections := func() uint64 {
@@ -240,7 +241,7 @@ func TestCredentialsAreMended(t *testing.T) {
 	before := connections()
 	p := b.publisher(t, func(cfg *nats.Config) {
 		cfg.URL = b.url("root", "new secret")
-		cfg.Options = []natsgo.Option{natsgo.NoReconnect(), natsgo.ReconnectBufSize(1 << 20)} // which have no say
+		cfg.Options = []natsgo.Option{natsgo.NoReconnect(), natsgo.ReconnectBufSize(1 << 20)} // options without effect
 	})
 	require.Eventually(t, func() bool { return connections() >= before+4 }, patience, 20*time.Millisecond)
 	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]))
@@ -250,8 +251,8 @@ func TestCredentialsAreMended(t *testing.T) {
 	settle(t, p, []outbox.Outgoing{event("a", 0)})
 }
 
-// TestStopChargesOnlyWhatWasSent: when a process stops, what has not been sent is handed back, and what waits for its
-// confirmation is an attempt.
+// TestStopChargesOnlyWhatWasSent: when a process stops, events that were not sent are handed back, and events that wait for
+// a confirmation have had an attempt.
 func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -272,7 +273,7 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	}
 }
 
-// TestNoStreamAroundAnOutage: a subject without a stream before and after an outage was not without one all the time.
+// TestNoStreamAroundAnOutage: a subject without a stream before and after an outage does not count as without one in between.
 func TestNoStreamAroundAnOutage(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -290,5 +291,5 @@ func TestNoStreamAroundAnOutage(t *testing.T) {
 		return errors.Is(err, jetstream.ErrNoStreamResponse) && strings.Contains(err.Error(), "no stream has this subject")
 	}, patience, time.Millisecond)
 	require.True(t, outbox.IsUnavailable(err), "%v", err)
-	require.True(t, outbox.IsPermanent(publish()), "nothing else was said since")
+	require.True(t, outbox.IsPermanent(publish()), "there was no other outcome since")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish/nats"
 )
 
-// TestRelayOfALog: 20,000 events while the server is killed, silent, and full: none lost, in order per key, each with its
-// effect once.
+// TestRelayOfALog relays 20,000 events while the server is killed, silent, and full. No event is lost, the order per key is
+// kept, and each effect happens once.
 func TestRelayOfALog(t *testing.T) {
 	t.Parallel()
 	relaytest.Log(t, newRelay(t), 20_000)
@@ -27,7 +27,7 @@ func TestRelayOfAQueue(t *testing.T) {
 
 func newRelay(t *testing.T) relaytest.Broker {
 	b := newBroker(t)
-	b.stream.Duplicates = 100 * time.Millisecond // so that what is sent again may be there twice
+	b.stream.Duplicates = 100 * time.Millisecond // so that an event that is sent again may be stored twice
 	b.configure(b.stream)
 	f := &faulty{broker: b}
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.Timeout = time.Second })
@@ -41,17 +41,17 @@ func newRelay(t *testing.T) relaytest.Broker {
 	}
 }
 
-// swallow has the stream store some messages whose confirmations get lost.
+// swallow makes the confirmations of some stored messages get lost.
 func (f *faulty) swallow() { f.aside(nil) }
 
-// refuse has some messages answered with errors that may pass.
+// refuse answers some messages with errors that may pass.
 func (f *faulty) refuse() {
 	f.aside([]byte(`{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"}}`))
 }
 
 func (f *faulty) aside(answer []byte) {
 	f.usurp(answer)
-	// Until the usurper has got something.
+	// Wait until the usurper has got a message.
 	require.Eventually(f.t, func() bool {
 		n, err := f.usurper.Delivered()
 		return err != nil || n > 0
@@ -69,7 +69,7 @@ func (f *faulty) fill() {
 	f.configure(well)
 }
 
-// consume reads the stream in its order, from behind the last message that was applied on.
+// consume reads the stream in order, from behind the last message that was applied.
 func (b *broker) consume() func(ctx context.Context, apply func([]relaytest.Message) error) error {
 	next, stream := uint64(1), b.stream.Name
 	return func(ctx context.Context, apply func([]relaytest.Message) error) error {
@@ -115,7 +115,7 @@ func (b *broker) consume() func(ctx context.Context, apply func([]relaytest.Mess
 	}
 }
 
-// settled waits a moment for a server that is coming back.
+// settled waits a moment for a server that is starting.
 func settled(ctx context.Context, _ error) error {
 	select {
 	case <-ctx.Done():

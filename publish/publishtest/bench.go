@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// events makes an event for each key, in order.
+// events makes an event per key, in order.
 func (b *bench) events(keys ...string) []outbox.Outgoing {
 	events := make([]outbox.Outgoing, len(keys))
 	for i, key := range keys {
@@ -35,7 +35,7 @@ func (b *bench) events(keys ...string) []outbox.Outgoing {
 	return events
 }
 
-// publish hands the publisher a copy of the events, which it then spoils: Publish keeps none of them.
+// publish hands a copy of the events to the publisher and then overwrites the copy: Publish must not retain events.
 func (b *bench) publish(ctx context.Context, events []outbox.Outgoing) []error {
 	given := slices.Clone(events)
 	for i := range given {
@@ -53,7 +53,7 @@ func (b *bench) publish(ctx context.Context, events []outbox.Outgoing) []error {
 	return errs
 }
 
-// try publishes within the suite's patience, and fails unless there is one result an event.
+// try publishes within the suite's patience. It fails unless there is one result per event.
 func (b *bench) try(events []outbox.Outgoing) []error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), b.patience)
@@ -61,7 +61,7 @@ func (b *bench) try(events []outbox.Outgoing) []error {
 	return b.within(ctx, events)
 }
 
-// within publishes, and fails unless Publish returns when ctx ends, with one result an event.
+// within publishes. It fails unless Publish returns when ctx ends, with one result per event.
 func (b *bench) within(ctx context.Context, events []outbox.Outgoing) []error {
 	b.Helper()
 	result := make(chan []error, 1)
@@ -71,7 +71,7 @@ func (b *bench) within(ctx context.Context, events []outbox.Outgoing) []error {
 	defer stop()
 	select {
 	case errs := <-result:
-		require.Len(b, errs, len(events), "one result an event")
+		require.Len(b, errs, len(events), "one result per event")
 		return errs
 	case <-late:
 		require.FailNow(b, "Publish did not return after its context had ended")
@@ -79,7 +79,7 @@ func (b *bench) within(ctx context.Context, events []outbox.Outgoing) []error {
 	}
 }
 
-// must publishes, and fails unless the broker takes all of it.
+// must publishes. It fails unless the broker takes all events.
 func (b *bench) must(events []outbox.Outgoing) {
 	b.Helper()
 	for i, err := range b.try(events) {
@@ -87,7 +87,7 @@ func (b *bench) must(events []outbox.Outgoing) {
 	}
 }
 
-// ids returns what the broker has of the events, in its order; it fails on one that is none of them.
+// ids returns the ids of the events that the broker has, in the broker's order. It fails if the broker has another event.
 func (b *bench) ids(events []outbox.Outgoing) []uuid.UUID {
 	b.Helper()
 	known := make(map[string]bool)
@@ -96,20 +96,20 @@ func (b *bench) ids(events []outbox.Outgoing) []uuid.UUID {
 	}
 	var ids []uuid.UUID
 	for _, m := range b.Received() {
-		require.True(b, known[m.Attributes["id"]], "the broker has an event that it was not sent: %q", m.Attributes["id"])
+		require.True(b, known[m.Attributes["id"]], "the broker has an event that was not sent: %q", m.Attributes["id"])
 		ids = append(ids, uuid.MustParse(m.Attributes["id"]))
 	}
 	return ids
 }
 
-// requireOnce fails unless the broker has each of the events once, those with one key in order.
+// requireOnce fails unless the broker has each of the events once, in order per key.
 func (b *bench) requireOnce(events []outbox.Outgoing) {
 	b.Helper()
 	require.Len(b, b.ids(events), len(events), "each event once")
 	b.requireInOrder(events)
 }
 
-// requireInOrder fails unless the broker has each of the events, those with one key in order by their first copies.
+// requireInOrder fails unless the broker has each of the events, and their first copies in order per key.
 func (b *bench) requireInOrder(events []outbox.Outgoing) {
 	b.Helper()
 	got := b.ids(events)
@@ -125,36 +125,36 @@ func (b *bench) requireInOrder(events []outbox.Outgoing) {
 			continue
 		}
 		if before, follows := last[o.Key]; follows {
-			require.Greater(b, at, before, "event %d has overtaken one with its key %q", i, o.Key)
+			require.Greater(b, at, before, "event %d has overtaken another event with its key %q", i, o.Key)
 		}
 		last[o.Key] = at
 	}
 }
 
-// requireAbsent fails if the broker has one of the events, of all that were sent.
+// requireAbsent fails if the broker has one of the events at the positions absent. all are the events that were sent.
 func (b *bench) requireAbsent(all []outbox.Outgoing, absent ...int) {
 	b.Helper()
 	got := b.ids(all)
 	for _, i := range absent {
-		require.NotContains(b, got, all[i].ID, "event %d is at the broker", i)
+		require.NotContains(b, got, all[i].ID, "the broker must not have event %d", i)
 	}
 }
 
-// requireAttempt fails unless err is a failed attempt: neither nil nor one that says something else.
+// requireAttempt fails unless err is a failed attempt: not nil, and not marked as another outcome.
 func (b *bench) requireAttempt(err error, what string) {
 	b.Helper()
 	require.Error(b, err, what)
-	require.False(b, outbox.IsPermanent(err), "%s is not for good: %v", what, err)
-	require.False(b, outbox.IsUnavailable(err), "%s is an attempt: %v", what, err)
-	require.False(b, errors.Is(err, outbox.ErrBehind), "%s is behind nothing", what)
+	require.False(b, outbox.IsPermanent(err), "%s must not be permanent: %v", what, err)
+	require.False(b, outbox.IsUnavailable(err), "%s must be a failed attempt: %v", what, err)
+	require.False(b, errors.Is(err, outbox.ErrBehind), "%s has no failed event before it", what)
 	require.False(b, errors.Is(err, outbox.ErrNotSent), "%s may have been sent: %v", what, err)
 }
 
-// requireBehind fails unless err is ErrBehind, and nothing that says more.
+// requireBehind fails unless err is ErrBehind, and not permanent.
 func (b *bench) requireBehind(err error, what string) {
 	b.Helper()
 	require.ErrorIs(b, err, outbox.ErrBehind, what)
-	require.False(b, outbox.IsPermanent(err), "%s is not to be refused", what)
+	require.False(b, outbox.IsPermanent(err), "%s must not be permanent", what)
 }
 
 // has reports whether the broker can have a fault.

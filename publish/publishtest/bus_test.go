@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memoryBus is a Bus in memory that can misbehave.
+// memoryBus is a Bus in memory that can have faults.
 type memoryBus struct {
-	released chan struct{} // closed to end what hangs
+	released chan struct{} // closed to end calls that hang
 
 	mu    sync.Mutex
 	fault publishtest.Fault
@@ -82,7 +82,7 @@ func (b *memoryBus) Send(ctx context.Context, subject string, headers map[string
 	return nil
 }
 
-// target is a memoryBus with a publisher that create makes for it.
+// target returns a memoryBus and a publisher for it, which create makes.
 func target(t testing.TB, create func(*memoryBus) outbox.Publisher) publishtest.Target {
 	bus := newMemoryBus()
 	t.Cleanup(func() { close(bus.released) })
@@ -109,7 +109,7 @@ func TestBusPublisher(t *testing.T) {
 	}})
 }
 
-// TestPageShowsThisPublisher: the code of docs/publishers.md is custom_test.go, in at most 60 lines.
+// TestPageShowsThisPublisher: the code in docs/publishers.md is custom_test.go and has at most 60 lines.
 func TestPageShowsThisPublisher(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("custom_test.go")

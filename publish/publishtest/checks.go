@@ -24,7 +24,7 @@ func everythingArrives(b *bench) {
 	b.requireOnce(append(events, more...))
 }
 
-// envelopeSurvives sends an event that has everything, in characters that protocols trip over.
+// envelopeSurvives sends an event with every fact, in characters that are difficult for protocols.
 func envelopeSurvives(b *bench) {
 	o := b.events("Zoë/100% \"quoted\", a=b;c")[0]
 	o.Version = 7
@@ -89,7 +89,7 @@ func orderWithinKey(b *bench) {
 	b.requireOnce(all)
 }
 
-// concurrentCalls has each caller publish its own keys, as dispatchers do.
+// concurrentCalls lets each caller publish its own keys, as dispatchers do.
 func concurrentCalls(b *bench) {
 	const callers, calls = 8, 10
 	batches := make([][]outbox.Outgoing, callers*calls)
@@ -118,45 +118,45 @@ func concurrentCalls(b *bench) {
 	b.requireOnce(all)
 }
 
-// refusedEvent: what the broker will never take is refused for good, holds up its key, and nothing else.
+// refusedEvent: an event that the broker will never take is permanent. It holds up its key and no other event.
 func refusedEvent(b *bench) {
 	events := b.events("a", "a", "a", "b", "", "")
 	b.Refuse(&events[1])
 	b.Refuse(&events[4])
 	errs := b.try(events)
-	require.NoError(b, errs[0], "before the refused one")
-	require.True(b, outbox.IsPermanent(errs[1]), "the refused one: %v", errs[1])
-	b.requireBehind(errs[2], "behind the refused one")
+	require.NoError(b, errs[0], "before the refused event")
+	require.True(b, outbox.IsPermanent(errs[1]), "the refused event: %v", errs[1])
+	b.requireBehind(errs[2], "behind the refused event")
 	require.NoError(b, errs[3], "another key")
-	require.True(b, outbox.IsPermanent(errs[4]), "the refused one without a key: %v", errs[4])
+	require.True(b, outbox.IsPermanent(errs[4]), "the refused event without a key: %v", errs[4])
 	require.NoError(b, errs[5], "without a key")
 	b.requireAbsent(events, 1, 2, 4)
 
-	b.must(events[2:3]) // the refused one is a dead letter now
+	b.must(events[2:3]) // the refused event is a dead letter now
 	b.requireOnce([]outbox.Outgoing{events[0], events[2], events[3], events[5]})
 }
 
-// unencodableEvent: an event that the encoder refuses is as one that the broker refuses.
+// unencodableEvent: an event that the encoder refuses is like one that the broker refuses.
 func unencodableEvent(b *bench) {
 	events := b.events("a", "a", "a", "b", "")
-	events[1].Entity = outbox.Entity{Type: "user", ID: "a\nb"} // which is no attribute of a CloudEvent
+	events[1].Entity = outbox.Entity{Type: "user", ID: "a\nb"} // is not valid in a CloudEvent
 	errs := b.try(events)
 	require.NoError(b, errs[0])
 	require.True(b, outbox.IsPermanent(errs[1]), "cannot be encoded: %v", errs[1])
-	b.requireBehind(errs[2], "behind what cannot be encoded")
+	b.requireBehind(errs[2], "behind the event that cannot be encoded")
 	require.NoError(b, errs[3])
 	require.NoError(b, errs[4])
 	b.requireOnce([]outbox.Outgoing{events[0], events[3], events[4]})
 }
 
-// endedContext: nothing is sent, nothing is charged for that, and it can all be sent later.
+// endedContext: nothing is sent, no attempt is counted, and all events can be sent later.
 func endedContext(b *bench) {
 	ctx, cancel := context.WithCancel(b.Context())
 	cancel()
 	events := b.events("a", "a", "")
 	for i, err := range b.within(ctx, events) {
 		require.True(b, errors.Is(err, outbox.ErrNotSent) || i == 1 && errors.Is(err, outbox.ErrBehind),
-			"event %d was not sent, which outbox.ErrNotSent would say: %v", i, err)
+			"event %d was not sent and must be outbox.ErrNotSent: %v", i, err)
 		require.False(b, outbox.IsPermanent(err), "event %d: %v", i, err)
 	}
 	b.requireAbsent(events, 0, 1, 2)

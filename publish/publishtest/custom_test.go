@@ -15,7 +15,7 @@ type Bus interface {
 	Send(ctx context.Context, subject string, headers map[string]string, body []byte) error
 }
 
-// What a Bus says when it did not take a message.
+// Errors of a Bus that did not take a message.
 var (
 	errTooLarge     = errors.New("message too large")
 	errNotConnected = errors.New("not connected")
@@ -28,7 +28,7 @@ type BusPublisher struct {
 	Timeout time.Duration   // of one message
 }
 
-// Publish implements outbox.Publisher, with up to 16 keys at once.
+// Publish implements outbox.Publisher, with up to 16 keys concurrently.
 func (p *BusPublisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
 	return publish.Each(ctx, events, 16, p.send)
 }
@@ -36,7 +36,7 @@ func (p *BusPublisher) Publish(ctx context.Context, events []outbox.Outgoing) []
 func (p *BusPublisher) send(ctx context.Context, o outbox.Outgoing) error {
 	m, err := p.Encoder.Encode(o)
 	if err != nil {
-		return err // it says itself what becomes of the event
+		return err // it says what happens to the event
 	}
 	headers := map[string]string{"content-type": m.ContentType}
 	maps.Copy(headers, m.Headers)
@@ -48,7 +48,7 @@ func (p *BusPublisher) send(ctx context.Context, o outbox.Outgoing) error {
 	err = p.Bus.Send(ctx, o.Destination, headers, m.Body)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return outbox.Permanent(err) // no retry mends it: a dead letter
+		return outbox.Permanent(err) // trying again cannot help: a dead letter
 	case errors.Is(err, errNotConnected):
 		return outbox.Unavailable(err) // not the event's fault: its attempt does not count
 	}

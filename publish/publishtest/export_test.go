@@ -2,7 +2,7 @@ package publishtest
 
 import "testing"
 
-// Names are those of the checks that Run runs.
+// Names are the names of the checks that Run runs.
 func Names() []string {
 	var names []string
 	for _, c := range checks {

@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// failingBroker: the first event of each key fails, those behind it are not sent, and all of it succeeds later.
+// failingBroker: the first event of each key fails, those behind it are not sent, and all of them succeed later.
 func failingBroker(b *bench) {
 	before := b.events("a", "b")
 	b.must(before)
@@ -33,7 +33,7 @@ func failingBroker(b *bench) {
 	b.requireInOrder(all)
 }
 
-// brokerDown: no event is charged for it, and all of it succeeds later.
+// brokerDown: no attempt is counted, and all events succeed later.
 func brokerDown(b *bench) {
 	before := b.events("a", "b")
 	b.must(before)
@@ -55,7 +55,7 @@ func brokerDown(b *bench) {
 	b.requireInOrder(all)
 }
 
-// hangingBroker: Publish returns when its context ends, refuses nothing and claims nothing.
+// hangingBroker: Publish returns when its context ends. It refuses no event and reports none as delivered.
 func hangingBroker(b *bench) {
 	before := b.events("a", "b")
 	b.must(before)
@@ -67,7 +67,7 @@ func hangingBroker(b *bench) {
 		require.Error(b, err, "event %d", i)
 		require.False(b, outbox.IsPermanent(err), "event %d: %v", i, err)
 		if i == 0 {
-			require.False(b, errors.Is(err, outbox.ErrBehind), "the first one is behind nothing")
+			require.False(b, errors.Is(err, outbox.ErrBehind), "the first event has no failed event before it")
 		}
 	}
 	all := append(before, events...)
@@ -78,8 +78,7 @@ func hangingBroker(b *bench) {
 	b.requireInOrder(all)
 }
 
-// nothingLost publishes as a dispatcher does, what failed again and before what follows, while the broker goes
-// from one fault to the next.
+// nothingLost publishes as a dispatcher does, with failed events first, while the broker has one fault after another.
 func nothingLost(b *bench) {
 	keys := make([]string, 400)
 	for i := range keys {
@@ -109,7 +108,7 @@ func nothingLost(b *bench) {
 	b.requireInOrder(all)
 }
 
-// failed returns those of the events that have failed, and fails if one was sent behind another of its key, or refused.
+// failed returns the events that have failed. It fails if an event was refused, or sent behind a failed one of its key.
 func (b *bench) failed(events []outbox.Outgoing, errs []error) []outbox.Outgoing {
 	b.Helper()
 	var failed []outbox.Outgoing
@@ -122,13 +121,12 @@ func (b *bench) failed(events []outbox.Outgoing, errs []error) []outbox.Outgoing
 			held[o.Key] = o.ID
 			continue
 		}
-		require.False(b, o.Key != "" && held[o.Key] != uuid.Nil, "event %d was sent behind one that failed", i)
+		require.False(b, o.Key != "" && held[o.Key] != uuid.Nil, "event %d was sent behind a failed one", i)
 	}
 	return failed
 }
 
-// settle publishes until a broker that is healthy again has everything: the first attempts may still meet what is left
-// of the fault.
+// settle publishes until a broker that is healthy again has all events. The first attempts may still meet the fault.
 func (b *bench) settle(events []outbox.Outgoing) {
 	b.Helper()
 	for deadline := time.Now().Add(b.patience); len(events) > 0; {

@@ -17,14 +17,14 @@ import (
 	"github.com/outboxgen/outboxgen/publish/publishtest"
 )
 
-// publisherFunc is a Publisher.
+// publisherFunc is a function as a Publisher.
 type publisherFunc func(ctx context.Context, events []outbox.Outgoing) []error
 
 func (f publisherFunc) Publish(ctx context.Context, events []outbox.Outgoing) []error {
 	return f(ctx, events)
 }
 
-// mapped changes each result of good.
+// mapped changes each error of good.
 func mapped(good outbox.Publisher, change func(error) error) publisherFunc {
 	return func(ctx context.Context, events []outbox.Outgoing) []error {
 		errs := good.Publish(ctx, events)
@@ -37,7 +37,7 @@ func mapped(good outbox.Publisher, change func(error) error) publisherFunc {
 	}
 }
 
-// mutants are publishers with one thing wrong, each with a check that has to notice it.
+// mutants are publishers with one fault each, and the check that must notice the fault.
 var mutants = map[string]struct {
 	noticed string
 	breaks  func(bus *memoryBus, good outbox.Publisher) publisherFunc
@@ -50,10 +50,10 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"takes every event for sent": {"nothing is lost under faults", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"reports every event as sent": {"nothing is lost under faults", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(error) error { return nil })
 	}},
-	"takes what ctx has cut off for sent": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"reports what ctx has cut off as sent": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, context.DeadlineExceeded) {
 				return nil
@@ -68,7 +68,7 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"turns the order round": {"order within a key", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"reverses the order": {"order within a key", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return func(ctx context.Context, events []outbox.Outgoing) []error {
 			events = slices.Clone(events)
 			slices.Reverse(events)
@@ -104,7 +104,7 @@ var mutants = map[string]struct {
 			return good.Publish(ctx, events)[:len(events)/2]
 		}
 	}},
-	"refuses what may pass": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"refuses events for errors that may pass": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, outbox.ErrBehind) {
 				return err
@@ -112,7 +112,7 @@ var mutants = map[string]struct {
 			return outbox.Permanent(err)
 		})
 	}},
-	"charges for an outage": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"counts attempts for an outage": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if outbox.IsUnavailable(err) {
 				return errNotConnected
@@ -120,10 +120,10 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"never charges": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"never counts an attempt": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, outbox.Unavailable)
 	}},
-	"charges what is behind": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"counts attempts for events behind a failed one": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, outbox.ErrBehind) {
 				return errors.New("failed")
@@ -131,7 +131,7 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"retries what is refused": {"an event that cannot be encoded", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"retries events that are refused": {"an event that cannot be encoded", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if outbox.IsPermanent(err) {
 				return errors.New(err.Error())
@@ -150,12 +150,12 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"works on after its context has ended": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"continues after its context has ended": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return func(ctx context.Context, events []outbox.Outgoing) []error {
 			return good.Publish(context.WithoutCancel(ctx), events)
 		}
 	}},
-	"charges what was never sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"counts attempts for events that were not sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, outbox.ErrNotSent) {
 				return context.Canceled
@@ -163,7 +163,7 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"takes what was sent for not sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"reports sent events as not sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return func(ctx context.Context, events []outbox.Outgoing) []error {
 			errs := good.Publish(context.WithoutCancel(ctx), events)
 			for i := range errs {
@@ -174,7 +174,7 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"stays when its context ends": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"does not return when its context ends": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
 		return func(ctx context.Context, events []outbox.Outgoing) []error {
 			return good.Publish(context.WithoutCancel(ctx), events)
 		}
@@ -211,7 +211,7 @@ var mutants = map[string]struct {
 	}},
 }
 
-// verdict is a testing.TB that keeps a failure to itself.
+// verdict is a testing.TB that records a failure instead of reporting it.
 type verdict struct {
 	testing.TB
 	failed atomic.Bool
@@ -233,7 +233,7 @@ func passes(t *testing.T, check string, h publishtest.Harness) bool {
 	return !v.failed.Load()
 }
 
-// TestSuiteNoticesMutants: a publisher with one thing wrong does not pass.
+// TestSuiteNoticesMutants: a publisher with one fault does not pass.
 func TestSuiteNoticesMutants(t *testing.T) {
 	t.Parallel()
 	noticing := make(map[string]bool)
@@ -245,7 +245,7 @@ func TestSuiteNoticesMutants(t *testing.T) {
 			h := publishtest.Harness{Patience: 500 * time.Millisecond, Start: func(t testing.TB) publishtest.Target {
 				return target(t, func(bus *memoryBus) outbox.Publisher { return m.breaks(bus, newPublisher(bus, nil)) })
 			}}
-			require.False(t, passes(t, m.noticed, h), "the check %q does not notice it", m.noticed)
+			require.False(t, passes(t, m.noticed, h), "the check %q does not notice the fault", m.noticed)
 		})
 	}
 	for _, check := range publishtest.Names() {

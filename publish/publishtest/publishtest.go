@@ -1,5 +1,20 @@
-// Package publishtest is the conformance suite of publishers: what outbox.Publisher promises, put to the test against
-// a broker that fails in the ways brokers do. Every publisher of this module passes it.
+// Package publishtest is the conformance suite of publishers. It tests what outbox.Publisher promises, against a broker that
+// fails in the ways in which brokers fail. The publishers for Kafka, NATS and webhooks pass it.
+//
+// To test your own publisher, write a broker that can be made to fail, and call Run with a Harness:
+//
+//	func TestConformance(t *testing.T) {
+//		publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
+//			broker := startBroker(t)
+//			return publishtest.Target{
+//				Publisher:   &BusPublisher{Bus: broker.Client(), Timeout: time.Second},
+//				Destination: "users.renamed",
+//				Received:    broker.Received,
+//				Set:         broker.Set,
+//				Refuse:      func(o *outbox.Outgoing) { o.Payload = tooLarge },
+//			}
+//		}})
+//	}
 package publishtest
 
 import (
@@ -14,18 +29,18 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Fault is how a broker treats what it gets from now on. Sent beside it stands what its publisher is to make of it.
+// Fault is how a broker treats events from now on. The comment of each Fault says what the publisher must return.
 type Fault int
 
 const (
 	// Healthy: the broker takes everything.
 	Healthy Fault = iota
-	// Failing: the broker answers every event with an error that may pass. Each is a failed attempt: an ordinary error
-	// or outbox.RetryAfter.
+	// Failing: the broker answers every event with an error that may pass. Each event is a failed attempt: an ordinary
+	// error or outbox.RetryAfter.
 	Failing
-	// Down: the broker cannot be reached, or says that it cannot work: outbox.Unavailable.
+	// Down: the broker cannot be reached or says that it cannot work. Each event is outbox.Unavailable.
 	Down
-	// Hanging: the broker takes what it gets and never answers. Publish returns when its context ends.
+	// Hanging: the broker takes events and never answers. Publish returns when its context ends.
 	Hanging
 )
 
@@ -37,34 +52,34 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", int(f))
 }
 
-// Harness is what Run has to know of a publisher.
+// Harness tells Run how to test a publisher.
 type Harness struct {
-	// Start starts a broker for one test, and a publisher for it whose Encoder is nil; both end with the test.
-	// Tests run at the same time, each with a Target of its own.
+	// Start starts a broker for one test, and a publisher for it whose Encoder is nil. Both must end with the test. Tests
+	// run concurrently, each with its own Target.
 	Start func(t testing.TB) Target
-	// Lacks are the faults that this broker cannot have; the tests of them are left out.
+	// Lacks are the faults that this broker cannot have. Run leaves out their tests.
 	Lacks []Fault
-	// Patience is how long Publish may take to find that its broker is Down, and to return once its context has ended;
-	// 0 means 30 s.
+	// Patience is how long Publish may take to find that its broker is Down, and how long to return after its context has
+	// ended. 0 means 30 s.
 	Patience time.Duration
 }
 
 // Target is a publisher and the broker behind it.
 type Target struct {
 	Publisher outbox.Publisher
-	// Destination is one that the broker has.
+	// Destination is a destination that the broker has.
 	Destination string
-	// Received returns what the broker has taken at Destination, in the order that it keeps; what it took twice stands
-	// twice. Attributes are there by their bare names, without what the protocol adds to names and values. Headers may
-	// hold more than was sent, and in other cases.
+	// Received returns what the broker has taken at Destination, in the broker's order. A message that it took twice is
+	// there twice. Attributes have their plain names and values, without what the protocol adds. There may be more headers
+	// than were sent, and their names may differ in case.
 	Received func() []publish.Message
-	// Set puts the broker into a state and returns when it is in it. What it has taken it keeps.
+	// Set puts the broker into a state and returns when it is in that state. The broker keeps what it has taken.
 	Set func(Fault)
-	// Refuse changes an event such that the broker refuses it for good, and only it: outbox.Permanent.
+	// Refuse changes an event so that the broker refuses this event, and no other, permanently: outbox.Permanent.
 	Refuse func(*outbox.Outgoing)
 }
 
-// Run runs the suite, each test of it as a parallel subtest.
+// Run runs the suite. Each of its tests is a parallel subtest of t.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range checks {
@@ -101,7 +116,7 @@ var checks = []check{
 	{name: "nothing is lost under faults", run: nothingLost},
 }
 
-// bench is a Target with the test that it serves.
+// bench is a Target with its test.
 type bench struct {
 	testing.TB
 	Target

@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-// decode reads a request by the official SDK, which validates it.
+// decode reads a request with the official SDK, which validates it.
 func decode(t testing.TB, q request) (*cloudevents.Event, binding.Encoding) {
 	message := cehttp.NewMessageFromHttpRequest(&http.Request{Header: q.header, Body: io.NopCloser(bytes.NewReader(q.body))})
 	e, err := binding.ToEvent(t.Context(), message)
@@ -67,7 +67,7 @@ func TestCloudEventsByTheOfficialSDK(t *testing.T) {
 	}
 }
 
-// TestAttributesArePercentEncoded: the SDK leaves it to its caller to undo what the HTTP binding asks of header values.
+// TestAttributesArePercentEncoded: the SDK does not decode header values. The HTTP binding requires the encoding.
 func TestAttributesArePercentEncoded(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)

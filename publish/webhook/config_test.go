@@ -34,28 +34,28 @@ func TestNewRefuses(t *testing.T) {
 	}
 	endpoints := map[string]webhook.Endpoint{"crm": good}
 	for want, config := range map[string]webhook.Config{
-		"field Endpoints is empty":                                          {},
-		"field Timeout: -1s is negative":                                    {Endpoints: endpoints, Timeout: -time.Second},
-		"field Concurrency: -1 is negative":                                 {Endpoints: endpoints, Concurrency: -1},
-		"field MaxRetryAfter: -1s is negative":                              {Endpoints: endpoints, MaxRetryAfter: -time.Second},
-		"field AllowedNetworks: number 2 is no network of IPv4 or IPv6":     {Endpoints: endpoints, AllowedNetworks: []netip.Prefix{local[0], {}}},
-		"field AllowedNetworks: number 1 is no network of IPv4 or IPv6":     {Endpoints: endpoints, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}},
-		`endpoint "crm": field URL is neither http nor https`:               at("ftp://user:hunter2@example.com"),
-		`endpoint "crm": field URL is neither http nor https `:              at(""),
-		`endpoint "crm": field URL has no host`:                             at("https:///hunter2"),
-		`endpoint "crm": field URL has no host `:                            at("https:hunter2"),
-		`endpoint "crm": field URL is not a URL`:                            at("https://user:hunter2@exa mple.com/"),
-		`endpoint "crm": field Secrets is empty`:                            signedBy(),
-		`endpoint "crm": field Secrets is not empty, but Unsigned is set`:   with(func(e *webhook.Endpoint) { e.Unsigned = true }),
-		`endpoint "crm": field Secrets: number 2 is not base64`:             signedBy(secret, "whsec_hunter2!"),
-		`endpoint "crm": field Secrets: number 1 has 0 bytes, not 24 to 64`: signedBy(""),
-		`endpoint "crm": field Secrets: number 1 has 23 bytes`:              signedBy(newSecret("x", 23)),
-		`endpoint "crm": field Secrets: number 1 has 65 bytes`:              signedBy(newSecret("x", 65)),
-		`endpoint "crm": field Headers: "x-a" or its value is none`:         sending(map[string]string{"x-a": "hunter2\n"}),
-		`endpoint "crm": field Headers: "x a" or its value is none`:         sending(map[string]string{"x a": "hunter2"}),
-		`endpoint "crm": field Headers: "webhook-id" is not for a`:          sending(map[string]string{"webhook-id": "hunter2"}),
-		`endpoint "crm": field Headers: "Host" is not for a`:                sending(map[string]string{"Host": "hunter2"}),
-		`endpoint "crm": field Headers: "authorization" is there twice`: with(func(e *webhook.Endpoint) {
+		"field Endpoints is empty":                                            {},
+		"field Timeout: -1s is negative":                                      {Endpoints: endpoints, Timeout: -time.Second},
+		"field Concurrency: -1 is negative":                                   {Endpoints: endpoints, Concurrency: -1},
+		"field MaxRetryAfter: -1s is negative":                                {Endpoints: endpoints, MaxRetryAfter: -time.Second},
+		"field AllowedNetworks: number 2 is not an IPv4 or IPv6 network":      {Endpoints: endpoints, AllowedNetworks: []netip.Prefix{local[0], {}}},
+		"field AllowedNetworks: number 1 is not an IPv4 or IPv6 network":      {Endpoints: endpoints, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}},
+		`endpoint "crm": field URL is neither http nor https`:                 at("ftp://user:hunter2@example.com"),
+		`endpoint "crm": field URL is neither http nor https `:                at(""),
+		`endpoint "crm": field URL has no host`:                               at("https:///hunter2"),
+		`endpoint "crm": field URL has no host `:                              at("https:hunter2"),
+		`endpoint "crm": field URL is not a URL`:                              at("https://user:hunter2@exa mple.com/"),
+		`endpoint "crm": field Secrets is empty`:                              signedBy(),
+		`endpoint "crm": field Secrets is not empty, but Unsigned is set`:     with(func(e *webhook.Endpoint) { e.Unsigned = true }),
+		`endpoint "crm": field Secrets: number 2 is not base64`:               signedBy(secret, "whsec_hunter2!"),
+		`endpoint "crm": field Secrets: number 1 has 0 bytes: use 24 to 64`:   signedBy(""),
+		`endpoint "crm": field Secrets: number 1 has 23 bytes`:                signedBy(newSecret("x", 23)),
+		`endpoint "crm": field Secrets: number 1 has 65 bytes`:                signedBy(newSecret("x", 65)),
+		`endpoint "crm": field Headers: HTTP cannot send "x-a" or its value`:  sending(map[string]string{"x-a": "hunter2\n"}),
+		`endpoint "crm": field Headers: HTTP cannot send "x a" or its value`:  sending(map[string]string{"x a": "hunter2"}),
+		`endpoint "crm": field Headers: "webhook-id" is set by the publisher`: sending(map[string]string{"webhook-id": "hunter2"}),
+		`endpoint "crm": field Headers: "Host" is set by the publisher`:       sending(map[string]string{"Host": "hunter2"}),
+		`endpoint "crm": field Headers: "authorization" is set twice`: with(func(e *webhook.Endpoint) {
 			e.URL, e.Headers = "https://u:hunter2@example.com", map[string]string{"authorization": "hunter2"}
 		}),
 	} {
@@ -72,7 +72,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestEndpointsShowNoSecrets however a configuration is printed or logged.
+// TestEndpointsShowNoSecrets: a configuration shows no secrets, printed or logged in any way.
 func TestEndpointsShowNoSecrets(t *testing.T) {
 	t.Parallel()
 	e := webhook.Endpoint{

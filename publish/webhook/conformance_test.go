@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// TestConformanceWithAnOverloadedServer: a server that says 503 is as unavailable as one that is not there.
+// TestConformanceWithAnOverloadedServer: a server that answers 503 is as unavailable as one that cannot be reached.
 func TestConformanceWithAnOverloadedServer(t *testing.T) {
 	t.Parallel()
 	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {

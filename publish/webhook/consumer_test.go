@@ -18,21 +18,21 @@ import (
 	"github.com/outboxgen/outboxgen/inbox"
 )
 
-// step is one step of a key: its steps count from 0.
+// step is one step of a key. Steps count from 0.
 type step struct {
 	Key string `json:"key"`
 	N   int    `json:"n"`
 }
 
-// delivery is a request on its way into the consumer's table.
+// delivery is a request that the consumer has yet to write to its table.
 type delivery struct {
 	id   uuid.UUID
 	step step
 	done chan error
 }
 
-// consumer is a service that is sent events: it checks their signatures, and writes those that are at hand in one
-// transaction, by way of its inbox.
+// consumer is a service that receives events. It checks their signatures, and writes all waiting events in one transaction
+// through its inbox.
 type consumer struct {
 	pool       *pgxpool.Pool
 	inbox      *inbox.Inbox
@@ -40,14 +40,14 @@ type consumer struct {
 	deliveries chan delivery
 	fault      func(n int64) fault // of the n-th request
 	requests   atomic.Int64
-	again      atomic.Int64 // deliveries of what was handled before
-	invalid    atomic.Int64 // requests that are not what the publisher should send
+	again      atomic.Int64 // deliveries of events that were handled before
+	invalid    atomic.Int64 // requests that the publisher should not send
 }
 
-// fault is what goes wrong with a request.
+// fault is a fault of the consumer at a request.
 type fault struct {
-	answer http.HandlerFunc // nil: nothing
-	after  bool             // the effect: the sender does not learn of it
+	answer http.HandlerFunc // nil: no fault
+	after  bool             // the fault happens after the effect, so the sender does not learn of the effect
 }
 
 func newConsumer(t testing.TB, pool *pgxpool.Pool, fault func(n int64) fault) *consumer {
@@ -89,7 +89,7 @@ func (c *consumer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// run writes deliveries until ctx ends and nobody delivers any more.
+// run writes deliveries until ctx ends and there are no more deliveries.
 func (c *consumer) run(ctx context.Context) {
 	for {
 		var batch []delivery
@@ -134,13 +134,13 @@ func (c *consumer) handle(ctx context.Context, tx pgx.Tx, batch []delivery) erro
 	return err
 }
 
-// steps counts what the consumer has.
+// steps returns how many steps the consumer has.
 func (c *consumer) steps(t testing.TB) (n int) {
 	require.NoError(t, c.pool.QueryRow(t.Context(), "SELECT count(*) FROM steps").Scan(&n))
 	return n
 }
 
-// requireSteps fails unless each of keys has its steps once and in order.
+// requireSteps fails unless each key has its steps once and in order.
 func (c *consumer) requireSteps(t testing.TB, keys, each int) {
 	t.Helper()
 	rows, err := c.pool.Query(t.Context(), "SELECT array_agg(n ORDER BY no) FROM steps GROUP BY key")

@@ -15,28 +15,29 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Endpoint is where the events of one Destination go. However it is printed or logged, it shows no secret, header
-// or credential of its URL.
+// Endpoint is the receiver of the events of one destination. Printed or logged in any way, it shows no secret, no header and
+// no credential of its URL.
 type Endpoint struct {
-	// URL to POST to, http or https. A user and password in it are sent as basic authentication.
+	// URL is where events are posted, http or https. A user and password in it are sent as basic authentication.
 	URL string
-	// Secrets sign each request, every one of them, so that a receiver may know an old or a new one while they are
-	// rotated. A secret is 24 to 64 bytes in base64, with or without the prefix whsec_. At least one, but for Unsigned.
+	// Secrets sign each request. Each request has a signature by every secret, so that during a rotation a receiver may use
+	// the old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_. At least one is
+	// required unless Unsigned is set.
 	Secrets []string
-	// Unsigned has events posted without a signature; Secrets is empty then.
+	// Unsigned posts events without a signature. Secrets must be empty then.
 	Unsigned bool
-	// Headers are sent with each request, Authorization for example. They win over headers of events. Those that HTTP,
-	// Standard Webhooks and CloudEvents prescribe are not for Headers to set.
+	// Headers are sent with each request, for example Authorization. They take precedence over headers of events. Headers
+	// that HTTP, Standard Webhooks or CloudEvents prescribe are an error.
 	Headers map[string]string
 }
 
-// Lengths of a decoded secret, as Standard Webhooks wants them.
+// Lengths of a decoded secret that Standard Webhooks allows.
 const (
 	minSecretBytes = 24
 	maxSecretBytes = 64
 )
 
-// masked is what an Endpoint shows of itself.
+// masked is the part of an Endpoint that may be printed.
 type masked struct {
 	URL     string
 	Secrets int
@@ -46,17 +47,18 @@ type masked struct {
 func (e Endpoint) masked() masked {
 	shown := "[masked]"
 	if u, err := url.Parse(e.URL); err == nil && u.Host != "" && !splitPassword(u) {
-		shown = u.Scheme + "://" + u.Host + "/[masked]" // a path or a query may be as good as a password
+		shown = u.Scheme + "://" + u.Host + "/[masked]" // a path or a query may be as secret as a password
 	}
 	return masked{URL: shown, Secrets: len(e.Secrets), Headers: len(e.Headers)}
 }
 
-// splitPassword reports whether a URL looks like one whose password has a slash: what is before it reads as host and port.
+// splitPassword reports whether a URL looks like one with a slash in its password: the part before it was parsed as host and
+// port.
 func splitPassword(u *url.URL) bool {
 	return u.User == nil && u.Port() != "" && strings.Contains(u.Path, "@")
 }
 
-// Format writes the endpoint without its secrets, whatever the verb.
+// Format writes the endpoint without its secrets, for any verb.
 func (e Endpoint) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", e.masked()) }
 
 // LogValue logs the endpoint without its secrets.
@@ -71,26 +73,26 @@ type endpoint struct {
 	url     *url.URL // without user
 	headers map[string]string
 	keys    [][]byte
-	slots   chan struct{} // one for each request on its way
+	slots   chan struct{} // has one element per running request
 
-	restsUntil atomic.Pointer[time.Time] // it has asked for no requests until then
+	restsUntil atomic.Pointer[time.Time] // the endpoint wants no requests until then
 }
 
 func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 	u, err := url.Parse(c.URL)
 	switch {
-	case err != nil: // which has the URL in its text
+	case err != nil: // its text has the URL
 		return nil, errors.New("field URL is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("field URL is neither http nor https")
 	case u.Hostname() == "":
 		return nil, errors.New("field URL has no host")
 	case splitPassword(u):
-		return nil, errors.New("field URL has an @ in its path, behind a port: write %2F for a / in a password, %40 for an @ in a path")
+		return nil, errors.New("field URL has an @ in its path behind a port: write %2F for / in a password, or %40 for @ in a path")
 	case len(c.Secrets) == 0 && !c.Unsigned:
-		return nil, errors.New("field Secrets is empty (Unsigned posts without a signature)")
+		return nil, errors.New("field Secrets is empty: add a secret, or set Unsigned to post without a signature")
 	case len(c.Secrets) > 0 && c.Unsigned:
-		return nil, errors.New("field Secrets is not empty, but Unsigned is set")
+		return nil, errors.New("field Secrets is not empty, but Unsigned is set: use one of them")
 	}
 	e := &endpoint{name: name, url: u, headers: make(map[string]string)}
 	if u.User != nil {
@@ -102,11 +104,11 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 		name := textproto.CanonicalMIMEHeaderKey(header)
 		switch _, twice := e.headers[name]; {
 		case !isToken(header) || !isFieldValue(value):
-			return nil, fmt.Errorf("field Headers: %q or its value is none that HTTP can send", header)
+			return nil, fmt.Errorf("field Headers: HTTP cannot send %q or its value", header)
 		case prescribed(name):
-			return nil, fmt.Errorf("field Headers: %q is not for a configuration to set", header)
+			return nil, fmt.Errorf("field Headers: %q is set by the publisher: remove it", header)
 		case twice:
-			return nil, fmt.Errorf("field Headers: %q is there twice, or in the URL as well", header)
+			return nil, fmt.Errorf("field Headers: %q is set twice, or also by the URL", header)
 		}
 		e.headers[name] = value
 	}
@@ -116,14 +118,14 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 			return nil, fmt.Errorf("field Secrets: number %d is not base64", i+1)
 		}
 		if len(key) < minSecretBytes || len(key) > maxSecretBytes {
-			return nil, fmt.Errorf("field Secrets: number %d has %d bytes, not %d to %d", i+1, len(key), minSecretBytes, maxSecretBytes)
+			return nil, fmt.Errorf("field Secrets: number %d has %d bytes: use %d to %d bytes", i+1, len(key), minSecretBytes, maxSecretBytes)
 		}
 		e.keys = append(e.keys, key)
 	}
 	return e, nil
 }
 
-// errorf says of an error where it happened: at a host, because the rest of a URL may be as good as a password.
+// errorf adds the endpoint's name and host to an error. The rest of a URL may be as secret as a password.
 func (e *endpoint) errorf(err error) error {
 	return fmt.Errorf("post event to %q at %s: %w", e.name, e.url.Host, err)
 }
@@ -134,12 +136,12 @@ func (e *endpoint) rest(d time.Duration) {
 	e.restsUntil.Store(&until)
 }
 
-// resting says that the endpoint is not to be troubled now. Events that were not even sent are charged nothing.
+// resting returns an error while the endpoint wants no requests. No attempt is counted for events that were not sent.
 func (e *endpoint) resting(now time.Time) error {
 	if until := e.restsUntil.Load(); until != nil && now.Before(*until) {
 		rest := until.Sub(now)
 		return outbox.Unavailable(outbox.RetryAfter(rest,
-			e.errorf(fmt.Errorf("not sent: it asked to be left alone for %s more", rest.Round(time.Second)))))
+			e.errorf(fmt.Errorf("not sent: it wants no requests for another %s", rest.Round(time.Second)))))
 	}
 	return nil
 }

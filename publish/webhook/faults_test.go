@@ -25,7 +25,7 @@ var stepTaken = outbox.Topic[step]{
 	},
 }
 
-// Faults of the consumer: a quick one every hundredth request, a slow one every two thousandth, in turn.
+// Faults of the consumer, one after another: a quick one every hundred requests, a slow one every two thousand.
 var (
 	quickFaults = []fault{
 		{answer: status(http.StatusInternalServerError)},
@@ -55,9 +55,8 @@ func faultOf(n int64) fault {
 	return fault{}
 }
 
-// TestNothingIsLostUnderFaults: a listener publishes 20,000 events to a consumer that fails in all the ways of HTTP, now
-// with and now without having had its effect, and is gone for a while. In the end each event had its effect once, those
-// of one key in order.
+// TestNothingIsLostUnderFaults: a listener publishes 20,000 events to a consumer that fails in all the ways of HTTP, before or
+// after the effect, and is away for a while. In the end the effect of each event is there once, in order per key.
 func TestNothingIsLostUnderFaults(t *testing.T) {
 	t.Parallel()
 	const keys, each = 400, 50
@@ -113,14 +112,14 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 	require.NoError(t, putErr)
 	c.requireSteps(t, keys, each)
 	require.Zero(t, c.invalid.Load())
-	require.Greater(t, c.again.Load(), int64(50), "the faults have caused duplicates, which the inbox has removed")
+	require.Greater(t, c.again.Load(), int64(50), "the faults must cause duplicates, which the inbox removes")
 	var dead int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM outbox.dead_letters").Scan(&dead))
 	require.Zero(t, dead)
 	t.Logf("%d requests for %d events, %d of them duplicates", c.requests.Load(), keys*each, c.again.Load())
 }
 
-// putSteps enqueues the steps of all keys, one of each a transaction; every eighth transaction is rolled back and
+// putSteps enqueues the steps of all keys, one step of each key per transaction. Every eighth transaction is rolled back and
 // repeated.
 func putSteps(ctx context.Context, pool *pgxpool.Pool, keys, each int) error {
 	errUndone := errors.New("undone")
@@ -150,7 +149,7 @@ func putSteps(ctx context.Context, pool *pgxpool.Pool, keys, each int) error {
 	return nil
 }
 
-// idle reports whether the listener has seen everything to its end.
+// idle reports whether the listener has finished all events.
 func idle(t testing.TB, pool *pgxpool.Pool) (idle bool) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT bool_and(retry_count = 0 AND ahead_seqs = '{}') FROM outbox.listeners").Scan(&idle))
 	return idle

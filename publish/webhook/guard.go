@@ -6,22 +6,22 @@ import (
 	"syscall"
 )
 
-// guard keeps connections to the public network but for the networks in it. It looks at the address that a socket is
-// about to connect to, after every lookup, so that no name can resolve to one thing when checked and another when used.
+// guard allows connections only to public addresses and to the networks in it. It checks the address to which a socket is
+// about to connect, after every lookup. So a name cannot resolve to one address for the check and to another for the use.
 type guard []netip.Prefix
 
-// privateError is an address that the guard keeps from being connected to.
+// privateError is the error for an address that the guard does not allow.
 type privateError struct{ address netip.Addr }
 
 func (e *privateError) Error() string {
-	return fmt.Sprintf("%s is not a public address (AllowedNetworks would allow it)", e.address)
+	return fmt.Sprintf("%s is not a public address: to send there, add its network to AllowedNetworks", e.address)
 }
 
-// control is for net.Dialer.
+// control is the Control function of a net.Dialer.
 func (g guard) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return &mendError{what: "the address to connect to is no IP address"}
+		return &configError{what: "the address to connect to is not an IP address"}
 	}
 	if ip := to.Addr().Unmap().WithZone(""); !g.allows(ip) {
 		return &privateError{address: ip}
@@ -38,15 +38,15 @@ func (g guard) allows(ip netip.Addr) bool {
 	return isPublic(ip)
 }
 
-// special are the networks that the IANA registries list as not globally reachable, or that lead to such ones
-// (https://www.iana.org/assignments/iana-ipv4-special-registry, .../iana-ipv6-special-registry), and multicast. Of IPv6
-// only what lies in 2000::/3 need be named: nothing else is handed out.
+// special are the networks that the IANA registries list as not globally reachable, the networks that lead to such ones
+// (https://www.iana.org/assignments/iana-ipv4-special-registry, .../iana-ipv6-special-registry), and multicast. For IPv6
+// it lists only networks in 2000::/3: other addresses are not assigned.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this network
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
 	netip.MustParsePrefix("100.64.0.0/10"),    // shared by a carrier's customers
 	netip.MustParsePrefix("127.0.0.0/8"),      // loopback
-	netip.MustParsePrefix("168.63.129.16/32"), // the host's service on Azure, though of a public network
+	netip.MustParsePrefix("168.63.129.16/32"), // the host's service on Azure, although the network is public
 	netip.MustParsePrefix("169.254.0.0/16"),   // link-local
 	netip.MustParsePrefix("172.16.0.0/12"),    // private
 	netip.MustParsePrefix("192.0.0.0/24"),     // protocol assignments

@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-// TestPrivateAddressesAreRefused at the moment of connecting, whatever the URL calls them.
+// TestPrivateAddressesAreRefused: the publisher refuses private addresses when it connects, in any form in a URL.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
@@ -30,7 +30,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	require.NoError(t, send(t, newPublisher(t, r.url, allowed), event("k")))
 }
 
-// TestNameThatLeadsAstrayWaits: a host that resolves to a private address kills its events only when it does so for long.
+// TestNameThatLeadsAstrayWaits: events for a host that resolves to a private address become dead letters only after a while.
 func TestNameThatLeadsAstrayWaits(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
@@ -50,7 +50,7 @@ func TestNameThatLeadsAstrayWaits(t *testing.T) {
 	require.Empty(t, r.requests())
 }
 
-// TestProxiesOfTheEnvironmentAreNotUsed: a proxy would look names up itself, past the check.
+// TestProxiesOfTheEnvironmentAreNotUsed: a proxy would look up names itself and bypass the check.
 func TestProxiesOfTheEnvironmentAreNotUsed(t *testing.T) {
 	proxy := newReceiver(t, nil)
 	t.Setenv("HTTP_PROXY", proxy.url)

@@ -17,8 +17,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// header makes the headers of a request: what the event brings, what the endpoint is configured with, what CloudEvents
-// and Standard Webhooks prescribe. The later wins.
+// header makes the headers of a request: those of the event, then those of the endpoint's configuration, then those that
+// CloudEvents and Standard Webhooks prescribe. Later ones replace earlier ones.
 func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Header, error) {
 	header := http.Header{"User-Agent": {"outboxgen-webhook"}}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -41,18 +41,18 @@ func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Hea
 	}
 	for name, values := range header {
 		if !isToken(name) || !isFieldValue(values[0]) {
-			return nil, outbox.Permanent(fmt.Errorf("header %q or its value is none that HTTP can send", name))
+			return nil, outbox.Permanent(fmt.Errorf("HTTP cannot send header %q or its value", name))
 		}
 	}
 	if len(header["Idempotency-Key"]) == 0 {
-		// An empty list sends nothing, but tells net/http that a request may be sent again when a connection that was
-		// kept open turns out to be dead: the event's id makes that safe.
+		// An empty list sends no header. It tells net/http that it may send the request again if a kept connection turns out
+		// to be closed. The event's id makes that safe.
 		header["Idempotency-Key"] = []string{}
 	}
 	return header, nil
 }
 
-// sign returns a signature by each key, as Standard Webhooks wants them: space-separated, each with its version
+// sign returns a signature by each key in the form of Standard Webhooks: separated by spaces, each with its version
 // (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
 func (e *endpoint) sign(id, timestamp string, body []byte) string {
 	signatures := make([]string, len(e.keys))
@@ -65,8 +65,8 @@ func (e *endpoint) sign(id, timestamp string, body []byte) string {
 	return strings.Join(signatures, " ")
 }
 
-// withheld reports whether a header of an event is not passed on: it is for the publisher to set, or a credential that
-// the event got from somebody else.
+// withheld reports whether a header of an event is left out, because the publisher sets it or it is a credential from
+// elsewhere.
 func withheld(name string) bool {
 	switch name = textproto.CanonicalMIMEHeaderKey(name); name {
 	case "Authorization", "Cookie", "User-Agent":
@@ -75,7 +75,7 @@ func withheld(name string) bool {
 	return prescribed(name)
 }
 
-// prescribed reports whether a header, by its canonical name, is for the publisher or for HTTP to set: it belongs to one
+// prescribed reports whether the publisher or HTTP sets a header with this canonical name: the header belongs to one
 // connection, describes the body, or has a meaning in Standard Webhooks or CloudEvents.
 func prescribed(name string) bool {
 	switch name {

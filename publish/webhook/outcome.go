@@ -17,28 +17,28 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Bounds of a reply. Its body says nothing that the publisher needs: it is read for the sake of the connection.
+// Limits for a reply. The publisher does not need the body. It reads the body only so that the connection can be kept.
 const (
 	maxReplyBytes = 64 << 10
 	maxDrainTime  = time.Second
 )
 
-// mendError is trouble that lasts until somebody mends a configuration, here or there.
-type mendError struct{ what string }
+// configError is an error that lasts until somebody fixes a configuration, here or at the endpoint.
+type configError struct{ what string }
 
-func (e *mendError) Error() string { return e.what }
+func (e *configError) Error() string { return e.what }
 
-// errTimeout is the cause of a request's end after Config.Timeout.
+// errTimeout is the cause when a request takes longer than Config.Timeout.
 var errTimeout = errors.New("timeout")
 
-// post sends a request and says what its outcome is to the event.
+// post sends a request and returns the outcome for the event.
 func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, body []byte) error {
 	requestCtx, cancel := context.WithTimeoutCause(ctx, p.config.Timeout, errTimeout)
 	defer cancel()
-	// Whether something of the request may have reached the endpoint. A connection that was kept open and is dead counts
-	// for nothing: the transport tries another one.
+	// Whether a part of the request may have reached the endpoint. A kept connection that turns out to be closed does not
+	// count: the transport tries another one.
 	var wrote atomic.Bool
-	// Whether there was a connection to write to: without one, surely nothing was sent, not even by an earlier try.
+	// Whether there was a connection: without one nothing was sent, not even in an earlier try.
 	var connected atomic.Bool
 	requestCtx = httptrace.WithClientTrace(requestCtx, &httptrace.ClientTrace{
 		GetConn: func(string) { wrote.Store(false) }, WroteHeaders: func() { wrote.Store(true) },
@@ -47,10 +47,10 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 
 	request, err := http.NewRequestWithContext(requestCtx, http.MethodPost, e.url.String(), bytes.NewReader(body))
 	if err != nil {
-		return outbox.Permanent(errors.New("no request can be made of its URL"))
+		return outbox.Permanent(errors.New("the URL makes no valid request"))
 	}
 	request.Header = header
-	response, err := p.transport.RoundTrip(request) // not a Client: it would follow redirects, and put URLs into errors
+	response, err := p.transport.RoundTrip(request) // not a Client, which would follow redirects and put URLs into errors
 	switch {
 	case err == nil:
 	case ctx.Err() != nil && !connected.Load():
@@ -59,8 +59,8 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 		return context.Cause(ctx)
 	}
 	if private, found := errors.AsType[*privateError](err); found && !wrote.Load() {
-		// A name may lead astray for a moment, when it is moved or its name server starts.
-		return p.private.Missing(e.name, &mendError{private.Error()})
+		// A name may resolve wrongly for a moment, when it is moved or its name server starts.
+		return p.private.Missing(e.name, &configError{private.Error()})
 	}
 	p.private.Forget(e.name)
 	switch {
@@ -70,8 +70,8 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	default:
 		return p.unreachable(requestCtx, err)
 	}
-	// The verdict is in: what becomes of the body changes nothing.
-	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which heeds no context
+	// The verdict depends only on the status and headers. Errors of the body do not change it.
+	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores the context
 		drained := time.AfterFunc(maxDrainTime, cancel)
 		_, _ = io.CopyN(io.Discard, response.Body, maxReplyBytes)
 		drained.Stop()
@@ -80,16 +80,16 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	return p.verdict(e, response)
 }
 
-// notSent is for an event of which nothing was sent when ctx ended.
+// notSent returns the error of an event of which nothing had been sent when ctx ended.
 func notSent(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", outbox.ErrNotSent, context.Cause(ctx))
 }
 
-// unreachable: there was no connection, so that no event is to blame. What stands in err comes from our side or from
-// the TLS handshake.
+// unreachable returns the outcome if there was no connection, so that the event is not at fault. The text of err comes from
+// our side or from the TLS handshake.
 func (p *Publisher) unreachable(ctx context.Context, err error) error {
-	if mend, found := errors.AsType[*mendError](err); found {
-		return outbox.Permanent(mend)
+	if wrong, found := errors.AsType[*configError](err); found {
+		return outbox.Permanent(wrong)
 	}
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
@@ -97,14 +97,14 @@ func (p *Publisher) unreachable(ctx context.Context, err error) error {
 	if lookup, found := errors.AsType[*net.DNSError](err); found {
 		return outbox.Unavailable(fmt.Errorf("look up host: %s", lookup.Err))
 	}
-	if late, found := errors.AsType[net.Error](err); found && late.Timeout() { // the transport was a little earlier
+	if late, found := errors.AsType[net.Error](err); found && late.Timeout() { // the transport noticed it a little earlier
 		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
 	}
 	return outbox.Unavailable(fmt.Errorf("no connection: %w", err))
 }
 
-// unanswered: the request was sent and there is no reply. It may have been this event that the endpoint stumbled over,
-// so it counts as an attempt. Only errors of the network are quoted: others may quote the endpoint, and it the event.
+// unanswered returns the outcome if the request was sent and there is no reply. The endpoint may have failed because of this
+// event, so it is an attempt. Only network errors are quoted: others may quote the endpoint, which may quote the event.
 func (p *Publisher) unanswered(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("no reply within %s", p.config.Timeout)
@@ -115,10 +115,10 @@ func (p *Publisher) unanswered(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("no reply: the connection was closed")
 	}
-	return errors.New("no reply that HTTP can read")
+	return errors.New("no reply: the answer is not valid HTTP, or its headers are too large")
 }
 
-// verdict says what a status means to the event. The table in docs/publishers.md is this function.
+// verdict returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.
 func (p *Publisher) verdict(e *endpoint, response *http.Response) error {
 	status := response.StatusCode
 	if status >= 200 && status < 300 {
@@ -134,17 +134,17 @@ func (p *Publisher) verdict(e *endpoint, response *http.Response) error {
 			e.rest(delay)
 			err = outbox.RetryAfter(delay, err)
 		}
-		return outbox.Unavailable(err) // said by what stands before the endpoint, or by it of itself as a whole
+		return outbox.Unavailable(err) // said by a proxy of the endpoint, or about the endpoint as a whole
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity, http.StatusRequestHeaderFieldsTooLarge:
-		return outbox.Permanent(err) // said of the event
+		return outbox.Permanent(err) // said about the event
 	case http.StatusGone:
-		return outbox.Permanent(&mendError{said + ": the endpoint wants no more events"})
+		return outbox.Permanent(&configError{said + ": the endpoint wants no more events"})
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
-		err = &mendError{said}
+		err = &configError{said}
 	}
 	if status >= 300 && status < 400 {
-		err = &mendError{said + ": redirects are not followed"}
+		err = &configError{said + ": redirects are not followed"}
 	}
 	if asked {
 		return outbox.RetryAfter(delay, err)
@@ -152,8 +152,8 @@ func (p *Publisher) verdict(e *endpoint, response *http.Response) error {
 	return err
 }
 
-// retryAfter reads how long to wait, in seconds or until a date (RFC 9110, section 10.2.3); a date is compared with the
-// clock that wrote it, if the reply says what it shows. A time that is not in the future asks for nothing.
+// retryAfter reads Retry-After: seconds or a date (RFC 9110, section 10.2.3). A date is compared with the header Date, the
+// clock of the endpoint, if there is one. It reports false for a time that is not in the future.
 func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if date, err := http.ParseTime(value); err == nil {
@@ -168,7 +168,7 @@ func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 			return 0, false
 		}
 	}
-	const most = 1 << 31 // seconds: more than any endpoint can mean, less than a Duration can hold
+	const most = 1 << 31 // seconds: more than an endpoint can mean, and few enough for a Duration
 	seconds, err := strconv.ParseUint(value, 10, 64)
 	if errors.Is(err, strconv.ErrRange) || err == nil && seconds > most {
 		seconds, err = most, nil

@@ -27,7 +27,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-// outcome is what an error means to its event.
+// outcome is what an error means for its event.
 type outcome string
 
 const (
@@ -38,7 +38,7 @@ const (
 	unavailable outcome = "unavailable"
 )
 
-// outcomeOf returns what err means; after is the delay to look for.
+// outcomeOf returns the outcome that err means. after is the expected delay.
 func outcomeOf(err error, after time.Duration) outcome {
 	switch {
 	case err == nil:
@@ -56,7 +56,7 @@ func outcomeOf(err error, after time.Duration) outcome {
 	return attempt
 }
 
-// asksForPause reports whether err says for how long an endpoint is to be left alone.
+// asksForPause reports whether err says for how long an endpoint wants no requests.
 func asksForPause(err error) bool {
 	for want := reflect.TypeOf(outbox.RetryAfter(0, errors.New(""))); err != nil; err = errors.Unwrap(err) {
 		if reflect.TypeOf(err) == want {
@@ -75,60 +75,60 @@ func TestVerdicts(t *testing.T) {
 		after  time.Duration
 		says   string
 	}{
-		"200":                      {status(200), ok, 0, ""},
-		"202":                      {status(202), ok, 0, ""},
-		"204":                      {status(204), ok, 0, ""},
-		"301":                      {status(301, "Location", "/"), attempt, 0, "replied 301 Moved Permanently: redirects are not followed"},
-		"302":                      {status(302, "Location", "/"), attempt, 0, "replied 302 Found: redirects are not followed"},
-		"304":                      {status(304), attempt, 0, "redirects are not followed"},
-		"307":                      {status(307, "Location", "http://example.com/"), attempt, 0, "redirects are not followed"},
-		"308":                      {status(308, "Location", "/"), attempt, 0, "redirects are not followed"},
-		"400":                      {status(400), permanent, 0, "replied 400 Bad Request"},
-		"401":                      {status(401), attempt, 0, "replied 401 Unauthorized"},
-		"404":                      {status(404), attempt, 0, "replied 404 Not Found"},
-		"404 Retry-After":          {status(404, "Retry-After", "7"), retryAfter, 7 * time.Second, "replied 404"},
-		"408":                      {status(408), attempt, 0, "replied 408 Request Timeout"},
-		"410":                      {status(410), permanent, 0, "replied 410 Gone: the endpoint wants no more events"},
-		"413":                      {status(413), permanent, 0, "replied 413"},
-		"422":                      {status(422), permanent, 0, "replied 422"},
-		"425":                      {status(425), attempt, 0, "replied 425"},
-		"429":                      {status(429), unavailable, 0, "replied 429"},
-		"429 seconds":              {status(429, "Retry-After", " 7 "), unavailable, 0, "replied 429"},
-		"500 date":                 {status(500, "Date", date, "Retry-After", "Sat, 21 Nov 2026 13:01:30 GMT"), retryAfter, 90 * time.Second, "500"},
-		"500 too long":             {status(500, "Retry-After", "86400"), retryAfter, time.Hour, "500"},
-		"500 absurd":               {status(500, "Retry-After", "99999999999999999999999"), retryAfter, time.Hour, "500"},
-		"500 far date":             {status(500, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), retryAfter, time.Hour, "500"},
-		"500 zero":                 {status(500, "Retry-After", "0"), attempt, 0, "500"},
-		"500 past date":            {status(500, "Date", date, "Retry-After", "Sat, 21 Nov 2026 12:59:59 GMT"), attempt, 0, "500"},
-		"500 nonsense":             {status(500, "Retry-After", "-7"), attempt, 0, "500"},
-		"500 more nonsense":        {status(500, "Retry-After", "soon"), attempt, 0, "500"},
-		"500":                      {status(500), attempt, 0, "replied 500 Internal Server Error"},
-		"500 Retry-After":          {status(500, "Retry-After", " 7 "), retryAfter, 7 * time.Second, "replied 500"},
-		"409":                      {status(409), attempt, 0, "replied 409"},
-		"414":                      {status(414), permanent, 0, "replied 414"},
-		"415":                      {status(415), permanent, 0, "replied 415"},
-		"431":                      {status(431), permanent, 0, "replied 431"},
-		"403":                      {status(403), attempt, 0, "replied 403"},
-		"405":                      {status(405), attempt, 0, "replied 405"},
-		"501":                      {status(501), attempt, 0, "replied 501"},
-		"502":                      {status(502), unavailable, 0, "replied 502 Bad Gateway"},
-		"503":                      {status(503), unavailable, 0, "replied 503 Service Unavailable"},
-		"503 seconds":              {status(503, "Retry-After", "7"), unavailable, 0, "replied 503"},
-		"503 zero":                 {status(503, "Retry-After", "0"), unavailable, 0, "replied 503"},
-		"504":                      {status(504), unavailable, 0, "replied 504 Gateway Timeout"},
-		"599":                      {status(599), attempt, 0, "replied 599"},
-		"101":                      {raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), attempt, 0, "replied 101"},
-		"999":                      {raw("HTTP/1.1 999 What\r\n\r\n"), attempt, 0, "replied 999"},
-		"closed before the reply":  {raw(""), attempt, 0, "no reply"},
-		"closed in the status":     {raw("HTTP/1.1 20"), attempt, 0, "no reply"},
-		"closed in the headers":    {raw("HTTP/1.1 200 OK\r\nContent-Le"), attempt, 0, "no reply"},
-		"closed in the body":       {raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"), ok, 0, ""},
-		"closed in an error":       {raw("HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nabc"), attempt, 0, "replied 500"},
-		"not HTTP":                 {raw("SSH-2.0-OpenSSH_9.2\r\n"), attempt, 0, "no reply that HTTP can read"},
-		"endless headers":          {raw("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Pad: "+strings.Repeat("x", 1000)+"\r\n", 200) + "\r\n"), attempt, 0, "no reply"},
-		"a large body":             {raw("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20)), ok, 0, ""},
-		"a body that goes on":      {drip, ok, 0, ""},
-		"an encoding that is none": {raw("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), ok, 0, ""},
+		"200":                     {status(200), ok, 0, ""},
+		"202":                     {status(202), ok, 0, ""},
+		"204":                     {status(204), ok, 0, ""},
+		"301":                     {status(301, "Location", "/"), attempt, 0, "replied 301 Moved Permanently: redirects are not followed"},
+		"302":                     {status(302, "Location", "/"), attempt, 0, "replied 302 Found: redirects are not followed"},
+		"304":                     {status(304), attempt, 0, "redirects are not followed"},
+		"307":                     {status(307, "Location", "http://example.com/"), attempt, 0, "redirects are not followed"},
+		"308":                     {status(308, "Location", "/"), attempt, 0, "redirects are not followed"},
+		"400":                     {status(400), permanent, 0, "replied 400 Bad Request"},
+		"401":                     {status(401), attempt, 0, "replied 401 Unauthorized"},
+		"404":                     {status(404), attempt, 0, "replied 404 Not Found"},
+		"404 Retry-After":         {status(404, "Retry-After", "7"), retryAfter, 7 * time.Second, "replied 404"},
+		"408":                     {status(408), attempt, 0, "replied 408 Request Timeout"},
+		"410":                     {status(410), permanent, 0, "replied 410 Gone: the endpoint wants no more events"},
+		"413":                     {status(413), permanent, 0, "replied 413"},
+		"422":                     {status(422), permanent, 0, "replied 422"},
+		"425":                     {status(425), attempt, 0, "replied 425"},
+		"429":                     {status(429), unavailable, 0, "replied 429"},
+		"429 seconds":             {status(429, "Retry-After", " 7 "), unavailable, 0, "replied 429"},
+		"500 date":                {status(500, "Date", date, "Retry-After", "Sat, 21 Nov 2026 13:01:30 GMT"), retryAfter, 90 * time.Second, "500"},
+		"500 too long":            {status(500, "Retry-After", "86400"), retryAfter, time.Hour, "500"},
+		"500 absurd":              {status(500, "Retry-After", "99999999999999999999999"), retryAfter, time.Hour, "500"},
+		"500 far date":            {status(500, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), retryAfter, time.Hour, "500"},
+		"500 zero":                {status(500, "Retry-After", "0"), attempt, 0, "500"},
+		"500 past date":           {status(500, "Date", date, "Retry-After", "Sat, 21 Nov 2026 12:59:59 GMT"), attempt, 0, "500"},
+		"500 nonsense":            {status(500, "Retry-After", "-7"), attempt, 0, "500"},
+		"500 more nonsense":       {status(500, "Retry-After", "soon"), attempt, 0, "500"},
+		"500":                     {status(500), attempt, 0, "replied 500 Internal Server Error"},
+		"500 Retry-After":         {status(500, "Retry-After", " 7 "), retryAfter, 7 * time.Second, "replied 500"},
+		"409":                     {status(409), attempt, 0, "replied 409"},
+		"414":                     {status(414), permanent, 0, "replied 414"},
+		"415":                     {status(415), permanent, 0, "replied 415"},
+		"431":                     {status(431), permanent, 0, "replied 431"},
+		"403":                     {status(403), attempt, 0, "replied 403"},
+		"405":                     {status(405), attempt, 0, "replied 405"},
+		"501":                     {status(501), attempt, 0, "replied 501"},
+		"502":                     {status(502), unavailable, 0, "replied 502 Bad Gateway"},
+		"503":                     {status(503), unavailable, 0, "replied 503 Service Unavailable"},
+		"503 seconds":             {status(503, "Retry-After", "7"), unavailable, 0, "replied 503"},
+		"503 zero":                {status(503, "Retry-After", "0"), unavailable, 0, "replied 503"},
+		"504":                     {status(504), unavailable, 0, "replied 504 Gateway Timeout"},
+		"599":                     {status(599), attempt, 0, "replied 599"},
+		"101":                     {raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), attempt, 0, "replied 101"},
+		"999":                     {raw("HTTP/1.1 999 What\r\n\r\n"), attempt, 0, "replied 999"},
+		"closed before the reply": {raw(""), attempt, 0, "no reply"},
+		"closed in the status":    {raw("HTTP/1.1 20"), attempt, 0, "no reply"},
+		"closed in the headers":   {raw("HTTP/1.1 200 OK\r\nContent-Le"), attempt, 0, "no reply"},
+		"closed in the body":      {raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"), ok, 0, ""},
+		"closed in an error":      {raw("HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nabc"), attempt, 0, "replied 500"},
+		"not HTTP":                {raw("SSH-2.0-OpenSSH_9.2\r\n"), attempt, 0, "no reply: the answer is not valid HTTP"},
+		"endless headers":         {raw("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Pad: "+strings.Repeat("x", 1000)+"\r\n", 200) + "\r\n"), attempt, 0, "no reply"},
+		"a large body":            {raw("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20)), ok, 0, ""},
+		"an endless body":         {drip, ok, 0, ""},
+		"an invalid encoding":     {raw("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), ok, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,12 +143,12 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestSwitchingProtocols: a reply that hands the connection over and says nothing more holds nothing up.
+// TestSwitchingProtocols: a reply that switches protocols and then sends nothing does not block Publish.
 func TestSwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	stay := make(chan struct{})
 	r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.(*statusWriter).status = http.StatusInternalServerError // not to be noted
+		w.(*statusWriter).status = http.StatusInternalServerError // the receiver does not record it
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
@@ -166,12 +166,12 @@ func TestSwitchingProtocols(t *testing.T) {
 		require.Equal(t, attempt, outcomeOf(errs[0], 0))
 		require.ErrorContains(t, errs[0], "replied 101")
 	case <-time.After(time.Minute):
-		require.FailNow(t, "Publish waits for the end of a connection that was handed over")
+		require.FailNow(t, "Publish waits for the end of a connection that switched protocols")
 	}
 }
 
-// TestStopChargesOnlyWhatWasSent: when a process stops, what waits for a slot is handed back, and what is on its way is
-// an attempt.
+// TestStopChargesOnlyWhatWasSent: when a process stops, events that wait for a slot are handed back, and events in flight have
+// had an attempt.
 func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
 	const limit, events = 4, 40
@@ -184,7 +184,7 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Concurrency, c.Timeout = limit, time.Hour })
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan []error, 2)
-	for range cap(results) { // a call that waits behind another one's requests
+	for range cap(results) { // a call that waits for the requests of another one
 		go func() { results <- p.Publish(ctx, slices.Repeat([]outbox.Outgoing{event("")}, events)) }()
 	}
 	arrived.Wait()
@@ -202,11 +202,11 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	require.Equal(t, limit, charged)
 }
 
-// TestStoppedDispatcherBuriesOnlyWhatWasSent: with one attempt each, a shutdown makes dead letters of the events that
-// were on their way at most.
+// TestStoppedDispatcherBuriesOnlyWhatWasSent: with one attempt per event, a shutdown makes dead letters at most of the events
+// in flight.
 func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
-	const limit, events = 1, 60 // a first claim may be of a few events only
+	const limit, events = 1, 60 // a first claim may have only a few events
 	pool := outboxtest.Postgres(t)
 	arrived := make(chan struct{}, events)
 	r := newReceiver(t, func(w http.ResponseWriter, q *http.Request) {
@@ -253,7 +253,7 @@ func drip(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// TestRedirectsAreNotFollowed: neither to where they lead, nor by asking the same place twice.
+// TestRedirectsAreNotFollowed: the publisher does not go to the new location and does not repeat the request.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64
@@ -270,10 +270,10 @@ func TestHangingServer(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
 	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Timeout = time.Second })
-	require.Eventually(t, func() bool { return send(t, p, event("k")) == nil }, patience, time.Millisecond) // there is a connection now
+	require.Eventually(t, func() bool { return send(t, p, event("k")) == nil }, patience, time.Millisecond) // now there is a connection
 	r.set(hang)
 	err := send(t, p, event("k"))
-	require.Equal(t, attempt, outcomeOf(err, 0), "an event may be what it hangs on")
+	require.Equal(t, attempt, outcomeOf(err, 0), "the event may be the cause")
 	require.ErrorContains(t, err, "no reply within 1s")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -288,7 +288,7 @@ func TestHangingServer(t *testing.T) {
 	require.ErrorIs(t, errs[1], outbox.ErrBehind)
 }
 
-// TestUnreachable: without a connection no event is to blame.
+// TestUnreachable: without a connection the event is not at fault.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -319,7 +319,7 @@ func TestUnreachable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPublisher(t, c.url(t), func(config *webhook.Config) {
-				if strings.Contains(c.says, "within") { // the others need not be fast
+				if strings.Contains(c.says, "within") { // the others may be slow
 					config.Timeout = 300 * time.Millisecond
 				}
 				if c.change != nil {
@@ -342,7 +342,7 @@ func tlsServer(t *testing.T) *httptest.Server {
 	return server
 }
 
-// mute accepts connections and says nothing; cut closes them at once.
+// mute accepts connections and does not answer. cut closes them immediately.
 func mute(t *testing.T) string { return listen(t, func(net.Conn) {}) }
 func cut(t *testing.T) string  { return listen(t, func(c net.Conn) { _ = c.Close() }) }
 
@@ -377,8 +377,8 @@ func TestTLSWithItsOwnAuthority(t *testing.T) {
 	require.NoError(t, send(t, p, event("k")))
 }
 
-// TestRestingEndpoint: while an endpoint wants to be left alone, events are not sent and not charged, and those of
-// other endpoints are sent.
+// TestRestingEndpoint: while an endpoint wants no requests, its events are not sent and no attempt is counted. Events for other
+// endpoints are sent.
 func TestRestingEndpoint(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64
@@ -406,11 +406,11 @@ func TestRestingEndpoint(t *testing.T) {
 	require.True(t, asksForPause(errs[0]), "%v", errs[0])
 	err := send(t, p, events[1]) // in another call
 	require.Equal(t, unavailable, outcomeOf(err, 0))
-	require.ErrorContains(t, err, "left alone")
+	require.ErrorContains(t, err, "it wants no requests for another")
 	require.True(t, asksForPause(err), "%v", err)
 	require.EqualValues(t, 1, visits.Load())
 
-	// It is asked again when that is over.
+	// After that time it gets requests again.
 	p = newPublisher(t, busy.url, func(c *webhook.Config) { c.MaxRetryAfter = 50 * time.Millisecond })
 	require.Equal(t, unavailable, outcomeOf(send(t, p, events[0]), 0))
 	busy.set(nil)
@@ -443,7 +443,7 @@ func TestClosed(t *testing.T) {
 	require.Len(t, r.requests(), 1)
 }
 
-// TestEventsThatHTTPCannotSend: they would fail for ever.
+// TestEventsThatHTTPCannotSend: such events would fail for ever, so they are refused permanently.
 func TestEventsThatHTTPCannotSend(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
@@ -458,7 +458,7 @@ func TestEventsThatHTTPCannotSend(t *testing.T) {
 	require.Empty(t, r.requests())
 }
 
-// TestEndpointsDoNotWaitForEachOther: those that hang take nothing from one that works, however many they are.
+// TestEndpointsDoNotWaitForEachOther: endpoints that hang, however many, do not delay an endpoint that works.
 func TestEndpointsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	var arrived sync.WaitGroup
@@ -490,7 +490,7 @@ func TestEndpointsDoNotWaitForEachOther(t *testing.T) {
 	calls.Wait()
 }
 
-// TestConcurrency: as many requests at once as configured, in all calls for an endpoint together.
+// TestConcurrency: all calls for an endpoint together have as many concurrent requests as configured.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit = 3
@@ -508,7 +508,7 @@ func TestConcurrency(t *testing.T) {
 				close(full)
 			}
 		}
-		<-full // until so many are here at once
+		<-full // until so many requests are here
 	})
 	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Concurrency = limit })
 	done := make(chan []error)

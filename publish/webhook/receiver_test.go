@@ -33,18 +33,18 @@ func TestMain(m *testing.M) {
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// local are the networks of the test's own servers.
+// local are the networks of the tests' servers.
 var local = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// request is what a receiver got.
+// request is a request that a receiver got.
 type request struct {
 	header http.Header
 	body   []byte
 }
 
-// host is a server at the other side that can be stopped and started again at the same address.
+// host is a server that can be stopped and started again at the same address.
 type host struct {
 	t       testing.TB
 	handler http.Handler
@@ -87,7 +87,7 @@ func (h *host) stop() {
 	}
 }
 
-// receiver is an endpoint that keeps what it gets.
+// receiver is an endpoint that keeps its requests.
 type receiver struct {
 	host
 
@@ -96,7 +96,7 @@ type receiver struct {
 	got    []request
 }
 
-// newReceiver starts a receiver that answers with answer, once it has read the request; nil is 200.
+// newReceiver starts a receiver that reads each request and answers with answer; nil means 200.
 func newReceiver(t testing.TB, answer http.HandlerFunc) *receiver {
 	r := &receiver{host: host{t: t}, answer: answer}
 	r.handler = r
@@ -111,7 +111,7 @@ func (r *receiver) set(answer http.HandlerFunc) {
 	r.answer = answer
 }
 
-// ServeHTTP notes the request, unless the answer is not 2xx, as a service does that undoes what it could not finish.
+// ServeHTTP records the request if the answer is 2xx, like a service that rolls back on an error.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, err := io.ReadAll(q.Body)
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *receiver) requests() []request {
 	return slices.Clone(r.got)
 }
 
-// messages returns the requests as the publisher was given them: without what HTTP does to them.
+// messages returns the requests in the form in which the publisher got them, without the additions of HTTP.
 func (r *receiver) messages() []publish.Message {
 	var messages []publish.Message
 	for _, q := range r.requests() {
@@ -173,7 +173,7 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap is for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// status answers with a status and headers, given as name, value, name, value.
+// status answers with a status and headers, which are given as name, value, name, value.
 func status(code int, headers ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for pair := range slices.Chunk(headers, 2) {
@@ -186,7 +186,7 @@ func status(code int, headers ...string) http.HandlerFunc {
 // raw answers with bytes and closes the connection.
 func raw(reply string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		w.(*statusWriter).status = http.StatusInternalServerError // not to be noted
+		w.(*statusWriter).status = http.StatusInternalServerError // the receiver does not record it
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {
 			_, _ = io.WriteString(conn, reply)
@@ -195,13 +195,13 @@ func raw(reply string) http.HandlerFunc {
 	}
 }
 
-// hang answers nothing until the other side gives up.
+// hang does not answer until the other side gives up.
 func hang(w http.ResponseWriter, q *http.Request) {
 	w.(*statusWriter).status = http.StatusInternalServerError
 	<-q.Context().Done()
 }
 
-// newPublisher returns a publisher to one endpoint, "crm", at url; change may be nil.
+// newPublisher returns a publisher with one endpoint, "crm", at url. change may be nil.
 func newPublisher(t testing.TB, url string, change func(*webhook.Config)) *webhook.Publisher {
 	config := webhook.Config{
 		Endpoints:       map[string]webhook.Endpoint{"crm": {URL: url, Secrets: []string{secret}}},

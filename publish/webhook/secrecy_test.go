@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-// syncBuffer is a bytes.Buffer for several goroutines.
+// syncBuffer is a bytes.Buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -37,7 +37,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// TestNothingSecretIsTold: an endpoint that throws back whatever it was sent finds it in no error and no log.
+// TestNothingSecretIsTold: if an endpoint sends a request back, no error and no log has anything of it.
 func TestNothingSecretIsTold(t *testing.T) {
 	t.Parallel()
 	const private = "hunter2"
@@ -90,7 +90,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 }
 
-// TestNoVerbTellsSecrets: nor any error of New, log or JSON, of all that holds an endpoint.
+// TestNoVerbTellsSecrets: no verb, log, JSON or error of New shows secrets of a type that has an endpoint.
 func TestNoVerbTellsSecrets(t *testing.T) {
 	t.Parallel()
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -146,7 +146,7 @@ func TestNoVerbTellsSecrets(t *testing.T) {
 	}
 }
 
-// TestWhatIsLogged: everything at Debug, and at Warn what somebody has to mend.
+// TestWhatIsLogged: failures are logged at Debug, or at Warn if a configuration must be fixed.
 func TestWhatIsLogged(t *testing.T) {
 	t.Parallel()
 	for code, warned := range map[int]bool{500: false, 422: false, 404: true, 410: true, 302: true} {

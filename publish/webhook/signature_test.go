@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-// verify checks a request as a receiver does who knows one secret, by the public library.
+// verify checks a request like a receiver that has one secret, with the public library.
 func verify(t testing.TB, secret string, q request) error {
 	hook, err := standardwebhooks.NewWebhook(secret)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestSignatureVerifies(t *testing.T) {
 	}
 }
 
-// TestRotation: while secrets are exchanged, a receiver may know any of those that are current.
+// TestRotation: during a rotation, a receiver may have any of the current secrets.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	current := []string{newSecret("new", 8), strings.TrimPrefix(newSecret("old", 20), "whsec_"), secret}
@@ -76,7 +76,7 @@ func TestUnsigned(t *testing.T) {
 	require.Regexp(t, `^\d{10}$`, header.Get("webhook-timestamp"))
 }
 
-// TestHeadersOfEvents: an event cannot speak for the publisher, nor break HTTP.
+// TestHeadersOfEvents: headers of an event cannot replace those of the publisher or break HTTP.
 func TestHeadersOfEvents(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)

@@ -1,5 +1,46 @@
-// Package webhook publishes events by HTTP POST, signed after Standard Webhooks (https://www.standardwebhooks.com), as
-// CloudEvents or plain JSON.
+// Package webhook publishes events by HTTP POST. Each event is one request, signed as Standard Webhooks specifies
+// (https://www.standardwebhooks.com). The destination of an event is the name of an Endpoint.
+//
+//	publisher, err := webhook.New(webhook.Config{Endpoints: map[string]webhook.Endpoint{
+//		"crm": {URL: "https://crm.example.com/events", Secrets: []string{os.Getenv("CRM_SECRET")}},
+//	}})
+//	...
+//	defer publisher.Close() // after Run of the dispatcher or listener has returned
+//	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
+//		Publishers: map[string]outbox.Publisher{"webhook": publisher},
+//	})
+//
+// # Requests
+//
+// A request is a CloudEvent by the HTTP protocol binding (https://github.com/cloudevents/spec), in binary mode unless
+// Config.Encoder says otherwise. The attributes are headers that begin with Ce- and have percent-encoded values, and the
+// event's own headers are sent too, except credentials. Webhook-Id is the id of the event, so that receivers can recognize
+// duplicates with any encoder.
+//
+// # Order and duplicates
+//
+// Events with one key are sent one after another, each after a 2xx reply for the one before. Events with different keys are
+// sent concurrently, up to Config.Concurrency per endpoint. An event whose reply got lost is sent again, which the
+// receiver's inbox notices.
+//
+// # Failures
+//
+// The outcome of an event that an endpoint does not take (P permanent, U unavailable, A a failed attempt):
+//
+//	P  400, 413, 414, 415, 422, 431                about this event
+//	P  410                                         the endpoint wants no more events; logged at Warn
+//	U  429, 502, 503, 504                          with Retry-After, nothing is sent there until then
+//	U  no connection: DNS, refused, TLS            within Config.Timeout
+//	U  an address that is not public               for Config.PrivateAddressTimeout, then P; logged at Warn
+//	A  401, 403, 404, 405, redirects               the configuration must be fixed; logged at Warn
+//	A  an endpoint that is not configured          another process may have it; logged at Warn
+//	A  any other status, an invalid or no reply    within Config.Timeout; the endpoint may have handled the event
+//	A  the context of Publish has ended            likewise; an event that was not sent is outbox.ErrNotSent
+//	P  a header that HTTP cannot send
+//
+// An attempt with Retry-After is repeated after that time, at most Config.MaxRetryAfter. The publisher does not follow
+// redirects, does not use proxies of the environment, and connects only to public addresses and Config.AllowedNetworks.
+// Errors and logs name the endpoint and its host. They never have a secret, a header, a path or a body.
 package webhook
 
 import (
@@ -22,36 +63,37 @@ import (
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
-// Config says where events go and how.
+// Config says where a Publisher sends events and how. Only Endpoints is required.
 type Config struct {
-	// Endpoints receive the events, by the Destination that the YAML names. At least one.
+	// Endpoints receive the events. The key is the destination in the YAML. There must be at least one.
 	Endpoints map[string]Endpoint
-	// Encoder makes requests of events; nil means CloudEvents in binary mode, from a source named as the namespace.
+	// Encoder makes requests of events; nil means CloudEvents in binary mode with a source made of the namespace.
 	Encoder publish.Encoder
-	// Timeout of a request, from looking up the host to the last header of the reply; 0 means 15 s.
+	// Timeout is how long a request may take, from the lookup of the host to the last header of the reply. 0 means 15 s.
 	Timeout time.Duration
-	// Concurrency is how many requests may be on their way to one endpoint, in all calls of Publish together; 0 means 16.
-	// Those with one key go one after another. Endpoints share nothing: one that hangs takes no request from another.
+	// Concurrency is how many requests to one endpoint may run concurrently, in all calls of Publish together. 0 means 16.
+	// Events with one key are sent one after another. Endpoints do not share the limit, so that an endpoint that hangs takes
+	// no requests from another.
 	Concurrency int
-	// MaxRetryAfter is the longest time that an endpoint can ask for in Retry-After; 0 means 1 h.
+	// MaxRetryAfter is the longest time that an endpoint can ask for with Retry-After. 0 means 1 h.
 	MaxRetryAfter time.Duration
-	// AllowedNetworks are sent to although they are not public. Without them the publisher connects to no private,
-	// loopback, link-local, multicast or otherwise special address, whatever name or redirection led to it.
+	// AllowedNetworks are networks that are not public, to which the publisher may connect. It does not connect to any other
+	// private, loopback, link-local, multicast or otherwise special address, under any name.
 	AllowedNetworks []netip.Prefix
-	// PrivateAddressTimeout is how long the host of an endpoint may lead to such addresses only, before its events are
-	// refused permanently. Until then they are unavailable, so that a name that leads astray for a moment kills none. 0
-	// means 1 min; negative refuses them immediately.
+	// PrivateAddressTimeout is how long the host of an endpoint may resolve to such addresses only, before its events are
+	// refused permanently. Until then they are unavailable, so that a name that resolves wrongly for a moment makes no dead
+	// letters. 0 means 1 min; a negative value refuses them immediately.
 	PrivateAddressTimeout time.Duration
-	// TLS is for endpoints with a certificate authority of their own, or that want a client's certificate; nil means
-	// that of the system. It is copied.
+	// TLS is for endpoints with a private certificate authority, or that require a client certificate. nil means the
+	// system's certificate authorities. New copies it.
 	TLS *tls.Config
-	// Logger gets what fails at level Debug, and at Warn what somebody has to mend; nil means slog.Default().
+	// Logger gets failures, at Debug, or at Warn if a configuration must be fixed. nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// shown is what a Config shows of itself.
+// shown is the part of a Config that may be printed.
 type shown struct {
-	Endpoints             map[string]Endpoint // which hide what is secret
+	Endpoints             map[string]Endpoint // they hide their secrets
 	Timeout               time.Duration
 	Concurrency           int
 	MaxRetryAfter         time.Duration
@@ -67,7 +109,7 @@ func (c Config) shown() shown {
 	}
 }
 
-// Format writes the configuration without secrets, whatever the verb.
+// Format writes the configuration without secrets, for any verb.
 func (c Config) Format(w fmt.State, _ rune) { _, _ = fmt.Fprintf(w, "%+v", c.shown()) }
 
 // LogValue logs the configuration without secrets.
@@ -76,7 +118,7 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(c)) }
 // MarshalJSON writes the configuration without secrets; it cannot be read back.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// Bounds of Config.
+// Defaults of Config.
 const (
 	defaultTimeout       = 15 * time.Second
 	defaultConcurrency   = 16
@@ -116,13 +158,13 @@ func (c Config) validate() error {
 	}
 	for i, network := range c.AllowedNetworks {
 		if !network.IsValid() || network.Addr().Is4In6() {
-			return fmt.Errorf("field AllowedNetworks: number %d is no network of IPv4 or IPv6", i+1)
+			return fmt.Errorf("field AllowedNetworks: number %d is not an IPv4 or IPv6 network", i+1)
 		}
 	}
 	return nil
 }
 
-// Publisher posts events to endpoints. It implements outbox.Publisher.
+// Publisher posts events to endpoints. It implements outbox.Publisher and is safe for concurrent use.
 type Publisher struct {
 	config    Config
 	endpoints map[string]*endpoint
@@ -131,7 +173,7 @@ type Publisher struct {
 	closed    atomic.Bool
 }
 
-// Format writes the names and hosts of the endpoints, whatever the verb, and nothing that is secret.
+// Format writes the names and hosts of the endpoints and no secrets, for any verb.
 func (p *Publisher) Format(w fmt.State, _ rune) {
 	hosts := make(map[string]string, len(p.endpoints))
 	for name, e := range p.endpoints {
@@ -143,8 +185,8 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New returns a Publisher. It does not connect to anything. An error names the endpoint and the field, and holds
-// neither secrets nor credentials.
+// New checks config and returns a Publisher. It does not connect. An error names the endpoint and the field, without secrets
+// or credentials. The caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(config Config) (*Publisher, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -162,7 +204,7 @@ func New(config Config) (*Publisher, error) {
 	}
 	dialer := &net.Dialer{Timeout: config.Timeout, Control: guard(slices.Clone(config.AllowedNetworks)).control}
 	p.transport = &http.Transport{
-		// No proxy: it would look up names itself, past the guard.
+		// No proxy: it would look up names itself and so bypass the guard.
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        config.TLS.Clone(),
 		ForceAttemptHTTP2:      true,
@@ -177,13 +219,13 @@ func New(config Config) (*Publisher, error) {
 
 var errClosed = outbox.BrokerUnavailable(errors.New("post event: the publisher is closed"))
 
-// Publish implements outbox.Publisher. What each answer of an endpoint means is listed in docs/publishers.md.
+// Publish implements outbox.Publisher. The package comment lists what each answer of an endpoint means for an event.
 func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
 	return publish.Each(ctx, events, p.config.Concurrency, p.send)
 }
 
-// Close closes idle connections. Call it when Publish is not running any more: from then on it hands everything back
-// as unavailable.
+// Close closes idle connections. Call it after all calls of Publish have returned. A later Publish hands every event back as
+// unavailable.
 func (p *Publisher) Close() {
 	p.closed.Store(true)
 	p.transport.CloseIdleConnections()
@@ -195,7 +237,7 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	}
 	e, known := p.endpoints[o.Destination]
 	if !known {
-		err := &mendError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)}
+		err := &configError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)}
 		p.log(ctx, "", o, err)
 		return fmt.Errorf("post event: %w", err) // another process may have it
 	}
@@ -230,7 +272,7 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 
 func (p *Publisher) log(ctx context.Context, host string, o outbox.Outgoing, err error) {
 	level := slog.LevelDebug
-	if _, mend := errors.AsType[*mendError](err); mend {
+	if _, wrong := errors.AsType[*configError](err); wrong {
 		level = slog.LevelWarn
 	}
 	p.config.Logger.Log(ctx, level, "event not posted", "destination", o.Destination, "host", host, "namespace", o.Namespace,

@@ -24,7 +24,7 @@ func TestUnreadableMessagesAreQuarantined(t *testing.T) {
 	}{
 		"newer version": {spoil: func(e *outbox.Outgoing) { e.Version = 2 }, want: "consume user/created version 2, event "},
 		"unknown topic": {spoil: func(e *outbox.Outgoing) { e.Topic = "promoted" }, want: "consume user/promoted"},
-		"no JSON":       {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage("{") }, want: "payload is no JSON"},
+		"no JSON":       {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage("{") }, want: "payload is not JSON"},
 		"missing field": {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage("{}") }, want: "field tenant_id is missing"},
 		"no UUID": {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage(`{"tenant_id": "S3CRET"}`) },
 			want: "field tenant_id does not fit uuid.UUID"},

@@ -1,5 +1,5 @@
-// Package missing decides what becomes of events whose destination the broker does not know: they wait for a while, in
-// which it may be created or a broker may come to its senses, and are then refused permanently.
+// Package missing decides what happens to events whose destination the broker does not know. They wait for a while, in
+// which the destination may be created or the broker may find it again. Then they are refused permanently.
 package missing
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// forgotten is how long a missing destination is remembered when nobody asks for it any more.
+// forgotten is how long a missing destination is remembered after the last event for it.
 const forgotten = time.Hour
 
-// Destinations remembers since when a broker has not known which destination. It is safe for concurrent use.
+// Destinations remembers which destinations a broker does not know, and since when. It is safe for concurrent use.
 type Destinations struct {
-	// Timeout is how long events wait; not above zero means that they do not.
+	// Timeout is how long events wait; zero or less means that they do not wait.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -23,19 +23,19 @@ type Destinations struct {
 	spans map[string]span
 }
 
-// span is when a destination was first and last missing.
+// span has the times at which a destination was first and last missing.
 type span struct{ first, last time.Time }
 
-// Forget ends the time for which a destination was missing. It is for every other outcome: the broker knew the
-// destination, or was away and said nothing about it.
+// Forget ends the time for which a destination was missing. Call it for every other outcome: the broker knew the
+// destination, or was unavailable and said nothing about it.
 func (d *Destinations) Forget(destination string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.spans, destination)
 }
 
-// Missing marks err, by which the broker does not know a destination: as unavailable at first, and as permanent once it
-// has been missing for Timeout, from the first call to this one, without a call of Forget between them.
+// Missing marks err, which says that the broker does not know a destination. It marks err as unavailable at first, and as
+// permanent when Timeout has passed since the first call for the destination without a call of Forget.
 func (d *Destinations) Missing(destination string, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,18 +26,18 @@ func TestMissingForTooLong(t *testing.T) {
 	require.True(t, waits("a"))
 	now = now.Add(59 * time.Second)
 	require.True(t, waits("a"))
-	require.True(t, waits("b"), "each has its own time")
+	require.True(t, waits("b"), "each destination has its own time")
 	now = now.Add(time.Second)
 	require.False(t, waits("a"))
 	require.True(t, waits("b"))
-	require.False(t, waits("a"), "until something else is said of it")
+	require.False(t, waits("a"), "until there is another outcome")
 	d.Forget("a")
 	require.True(t, waits("a"))
 	now = now.Add(2 * time.Hour)
-	require.True(t, waits("a"), "nobody has asked for long: whether it was missing all the time is not known")
+	require.True(t, waits("a"), "no event for a long time: it may not have been missing all the time")
 }
 
-func TestMissingIsRefusedAtOnce(t *testing.T) {
+func TestMissingIsRefusedImmediately(t *testing.T) {
 	t.Parallel()
 	d := missing.Destinations{Timeout: -1}
 	require.True(t, outbox.IsPermanent(d.Missing("a", errGone)))

@@ -1,5 +1,5 @@
-// Package relaytest takes events from PostgreSQL through a broker that fails into a table in PostgreSQL, and holds what
-// is there against what was enqueued: nothing lost, the order of a log kept per key, each effect once.
+// Package relaytest relays events from PostgreSQL through a failing broker into a table in PostgreSQL. Then it compares the
+// table with what was enqueued: nothing is lost, the order of a log is kept per key, and each effect happened once.
 package relaytest
 
 import (
@@ -28,30 +28,30 @@ type Message struct {
 	Payload []byte
 }
 
-// Broker is what stands between the two ends.
+// Broker is the broker between the two ends.
 type Broker struct {
 	Publisher   outbox.Publisher
 	Destination string
-	// Consume reads what the broker has at Destination, in its order, and hands it to apply in batches, until ctx ends or
-	// apply returns an error, which it returns. Called again, it goes on behind the last batch for which apply returned
-	// nil, or before. It survives the faults.
+	// Consume reads what the broker has at Destination, in order, and hands it to apply in batches. It ends when ctx ends or
+	// apply returns an error, which it then returns. The next call continues behind the last batch for which apply returned
+	// nil, or earlier. Faults do not end it.
 	Consume func(ctx context.Context, apply func([]Message) error) error
-	// Faults happen one after another while events flow. Each returns when the broker is well again.
+	// Faults happen one after another while events flow. Each returns when the broker works again.
 	Faults []func()
 }
 
-// patience is how long all of it may take.
+// patience is how long the whole test may take.
 const patience = 5 * time.Minute
 
 const (
 	keys    = 64
 	writers = 4
-	batch   = 250 // the most events of a transaction
-	window  = 10  // the share of the events that may be on their way: the faults are to meet some
+	batch   = 250 // the maximum number of events in a transaction
+	window  = 10  // one in so many events may be in flight, so that each fault meets some
 	table   = `CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n int NOT NULL)`
 )
 
-// step is the payload: the Nth of a key, from 1 on.
+// step is the payload: the Nth event of a key, from 1.
 type step struct {
 	Key string `json:"key"`
 	N   int    `json:"n"`
@@ -63,7 +63,7 @@ func topic(log bool) outbox.Topic[step] {
 	}}
 }
 
-// quick retries: faults of the broker are short.
+// quick makes retries fast, because the faults are short.
 var quick = outbox.Retry{MaxAttempts: 50, BaseDelay: 50 * time.Millisecond, MaxDelay: 500 * time.Millisecond}
 
 // Log relays events of a log topic through a listener.
@@ -104,7 +104,7 @@ func Queue(t testing.TB, b Broker, events int) {
 	require.Equal(t, 0, value(t, pool, "SELECT count(*) FROM outbox.events WHERE status <> 'delivered'"))
 }
 
-// relay writes events, runs what publishes them, and consumes until each has had its effect.
+// relay writes events, runs the publishing side, and consumes until the effect of each event is there.
 func relay(t testing.TB, pool *pgxpool.Pool, b Broker, topic outbox.Topic[step], events int, runs ...func(context.Context) error) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), table)
@@ -165,7 +165,7 @@ func relay(t testing.TB, pool *pgxpool.Pool, b Broker, topic outbox.Topic[step],
 	c.verify(t)
 }
 
-// write commits the events of a quarter of the keys, and others that are rolled back, which nobody is to see.
+// write commits the events of a quarter of the keys. It also enqueues events that are rolled back, which must not arrive.
 func (c *consumer) write(ctx context.Context, t testing.TB, topic outbox.Topic[step], writer int) {
 	events := c.events / writers
 	batch := min(batch, events/window)
@@ -213,17 +213,17 @@ type consumer struct {
 	inbox  *inbox.Inbox
 	events int
 	faults int
-	now    chan struct{} // gets one when it is time for a fault
-	all    chan struct{} // closed when each event has had its effect
+	now    chan struct{} // receives when it is time for a fault
+	all    chan struct{} // closed when the effect of each event is there
 
 	mu                       sync.Mutex
-	moved                    *sync.Cond // had has grown
+	moved                    *sync.Cond // signals that had has grown
 	batches, read, had, told int
 	began                    time.Time
 	took                     time.Duration
 }
 
-// await waits until so many events have had their effect, and reports whether they have.
+// await waits until the effects of so many events are there. It reports false if ctx ends first.
 func (c *consumer) await(ctx context.Context, events int) bool {
 	defer context.AfterFunc(ctx, func() {
 		c.mu.Lock()
@@ -244,7 +244,7 @@ func (c *consumer) count() int {
 	return c.had
 }
 
-// apply has the effects of a batch, once each, and now and then crashes afterwards.
+// apply applies the effects of a batch, each once, and sometimes crashes afterwards.
 func (c *consumer) apply(ctx context.Context, ms []Message) error {
 	if len(ms) == 0 {
 		return nil
@@ -292,14 +292,14 @@ func (c *consumer) apply(ctx context.Context, ms []Message) error {
 	return nil
 }
 
-// verify holds the effects against what was enqueued.
+// verify compares the effects with what was enqueued.
 func (c *consumer) verify(t testing.TB) {
 	t.Helper()
-	require.Greater(t, c.read, c.events, "nothing came twice: the inbox was not put to the test")
+	require.Greater(t, c.read, c.events, "no event came twice, so the inbox was not tested")
 	t.Logf("%d events, %d read, %d batches, in %s", c.events, c.read, c.batches, c.took.Round(time.Millisecond))
 	require.Equal(t, c.events, value(t, c.pool, "SELECT count(*) FROM effects"), "effects")
 	require.Equal(t, c.events, value(t, c.pool, "SELECT count(DISTINCT event) FROM effects"), "events with an effect")
-	require.Equal(t, 0, value(t, c.pool, "SELECT count(*) FROM effects WHERE n < 1"), "of events that were rolled back")
+	require.Equal(t, 0, value(t, c.pool, "SELECT count(*) FROM effects WHERE n < 1"), "effects of events that were rolled back")
 }
 
 func value(t testing.TB, pool *pgxpool.Pool, sql string) int {

@@ -101,7 +101,7 @@ func TestRules(t *testing.T) {
 		"label is not valid UTF-8":                        func(p *events.Ended) { p.Label = "\xff" },
 		"revision is below 1":                             func(p *events.Ended) { p.Revision = 0 },
 		"revisions[*] is below 1":                         func(p *events.Ended) { p.Revisions["x"] = 0 },
-		`outcome is none of completed, N/A, a-b, a_b, ""`: func(p *events.Ended) { p.Outcome = "x" },
+		`outcome is not one of completed, N/A, a-b, a_b, ""`: func(p *events.Ended) { p.Outcome = "x" },
 	} {
 		p := ended()
 		change(&p)
@@ -124,7 +124,7 @@ func TestEnum(t *testing.T) {
 		require.True(t, v.Known())
 	}
 	v, err := events.ParseOutcome("n/a")
-	require.EqualError(t, err, `validate outcome: the value is none of completed, N/A, a-b, a_b, ""`)
+	require.EqualError(t, err, `validate outcome: the value is not one of completed, N/A, a-b, a_b, ""`)
 	require.Empty(t, v)
 	require.False(t, events.Outcome("n/a").Known())
 }

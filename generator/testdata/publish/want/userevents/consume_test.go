@@ -238,7 +238,7 @@ func TestWhatANewerProducerSends(t *testing.T) {
 	}
 	require.Equal(t, []userevents.Plan{userevents.PlanFree, userevents.PlanPaid}, userevents.PlanValues())
 	_, err = userevents.ParsePlan("enterprise")
-	require.EqualError(t, err, "validate plan: the value is none of free, paid")
+	require.EqualError(t, err, "validate plan: the value is not one of free, paid")
 	plan, err := userevents.ParsePlan("paid")
 	require.NoError(t, err)
 	require.Equal(t, userevents.PlanPaid, plan)
