@@ -25,7 +25,7 @@ SELECT
         l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
         OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
         OR coalesce((
-            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            SELECT g.xid -- not EXISTS: a scan of the whole log may look cheap for it
             FROM outbox_schema.log AS g
             ORDER BY g.xid DESC
             LIMIT 1
@@ -85,7 +85,7 @@ WHERE l.listener = @listener
 
 -- name: ListenerStanding :many
 -- Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
--- window, otherwise those of the one that would be opened now. The rule is that of LogRead, but for any topic, because
+-- window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
 -- only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
 -- one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
 WITH RECURSIVE cur AS MATERIALIZED (

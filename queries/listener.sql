@@ -32,7 +32,7 @@ SELECT
             OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
         ), false)
         OR coalesce((
-            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            SELECT g.xid -- not EXISTS: a scan of the whole log may look cheap for it
             FROM outbox_schema.log AS g
             ORDER BY g.xid DESC
             LIMIT 1
@@ -140,7 +140,7 @@ WHERE l.listener = @listener
         LIMIT 1
     ) IS NOT NULL THEN true
     WHEN (
-        SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+        SELECT g.seq -- not EXISTS: it has no order, and the planner may walk the whole of log_xid for it instead of log_pkey
         FROM outbox_schema.log AS g
         WHERE g.seq > l.high_seq
           AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
@@ -172,7 +172,7 @@ WHERE l.listener = @listener
             WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
         ) AS s
         WHERE (
-            SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+            SELECT g.xid -- the first visible one, because nothing visible is above high_seq here
             FROM outbox_schema.log AS g
             WHERE g.xid > s.after
               AND g.xid < s.before
@@ -372,7 +372,7 @@ SELECT
             LIMIT 1
         ) IS NOT NULL THEN true
         WHEN (
-            SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+            SELECT g.seq -- not EXISTS: it has no order, and the planner may walk the whole of log_xid for it instead of log_pkey
             FROM outbox_schema.log AS g
             WHERE g.seq > l.high_seq
               AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
@@ -404,7 +404,7 @@ SELECT
                 WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
             ) AS s
             WHERE (
-                SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+                SELECT g.xid -- the first visible one, because nothing visible is above high_seq here
                 FROM outbox_schema.log AS g
                 WHERE g.xid > s.after
                   AND g.xid < s.before
