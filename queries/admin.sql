@@ -1,9 +1,10 @@
 -- name: ListenerList :many
--- Lists the cursors of all listeners. A few probes of an index for each, and one pass over the dead letters and the parked
--- heads, however long the log is: unread is the distance of positions, divided among the shards.
+-- Lists the cursors of all listeners. It needs a few probes of an index for each, and one pass over the dead letters and
+-- the parked heads, however long the log is: unread is the distance of positions, divided among the shards.
 --
--- Not passed are what lies behind the position of the cursor, the event that it stands at when that has failed, which may
--- be a straggler far in front of the position, and the heads of parked keys. The oldest of them makes the lag.
+-- Not passed are three kinds of events: what lies behind the position of the cursor, the event at which the cursor stands
+-- when that has failed, which may be a straggler far before the position, and the heads of parked keys. The oldest of
+-- them makes the lag.
 WITH letters AS MATERIALIZED (
     SELECT d.listener, d.bucket, count(*) AS count
     FROM outbox_schema.dead_letters AS d
@@ -24,7 +25,7 @@ SELECT
         l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
         OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
         OR coalesce((
-            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            SELECT g.xid -- not EXISTS: a scan of the whole log may look cheap for it
             FROM outbox_schema.log AS g
             ORDER BY g.xid DESC
             LIMIT 1
@@ -76,17 +77,17 @@ FROM outbox_schema.listeners AS l
 ORDER BY l.listener;
 
 -- name: ListenerPause :execrows
--- Stops or lets go on the turns of a listener. Under the lock, so that no shard is added meanwhile.
+-- Stops or resumes a listener: no lease is taken while it is paused. Under the lock, so that no shard is added meanwhile.
 UPDATE outbox_schema.listeners AS l
 SET paused = @paused::boolean
 WHERE l.listener = @listener
   AND l.paused <> @paused::boolean;
 
 -- name: ListenerStanding :many
--- Reads the first events, up to event_limit a shard, that the shards of a listener have not handled: those of the open
--- window, else of the one that would be opened now. By the rule of LogRead, but of any topic, because only the
--- listener's process knows which ones it reads. attempts is what the cursor keeps of an event behind the first one that
--- is not done; exact tells that this is the first one and has failed: the cursor was left right before it.
+-- Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
+-- window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
+-- only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
+-- one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
 WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
         l.ahead_seqs, l.ahead_attempts,
@@ -207,10 +208,10 @@ WHERE l.listener = @listener
   );
 
 -- name: ListenerSkip :execrows
--- Copies one event of the open window to the dead letters and notes it as done, which the next turn passes. Whoever holds
--- the shard loses it: another lease_no and another turn, so that what it still has to say is not taken for the answer
--- to an earlier try. Where the event is compared with the cursor, it is with the newest version of the row: a
--- statement that had to wait for the row skips nothing that was handled meanwhile.
+-- Copies one event of the open window to the dead letters and notes it as done, so that the next lease passes it. The
+-- holder of the shard loses it: lease_no and turn change, so that what it still sends is not taken for the answer to an
+-- earlier try. The event is compared with the cursor in the newest version of the row: a statement that had to wait for
+-- the row skips nothing that was handled meanwhile.
 WITH moved AS (
     UPDATE outbox_schema.listeners AS l
     SET ahead_seqs = CASE WHEN array_position(l.ahead_seqs, g.seq) IS NULL THEN l.ahead_seqs || g.seq ELSE l.ahead_seqs END,
@@ -249,9 +250,9 @@ SELECT m.listener, m.seq, m.id, m.namespace, m.topic, m.version, m.tenant_id, m.
 FROM moved AS m;
 
 -- name: ListenerSeize :many
--- Takes the shards of a listener from whoever holds them, all, or the one of a bucket, and names them. What they were
--- doing is refused, and nobody takes a turn until the lease is over. If a holder has died, the next one is as careful as
--- it would have been.
+-- Takes the shards of a listener from their holders, all or the one of a bucket, and names them. What the holders were
+-- doing is refused, and no lease is taken until this one is over. If a holder has died, the next one takes events one by
+-- one, as it would have done anyway.
 UPDATE outbox_schema.listeners AS l
 SET lease_by = @worker_id,
     lease_until = clock_timestamp() + @lease::interval,
@@ -273,10 +274,10 @@ WHERE l.listener = @listener
 RETURNING l.shard;
 
 -- name: ListenerRewind :execrows
--- Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before the first
--- one that was enqueued then. Never forward, and never past an event that is not handled: straggler is the first such
--- one before the position. What a cursor has seen of the log is what this statement sees, and nothing has moved since it
--- was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
+-- Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before
+-- the first one that was enqueued then. They never go forward, and never past an event that is not handled: straggler is
+-- the first such one before the position. What a cursor has seen of the log is what this statement sees, because nothing
+-- has moved since it was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
 WITH RECURSIVE target AS MATERIALIZED (
     SELECT CASE
         WHEN sqlc.narg('since')::timestamptz IS NULL THEN 0
@@ -401,7 +402,7 @@ JOIN outbox_schema.log AS g ON g.seq > l.high_seq AND g.bucket % l.shards = l.sh
 WHERE l.listener = @listener;
 
 -- name: ParkedRewind :many
--- Deletes the parked events that come again from the log, and names their keys.
+-- Deletes the parked events that will come from the log again, and names their keys.
 DELETE FROM outbox_schema.parked AS p
 USING outbox_schema.listeners AS l
 WHERE l.listener = @listener
@@ -436,7 +437,7 @@ ORDER BY p.retry_after, p.no
 LIMIT @event_limit::integer;
 
 -- name: ParkedSkip :execrows
--- Moves a parked event to the dead letters. Its shard is seized, so that nobody is handling it.
+-- Moves a parked event to the dead letters. Its shard is seized, so nobody is handling it.
 WITH gone AS (
     DELETE FROM outbox_schema.parked AS p
     WHERE p.no = @no
@@ -459,18 +460,18 @@ WHERE l.listener = @listener
   AND l.lease_by = @worker_id;
 
 -- name: ListenerDetach :execrows
--- Deletes the cursors of a listener: before its parked events, so that none is added.
+-- Deletes the cursors of a listener. This comes before its parked events are deleted, so that none is added.
 DELETE FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener;
 
 -- name: ParkedDetach :execrows
--- Deletes the parked events of a listener that has no cursors any more.
+-- Deletes the parked events of a listener whose cursors are deleted.
 DELETE FROM outbox_schema.parked AS p
 WHERE p.listener = @listener;
 
 -- name: LogHeld :many
--- Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the whole
--- log.
+-- Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the
+-- whole log.
 WITH retention AS MATERIALIZED (
     SELECT
         unnest(@topics::text[]) AS topic,
@@ -486,7 +487,7 @@ GROUP BY l.listener
 ORDER BY l.listener;
 
 -- name: LogOld :one
--- Counts the events past their retention, and how many of them some listener has not passed: what LogPrune would leave.
+-- Counts the events past their retention, and how many of them some listener has not passed, which LogPrune would keep.
 WITH retention AS MATERIALIZED (
     SELECT
         unnest(@topics::text[]) AS topic,
@@ -523,7 +524,7 @@ WHERE e.namespace = @namespace
   AND e.finalized_at < statement_timestamp() - @retention::interval;
 
 -- name: RebaseNeeded :one
--- Tells whether the xids of some cursor, or of the log, are another cluster's.
+-- Tells whether the xids of some cursor, or of the log, belong to another cluster.
 SELECT (
     EXISTS (
         SELECT
@@ -540,8 +541,8 @@ SELECT (
 )::boolean AS needed;
 
 -- name: RebaseLock :exec
--- Keeps every cursor as it is until the transaction ends. A LOCK takes no snapshot, so that one at REPEATABLE READ sees what
--- was committed before it was granted.
+-- Keeps every cursor as it is until the transaction ends. A LOCK takes no snapshot, so a transaction at REPEATABLE READ
+-- sees what was committed before it was granted.
 LOCK TABLE outbox_schema.listeners IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: RebaseStart :one
@@ -551,7 +552,7 @@ SELECT pg_try_advisory_xact_lock(@lock::bigint)::boolean AS locked, (pg_current_
     (SELECT coalesce(max(g.seq), 0) FROM outbox_schema.log AS g)::bigint AS last_seq;
 
 -- name: RebaseCursors :many
--- Reads up to where each cursor has delivered anything, and whether somebody is at it.
+-- Reads up to where each cursor has delivered anything, and whether a process holds it.
 SELECT l.listener, l.shard, l.lease_by,
     coalesce(l.running AND l.lease_until >= statement_timestamp(), false)::boolean AS live,
     l.lease_until,
@@ -564,8 +565,8 @@ FROM outbox_schema.listeners AS l
 ORDER BY l.listener, l.shard;
 
 -- name: RebaseMissed :many
--- Reads the events up to there that a cursor has not delivered; the cursor by its place in RebaseCursors. It takes the
--- snapshots at their word, which is their arithmetic and asks no cluster.
+-- Reads the events up to there that a cursor has not delivered. The cursor is given by its place in RebaseCursors. The
+-- statement relies on the snapshots alone: comparing xids with them is arithmetic, and needs no state of a cluster.
 WITH cur AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY l.listener, l.shard) - 1 AS place,
         l.shard, l.shards, l.lo, l.high_seq, l.hi, l.last_seq, l.in_batch, l.ahead_seqs, l.ahead_attempts,
@@ -586,8 +587,8 @@ GROUP BY g.seq
 ORDER BY g.seq;
 
 -- name: RebaseCursor :exec
--- Makes a cursor one of this cluster, at high_seq. lo_bound is above every xid that was assigned when the snapshot of the
--- transaction was taken, because its own is assigned by the first of these statements.
+-- Turns a cursor into one of this cluster, at high_seq. lo_bound is above every xid that was assigned when the snapshot of
+-- the transaction was taken, because the transaction's own xid is assigned by the first of these statements.
 UPDATE outbox_schema.listeners AS l
 SET lo = (@lo::text)::pg_snapshot,
     lo_bound = pg_current_xact_id(),
@@ -617,9 +618,9 @@ WHERE l.listener = @listener
   AND l.shard = @shard;
 
 -- name: RebaseRewrite :one
--- Gives an xid that is visible in every snapshot to the events of the next scan_size positions whose own means nothing here:
--- not below first, the oldest that this cluster's snapshot does not take for ended, or among those up to last that mark
--- events.
+-- Gives an xid that is visible in every snapshot to the events of the next scan_size positions whose own xid means nothing
+-- here. Such an xid is not below first, the oldest that this cluster's snapshot does not count as ended, or is among those
+-- up to last that mark events.
 WITH part AS MATERIALIZED (
     SELECT g.seq, g.xid
     FROM outbox_schema.log AS g
@@ -652,15 +653,16 @@ FROM (
 WHERE g.seq = w.seq;
 
 -- name: RebaseSequence :exec
--- Lets the positions go on above least, should a restore have left the sequence behind.
+-- Makes the positions continue above least, in case a restore has left the sequence behind.
 SELECT CASE
     WHEN coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 0) < @least::bigint
     THEN setval('outbox_schema.log_seq', @least::bigint)
 END;
 
 -- name: LogSequence :one
--- Reads what the order of the log rests on: that seq is drawn one by one, after xid was assigned, and above all that the log
--- or a listener has come to. last is -1 where the role may not read the sequence, and 0 when it was never drawn from.
+-- Reads what the order of the log depends on: that seq is drawn one by one, after xid was assigned, and above every
+-- position that the log or a listener has reached. last is -1 where the role may not read the sequence, and 0 when it was
+-- never drawn from.
 SELECT
     coalesce(bool_and(s.seqincrement = 1 AND s.seqcache = 1 AND NOT s.seqcycle), false)::boolean AS plain,
     coalesce((

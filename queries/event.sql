@@ -1,8 +1,8 @@
 -- name: EventInsert :one
--- Writes one event unless its dedupe key is taken: no row then, and never an error that would abort the
--- caller's transaction. An insert that meets an uncommitted rival waits for its end.
--- rang: whether the doorbell was rung. The shared lock is only refused while a dispatcher sleeps with the
--- exclusive one, so NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
+-- Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
+-- caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
+-- rang tells whether the doorbell was rung. The shared lock is refused only while a dispatcher sleeps with the
+-- exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 INSERT INTO outbox_schema.events (
     id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
     entity_version, headers, payload, max_attempts, next_attempt_at)
@@ -20,10 +20,10 @@ RETURNING
     END)::boolean AS rang;
 
 -- name: EventInsertMany :one
--- EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
--- wait for each other in one order, that of Go, and cannot deadlock. The doorbell is tried once.
+-- EventInsert for a slice, in one statement. Rows are inserted by dedupe key, in Go's order, so that two calls with keys
+-- in common wait for each other in one order and cannot deadlock. The doorbell is tried once.
 -- An array may be shorter than ids, and is empty when no event has a value: unnest pads it with nulls.
--- Returns how many were written, and if not all were, their ids; the others are duplicates.
+-- Returns how many were written and, if not all were, their ids; the others are duplicates.
 WITH wanted AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -63,8 +63,8 @@ SELECT
 FROM inserted;
 
 -- name: EventInsertManyKeyless :one
--- EventInsertMany, with the same parameters, for events none of which has a dedupe key: nothing can conflict, and
--- ON CONFLICT would cost each row a second record in the WAL and a lock all the same.
+-- EventInsertMany, with the same parameters, for events without dedupe keys. Nothing can conflict, and ON CONFLICT
+-- would still cost each row a lock and a second record in the WAL.
 WITH wanted AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -102,8 +102,8 @@ SELECT
 FROM inserted;
 
 -- name: EventQueue :one
--- EventInsert as a single statement of the caller's own batch, where no second one can follow to ask who was
--- first: on a duplicate it returns the id that its snapshot sees. It sees none (null) if the rival committed
+-- EventInsert as a single statement of the caller's own batch, where no second statement can follow to read the first
+-- event. On a duplicate it returns the id that its snapshot sees. That is null if the other transaction committed
 -- while this statement waited for it.
 WITH inserted AS (
     INSERT INTO outbox_schema.events (
@@ -134,10 +134,10 @@ SELECT
 FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n;
 
 -- name: EventIDByKey :many
--- Reads who holds the dedupe keys that EventInsert and EventInsertMany found taken. A statement of its own,
--- because only a new snapshot sees the rival that the insert waited for. LIMIT changes no result, the key being
--- unique, but holds the planner to one probe of events_dedupe_key a key: it runs in the caller's transaction,
--- with the caller's settings, and with poor statistics would read the whole topic.
+-- Reads which events have the dedupe keys that EventInsert and EventInsertMany found taken. It is a separate statement,
+-- because only a new snapshot sees the event that the insert waited for. LIMIT changes no result, because the key is
+-- unique, but it holds the planner to one probe of events_dedupe_key per key. The statement runs in the caller's
+-- transaction, with the caller's settings, and with poor statistics would read the whole topic.
 SELECT e.id, e.dedupe_key::text AS dedupe_key
 FROM (SELECT unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
 CROSS JOIN LATERAL (
@@ -150,14 +150,15 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: EventClaim :many
--- Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
--- at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
--- a time, none behind edge, which is where fresh filled up, none of held, which the claimer itself has yet to settle, and
--- one that is on its last attempt alone, so that it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
--- one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
--- A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
--- and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
--- of a foreign key that somebody has on the table.
+-- Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops at the
+-- limit. suspect holds events whose lease ran out, because their handler may have killed its process: few at a time,
+-- none behind edge, which is where fresh reached its limit, and none of held, which the claimer itself has yet to
+-- settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
+-- compares the id too, because a million events may be due at one time. MATERIALIZED and the join keep LIMIT from being
+-- executed more than once.
+-- The claim is a HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY
+-- UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE that does not change the key. It is
+-- compatible with the KEY SHARE lock of a foreign key that refers to the table.
 WITH fresh AS MATERIALIZED (
     SELECT e.id, e.next_attempt_at
     FROM outbox_schema.events AS e
@@ -240,9 +241,9 @@ FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id;
 
 -- name: EventClaimFresh :many
--- EventClaim without suspects, for a dispatcher that looks for them now and then: a smaller plan, and one walk instead of
--- two. It starts after (after_due, after_id), which is where a dispatcher with a backlog has claimed up to, so that it need
--- not walk past what is in flight.
+-- EventClaim without events whose lease ran out, for a dispatcher that looks for those now and then: a smaller plan, and
+-- one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has claimed up to there, so
+-- it need not walk past what is in flight.
 WITH fresh AS MATERIALIZED (
     SELECT e.id
     FROM outbox_schema.events AS e
@@ -285,10 +286,10 @@ FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id;
 
 -- name: EventAck :many
--- Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
--- event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted, and
--- SessionGuard leaves no join but a nested loop over it. Returns the claims it ended; EventStates tells what became of
--- the others.
+-- Marks events as delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have
+-- lost the event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted,
+-- and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStates tells what
+-- became of the others.
 WITH want AS MATERIALIZED (
     SELECT w.id, w.claim_no
     FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@claim_nos::bigint[]) AS claim_no) AS w
@@ -323,8 +324,8 @@ WHERE e.id = w.id
 RETURNING e.id, e.claim_no;
 
 -- name: EventNack :many
--- Failed: back to pending, due after its delay or at its retry_at, or dead when it was the last attempt or
--- the failure is permanent. Guard and lock order as in EventAck.
+-- Marks events as failed: pending again, due after the delay or at retry_at, or dead if it was the last attempt or the
+-- failure is permanent. Guard and lock order are those of EventAck.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -359,8 +360,8 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no, o.dies::boolean AS died;
 
 -- name: EventRelease :many
--- Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
--- Guard and lock order as in EventAck.
+-- Hands events back: pending, with the attempt uncounted, due as before or after a delay. claim_no stays, so the claim is
+-- over. Guard and lock order are those of EventAck.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -390,9 +391,9 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no;
 
 -- name: EventExtend :many
--- Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
--- Guard as in EventAck. SKIP LOCKED, because a renewal that waits for one row loses all leases of its batch meanwhile;
--- EventStates tells which were skipped.
+-- Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
+-- The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
+-- its batch; EventStates tells which rows were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -415,19 +416,20 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no;
 
 -- name: EventStates :many
--- Reads where events stand, to tell a repeated finalisation from a lost lease and from a row that is locked.
+-- Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked.
 SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
 JOIN outbox_schema.events AS e ON e.id = w.id;
 
 -- name: EventSweepDead :one
--- Buries what no claim will take again: events whose lease ran out on their last attempt, and pending ones
--- whose attempts exceed a limit that was lowered since. Walks the due part of events_due; SKIP LOCKED, so
--- that it never waits for a late ack.
--- An event whose lease ran out is only noted at first, by an updated_at past locked_until, which no claim and no
--- renewal leaves: its holder may live, and have been without the database for as long as everybody. It dies when it is
--- still so after the grace, which a holder has, from the first look at it, to settle it by its fence. Not one of held,
--- which the sweeper itself has yet to settle. Returns how many died, and how many were noted.
+-- Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
+-- whose attempts exceed a limit that was lowered since. Walks the due part of events_due. SKIP LOCKED, so that it never
+-- waits for a late ack.
+-- An event whose lease ran out is only noted at first, by an updated_at past locked_until. No claim and no renewal leaves
+-- such a value. The holder may be alive, and may have been without the database for as long as everybody else. The
+-- event becomes dead if nothing has changed after the grace, which counts from the first look and in which the holder can
+-- settle it by its fence. Events in held are left out, because the sweeper itself has yet to settle them. Returns how many
+-- became dead, and how many were noted.
 WITH spent AS MATERIALIZED (
     SELECT
         e.id,
@@ -476,7 +478,7 @@ FROM swept AS w;
 
 -- name: EventPrune :execrows
 -- Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
--- deletes: a row that a foreign key has locked is skipped, not waited for.
+-- deletes: a row that a foreign key has locked is skipped, and not waited for.
 WITH old AS MATERIALIZED (
     SELECT e.id
     FROM outbox_schema.events AS e
@@ -494,7 +496,7 @@ USING old AS o
 WHERE e.id = o.id;
 
 -- name: EventFinalTopics :many
--- Lists the topics of a namespace that have final events, one index probe a topic.
+-- Lists the topics of a namespace that have final events, with one index probe per topic.
 WITH RECURSIVE step AS (
     (SELECT e.topic
      FROM outbox_schema.events AS e

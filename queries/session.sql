@@ -1,10 +1,10 @@
 -- name: SessionGuard :exec
--- Settings of a transaction of ours, for its rest only. A claim must be on disk before
--- anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
--- of producers that commit asynchronously. The planner is held to the index walks the statements are
--- written for, because statistics taken while the table was empty make a scan of the backlog look free. Those walks do
--- not depend on the parameters, so that to plan them anew for each execution, which takes longer than to run them for a
--- few events, would be for nothing. What the role has switched off of what they need is switched on.
+-- Settings for the rest of one of our transactions. A claim must be on disk before anything is handled, whatever the
+-- session prefers. Its flush covers every commit that it has seen, also those of producers that commit asynchronously.
+-- The planner is held to the index walks that the statements are written for, because statistics taken while the table
+-- was empty make a scan of the backlog look free. Those walks do not depend on the parameters. So planning them for each
+-- execution would gain nothing, and takes longer than running them for a few events. What they need and the role has
+-- switched off is switched on.
 SELECT
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
     set_config('enable_indexscan', 'on', true),
@@ -18,15 +18,15 @@ SELECT
     set_config('jit', 'off', true);
 
 -- name: BellTryHold :one
--- Takes the doorbell for a sleeper. Refused while another sleeps with it, or while a transaction that has
--- enqueued is open.
+-- Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is
+-- open.
 SELECT pg_try_advisory_lock(@bell::bigint)::boolean AS held;
 
 -- name: BellLetGo :one
 SELECT pg_advisory_unlock(@bell::bigint)::boolean AS held;
 
 -- name: BellHeld :one
--- Tells whether some session sleeps with the doorbell: what refused BellTryHold then was a sleeper.
+-- Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryHold.
 SELECT EXISTS (
     SELECT
     FROM pg_catalog.pg_locks AS l
@@ -44,9 +44,9 @@ SELECT EXISTS (
 SELECT pg_notify(@channel::text, '');
 
 -- name: SnapshotHolder :many
--- Finds the session that has been in its transaction for longest, and for longer than held, and keeps PostgreSQL from removing
--- row versions of this database that were replaced since. Only sessions that the role may look into: its own, or with
--- pg_read_all_stats all. A standby or a slot has no database.
+-- Finds the session that has been in its transaction for longest, and for longer than held, and that keeps PostgreSQL from
+-- removing row versions of this database that were replaced since. Sees only sessions that the role may look into: its
+-- own, or all with pg_read_all_stats. A standby or a slot has no database.
 SELECT
     a.pid::integer AS pid,
     coalesce(a.usename::text, '')::text AS role,
@@ -62,5 +62,5 @@ ORDER BY a.xact_start
 LIMIT 1;
 
 -- name: BellProbe :exec
--- BellRing with a token, by which one sleeper knows that what is sent through this connection reaches it.
+-- BellRing with a token. By it a sleeper knows that what is sent through this connection reaches it.
 SELECT pg_notify(@channel::text, @token::text);
