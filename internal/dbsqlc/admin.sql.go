@@ -71,7 +71,7 @@ DELETE FROM outbox_schema.listeners AS l
 WHERE l.listener = $1
 `
 
-// Deletes the cursors of a listener: before its parked events, so that none is added.
+// Deletes the cursors of a listener. This comes before its parked events are deleted, so that none is added.
 func (q *Queries) ListenerDetach(ctx context.Context, listener string) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerDetach, listener)
 	if err != nil {
@@ -101,7 +101,7 @@ SELECT
         l.system_id <> (SELECT c.system_identifier FROM pg_control_system() AS c)
         OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
         OR coalesce((
-            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            SELECT g.xid -- not EXISTS: a scan of the whole log may look cheap for it
             FROM outbox_schema.log AS g
             ORDER BY g.xid DESC
             LIMIT 1
@@ -173,11 +173,12 @@ type ListenerListRow struct {
 	ParkedEvents int64
 }
 
-// Lists the cursors of all listeners. A few probes of an index for each, and one pass over the dead letters and the parked
-// heads, however long the log is: unread is the distance of positions, divided among the shards.
+// Lists the cursors of all listeners. It needs a few probes of an index for each, and one pass over the dead letters and
+// the parked heads, however long the log is: unread is the distance of positions, divided among the shards.
 //
-// Not passed are what lies behind the position of the cursor, the event that it stands at when that has failed, which may
-// be a straggler far in front of the position, and the heads of parked keys. The oldest of them makes the lag.
+// Not passed are three kinds of events: what lies behind the position of the cursor, the event at which the cursor stands
+// when that has failed, which may be a straggler far before the position, and the heads of parked keys. The oldest of
+// them makes the lag.
 func (q *Queries) ListenerList(ctx context.Context) ([]ListenerListRow, error) {
 	rows, err := q.db.Query(ctx, ListenerList)
 	if err != nil {
@@ -293,7 +294,7 @@ type ListenerPauseParams struct {
 	Listener string
 }
 
-// Stops or lets go on the turns of a listener. Under the lock, so that no shard is added meanwhile.
+// Stops or resumes a listener: no lease is taken while it is paused. Under the lock, so that no shard is added meanwhile.
 func (q *Queries) ListenerPause(ctx context.Context, arg ListenerPauseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerPause, arg.Paused, arg.Listener)
 	if err != nil {
@@ -426,10 +427,10 @@ type ListenerRewindParams struct {
 	Since    pgtype.Timestamptz
 }
 
-// Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before the first
-// one that was enqueued then. Never forward, and never past an event that is not handled: straggler is the first such
-// one before the position. What a cursor has seen of the log is what this statement sees, and nothing has moved since it
-// was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
+// Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before
+// the first one that was enqueued then. They never go forward, and never past an event that is not handled: straggler is
+// the first such one before the position. What a cursor has seen of the log is what this statement sees, because nothing
+// has moved since it was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
 func (q *Queries) ListenerRewind(ctx context.Context, arg ListenerRewindParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerRewind, arg.Listener, arg.WorkerID, arg.Since)
 	if err != nil {
@@ -468,9 +469,9 @@ type ListenerSeizeParams struct {
 	Bucket    *int32
 }
 
-// Takes the shards of a listener from whoever holds them, all, or the one of a bucket, and names them. What they were
-// doing is refused, and nobody takes a turn until the lease is over. If a holder has died, the next one is as careful as
-// it would have been.
+// Takes the shards of a listener from their holders, all or the one of a bucket, and names them. What the holders were
+// doing is refused, and no lease is taken until this one is over. If a holder has died, the next one takes events one by
+// one, as it would have done anyway.
 func (q *Queries) ListenerSeize(ctx context.Context, arg ListenerSeizeParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, ListenerSeize,
 		arg.WorkerID,
@@ -546,10 +547,10 @@ type ListenerSkipParams struct {
 	Shard     int32
 }
 
-// Copies one event of the open window to the dead letters and notes it as done, which the next turn passes. Whoever holds
-// the shard loses it: another lease_no and another turn, so that what it still has to say is not taken for the answer
-// to an earlier try. Where the event is compared with the cursor, it is with the newest version of the row: a
-// statement that had to wait for the row skips nothing that was handled meanwhile.
+// Copies one event of the open window to the dead letters and notes it as done, so that the next lease passes it. The
+// holder of the shard loses it: lease_no and turn change, so that what it still sends is not taken for the answer to an
+// earlier try. The event is compared with the cursor in the newest version of the row: a statement that had to wait for
+// the row skips nothing that was handled meanwhile.
 func (q *Queries) ListenerSkip(ctx context.Context, arg ListenerSkipParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerSkip,
 		arg.Attempts,
@@ -697,10 +698,10 @@ type ListenerStandingRow struct {
 	CreatedAt     pgtype.Timestamptz
 }
 
-// Reads the first events, up to event_limit a shard, that the shards of a listener have not handled: those of the open
-// window, else of the one that would be opened now. By the rule of LogRead, but of any topic, because only the
-// listener's process knows which ones it reads. attempts is what the cursor keeps of an event behind the first one that
-// is not done; exact tells that this is the first one and has failed: the cursor was left right before it.
+// Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
+// window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
+// only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
+// one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
 func (q *Queries) ListenerStanding(ctx context.Context, arg ListenerStandingParams) ([]ListenerStandingRow, error) {
 	rows, err := q.db.Query(ctx, ListenerStanding, arg.EventLimit, arg.Blocked, arg.Listener)
 	if err != nil {
@@ -801,8 +802,8 @@ type LogHeldRow struct {
 	Held     int64
 }
 
-// Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the whole
-// log.
+// Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the
+// whole log.
 func (q *Queries) LogHeld(ctx context.Context, arg LogHeldParams) ([]LogHeldRow, error) {
 	rows, err := q.db.Query(ctx, LogHeld, arg.Topics, arg.RetentionsUs)
 	if err != nil {
@@ -849,7 +850,7 @@ type LogOldRow struct {
 	Held int64
 }
 
-// Counts the events past their retention, and how many of them some listener has not passed: what LogPrune would leave.
+// Counts the events past their retention, and how many of them some listener has not passed, which LogPrune would keep.
 func (q *Queries) LogOld(ctx context.Context, arg LogOldParams) (LogOldRow, error) {
 	row := q.db.QueryRow(ctx, LogOld, arg.Topics, arg.RetentionsUs)
 	var i LogOldRow
@@ -890,8 +891,9 @@ type LogSequenceRow struct {
 	Reached int64
 }
 
-// Reads what the order of the log rests on: that seq is drawn one by one, after xid was assigned, and above all that the log
-// or a listener has come to. last is -1 where the role may not read the sequence, and 0 when it was never drawn from.
+// Reads what the order of the log depends on: that seq is drawn one by one, after xid was assigned, and above every
+// position that the log or a listener has reached. last is -1 where the role may not read the sequence, and 0 when it was
+// never drawn from.
 func (q *Queries) LogSequence(ctx context.Context) (LogSequenceRow, error) {
 	row := q.db.QueryRow(ctx, LogSequence)
 	var i LogSequenceRow
@@ -909,7 +911,7 @@ DELETE FROM outbox_schema.parked AS p
 WHERE p.listener = $1
 `
 
-// Deletes the parked events of a listener that has no cursors any more.
+// Deletes the parked events of a listener whose cursors are deleted.
 func (q *Queries) ParkedDetach(ctx context.Context, listener string) (int64, error) {
 	result, err := q.db.Exec(ctx, ParkedDetach, listener)
 	if err != nil {
@@ -1036,7 +1038,7 @@ WHERE l.listener = $1
 RETURNING p.key
 `
 
-// Deletes the parked events that come again from the log, and names their keys.
+// Deletes the parked events that will come from the log again, and names their keys.
 func (q *Queries) ParkedRewind(ctx context.Context, listener string) ([]string, error) {
 	rows, err := q.db.Query(ctx, ParkedRewind, listener)
 	if err != nil {
@@ -1077,7 +1079,7 @@ type ParkedSkipParams struct {
 	No    int64
 }
 
-// Moves a parked event to the dead letters. Its shard is seized, so that nobody is handling it.
+// Moves a parked event to the dead letters. Its shard is seized, so nobody is handling it.
 func (q *Queries) ParkedSkip(ctx context.Context, arg ParkedSkipParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ParkedSkip, arg.Error, arg.No)
 	if err != nil {
@@ -1123,8 +1125,8 @@ type RebaseCursorParams struct {
 	Shard    int32
 }
 
-// Makes a cursor one of this cluster, at high_seq. lo_bound is above every xid that was assigned when the snapshot of the
-// transaction was taken, because its own is assigned by the first of these statements.
+// Turns a cursor into one of this cluster, at high_seq. lo_bound is above every xid that was assigned when the snapshot of
+// the transaction was taken, because the transaction's own xid is assigned by the first of these statements.
 func (q *Queries) RebaseCursor(ctx context.Context, arg RebaseCursorParams) error {
 	_, err := q.db.Exec(ctx, RebaseCursor,
 		arg.Lo,
@@ -1157,7 +1159,7 @@ type RebaseCursorsRow struct {
 	HighSeq    int64
 }
 
-// Reads up to where each cursor has delivered anything, and whether somebody is at it.
+// Reads up to where each cursor has delivered anything, and whether a process holds it.
 func (q *Queries) RebaseCursors(ctx context.Context) ([]RebaseCursorsRow, error) {
 	rows, err := q.db.Query(ctx, RebaseCursors)
 	if err != nil {
@@ -1189,8 +1191,8 @@ const RebaseLock = `-- name: RebaseLock :exec
 LOCK TABLE outbox_schema.listeners IN SHARE ROW EXCLUSIVE MODE
 `
 
-// Keeps every cursor as it is until the transaction ends. A LOCK takes no snapshot, so that one at REPEATABLE READ sees what
-// was committed before it was granted.
+// Keeps every cursor as it is until the transaction ends. A LOCK takes no snapshot, so a transaction at REPEATABLE READ
+// sees what was committed before it was granted.
 func (q *Queries) RebaseLock(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, RebaseLock)
 	return err
@@ -1244,8 +1246,8 @@ type RebaseMissedRow struct {
 	Places []int32
 }
 
-// Reads the events up to there that a cursor has not delivered; the cursor by its place in RebaseCursors. It takes the
-// snapshots at their word, which is their arithmetic and asks no cluster.
+// Reads the events up to there that a cursor has not delivered. The cursor is given by its place in RebaseCursors. The
+// statement relies on the snapshots alone: comparing xids with them is arithmetic, and needs no state of a cluster.
 func (q *Queries) RebaseMissed(ctx context.Context) ([]RebaseMissedRow, error) {
 	rows, err := q.db.Query(ctx, RebaseMissed)
 	if err != nil {
@@ -1283,7 +1285,7 @@ SELECT (
 )::boolean AS needed
 `
 
-// Tells whether the xids of some cursor, or of the log, are another cluster's.
+// Tells whether the xids of some cursor, or of the log, belong to another cluster.
 func (q *Queries) RebaseNeeded(ctx context.Context) (bool, error) {
 	row := q.db.QueryRow(ctx, RebaseNeeded)
 	var needed bool
@@ -1326,9 +1328,9 @@ type RebaseRewriteRow struct {
 	Rewritten int64
 }
 
-// Gives an xid that is visible in every snapshot to the events of the next scan_size positions whose own means nothing here:
-// not below first, the oldest that this cluster's snapshot does not take for ended, or among those up to last that mark
-// events.
+// Gives an xid that is visible in every snapshot to the events of the next scan_size positions whose own xid means nothing
+// here. Such an xid is not below first, the oldest that this cluster's snapshot does not count as ended, or is among those
+// up to last that mark events.
 func (q *Queries) RebaseRewrite(ctx context.Context, arg RebaseRewriteParams) (RebaseRewriteRow, error) {
 	row := q.db.QueryRow(ctx, RebaseRewrite,
 		arg.AfterSeq,
@@ -1348,7 +1350,7 @@ SELECT CASE
 END
 `
 
-// Lets the positions go on above least, should a restore have left the sequence behind.
+// Makes the positions continue above least, in case a restore has left the sequence behind.
 func (q *Queries) RebaseSequence(ctx context.Context, least int64) error {
 	_, err := q.db.Exec(ctx, RebaseSequence, least)
 	return err

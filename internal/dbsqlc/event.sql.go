@@ -43,10 +43,10 @@ type EventAckRow struct {
 	ClaimNo int64
 }
 
-// Delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have lost the
-// event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted, and
-// SessionGuard leaves no join but a nested loop over it. Returns the claims it ended; EventStates tells what became of
-// the others.
+// Marks events as delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have
+// lost the event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted,
+// and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStates tells what
+// became of the others.
 func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckRow, error) {
 	rows, err := q.db.Query(ctx, EventAck, arg.WorkerID, arg.Ids, arg.ClaimNos)
 	if err != nil {
@@ -229,14 +229,15 @@ type EventClaimRow struct {
 	Suspect       bool
 }
 
-// Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops
-// at the limit; suspect holds events whose lease ran out, whose handler may have killed its process: few at
-// a time, none behind edge, which is where fresh filled up, none of held, which the claimer itself has yet to settle, and
-// one that is on its last attempt alone, so that it cannot spend the attempts of its neighbours. edge compares the id too, as a million events may be due at
-// one time. MATERIALIZED and the join keep LIMIT from being executed more than once.
-// A HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY UPDATE, here
-// and wherever a row is not deleted, is what an UPDATE takes that leaves the key alone: it gets along with the KEY SHARE
-// of a foreign key that somebody has on the table.
+// Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops at the
+// limit. suspect holds events whose lease ran out, because their handler may have killed its process: few at a time,
+// none behind edge, which is where fresh reached its limit, and none of held, which the claimer itself has yet to
+// settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
+// compares the id too, because a million events may be due at one time. MATERIALIZED and the join keep LIMIT from being
+// executed more than once.
+// The claim is a HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY
+// UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE that does not change the key. It is
+// compatible with the KEY SHARE lock of a foreign key that refers to the table.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
 	rows, err := q.db.Query(ctx, EventClaim,
 		arg.Namespace,
@@ -360,9 +361,9 @@ type EventClaimFreshRow struct {
 	Suspect       bool
 }
 
-// EventClaim without suspects, for a dispatcher that looks for them now and then: a smaller plan, and one walk instead of
-// two. It starts after (after_due, after_id), which is where a dispatcher with a backlog has claimed up to, so that it need
-// not walk past what is in flight.
+// EventClaim without events whose lease ran out, for a dispatcher that looks for those now and then: a smaller plan, and
+// one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has claimed up to there, so
+// it need not walk past what is in flight.
 func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams) ([]EventClaimFreshRow, error) {
 	rows, err := q.db.Query(ctx, EventClaimFresh,
 		arg.Namespace,
@@ -446,9 +447,9 @@ type EventExtendRow struct {
 	ClaimNo int64
 }
 
-// Renews leases, a HOT update like the claim. A lease that ran out is renewed too while nobody took the event.
-// Guard as in EventAck. SKIP LOCKED, because a renewal that waits for one row loses all leases of its batch meanwhile;
-// EventStates tells which were skipped.
+// Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
+// The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
+// its batch; EventStates tells which rows were skipped.
 func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]EventExtendRow, error) {
 	rows, err := q.db.Query(ctx, EventExtend,
 		arg.Lease,
@@ -499,7 +500,7 @@ FROM step AS s
 WHERE s.topic IS NOT NULL
 `
 
-// Lists the topics of a namespace that have final events, one index probe a topic.
+// Lists the topics of a namespace that have final events, with one index probe per topic.
 func (q *Queries) EventFinalTopics(ctx context.Context, namespace string) ([]string, error) {
 	rows, err := q.db.Query(ctx, EventFinalTopics, namespace)
 	if err != nil {
@@ -544,10 +545,10 @@ type EventIDByKeyRow struct {
 	DedupeKey string
 }
 
-// Reads who holds the dedupe keys that EventInsert and EventInsertMany found taken. A statement of its own,
-// because only a new snapshot sees the rival that the insert waited for. LIMIT changes no result, the key being
-// unique, but holds the planner to one probe of events_dedupe_key a key: it runs in the caller's transaction,
-// with the caller's settings, and with poor statistics would read the whole topic.
+// Reads which events have the dedupe keys that EventInsert and EventInsertMany found taken. It is a separate statement,
+// because only a new snapshot sees the event that the insert waited for. LIMIT changes no result, because the key is
+// unique, but it holds the planner to one probe of events_dedupe_key per key. The statement runs in the caller's
+// transaction, with the caller's settings, and with poor statistics would read the whole topic.
 func (q *Queries) EventIDByKey(ctx context.Context, arg EventIDByKeyParams) ([]EventIDByKeyRow, error) {
 	rows, err := q.db.Query(ctx, EventIDByKey, arg.DedupeKeys, arg.Namespace, arg.Topic)
 	if err != nil {
@@ -606,10 +607,10 @@ type EventInsertParams struct {
 	Channel       string
 }
 
-// Writes one event unless its dedupe key is taken: no row then, and never an error that would abort the
-// caller's transaction. An insert that meets an uncommitted rival waits for its end.
-// rang: whether the doorbell was rung. The shared lock is only refused while a dispatcher sleeps with the
-// exclusive one, so NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
+// Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
+// caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
+// rang tells whether the doorbell was rung. The shared lock is refused only while a dispatcher sleeps with the
+// exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, EventInsert,
 		arg.ID,
@@ -701,10 +702,10 @@ type EventInsertManyRow struct {
 	Rang    bool
 }
 
-// EventInsert for a slice, in one statement. Rows go in by dedupe key, so that two calls with keys in common
-// wait for each other in one order, that of Go, and cannot deadlock. The doorbell is tried once.
+// EventInsert for a slice, in one statement. Rows are inserted by dedupe key, in Go's order, so that two calls with keys
+// in common wait for each other in one order and cannot deadlock. The doorbell is tried once.
 // An array may be shorter than ids, and is empty when no event has a value: unnest pads it with nulls.
-// Returns how many were written, and if not all were, their ids; the others are duplicates.
+// Returns how many were written and, if not all were, their ids; the others are duplicates.
 func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) (EventInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertMany,
 		arg.Ids,
@@ -794,8 +795,8 @@ type EventInsertManyKeylessRow struct {
 	Rang    bool
 }
 
-// EventInsertMany, with the same parameters, for events none of which has a dedupe key: nothing can conflict, and
-// ON CONFLICT would cost each row a second record in the WAL and a lock all the same.
+// EventInsertMany, with the same parameters, for events without dedupe keys. Nothing can conflict, and ON CONFLICT
+// would still cost each row a lock and a second record in the WAL.
 func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertManyKeylessParams) (EventInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertManyKeyless,
 		arg.Ids,
@@ -872,8 +873,8 @@ type EventNackRow struct {
 	Died    bool
 }
 
-// Failed: back to pending, due after its delay or at its retry_at, or dead when it was the last attempt or
-// the failure is permanent. Guard and lock order as in EventAck.
+// Marks events as failed: pending again, due after the delay or at retry_at, or dead if it was the last attempt or the
+// failure is permanent. Guard and lock order are those of EventAck.
 func (q *Queries) EventNack(ctx context.Context, arg EventNackParams) ([]EventNackRow, error) {
 	rows, err := q.db.Query(ctx, EventNack,
 		arg.Ids,
@@ -929,7 +930,7 @@ type EventPruneParams struct {
 }
 
 // Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
-// deletes: a row that a foreign key has locked is skipped, not waited for.
+// deletes: a row that a foreign key has locked is skipped, and not waited for.
 func (q *Queries) EventPrune(ctx context.Context, arg EventPruneParams) (int64, error) {
 	result, err := q.db.Exec(ctx, EventPrune,
 		arg.Namespace,
@@ -999,8 +1000,8 @@ type EventQueueRow struct {
 	Rival   pgtype.UUID
 }
 
-// EventInsert as a single statement of the caller's own batch, where no second one can follow to ask who was
-// first: on a duplicate it returns the id that its snapshot sees. It sees none (null) if the rival committed
+// EventInsert as a single statement of the caller's own batch, where no second statement can follow to read the first
+// event. On a duplicate it returns the id that its snapshot sees. That is null if the other transaction committed
 // while this statement waited for it.
 func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQueueRow, error) {
 	row := q.db.QueryRow(ctx, EventQueue,
@@ -1069,8 +1070,8 @@ type EventReleaseRow struct {
 	ClaimNo int64
 }
 
-// Handed back: pending, its attempt uncounted, due as before or after its delay. claim_no stays, so that the claim is over.
-// Guard and lock order as in EventAck.
+// Hands events back: pending, with the attempt uncounted, due as before or after a delay. claim_no stays, so the claim is
+// over. Guard and lock order are those of EventAck.
 func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]EventReleaseRow, error) {
 	rows, err := q.db.Query(ctx, EventRelease,
 		arg.Ids,
@@ -1111,7 +1112,7 @@ type EventStatesRow struct {
 	LastError string
 }
 
-// Reads where events stand, to tell a repeated finalisation from a lost lease and from a row that is locked.
+// Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked.
 func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventStatesRow, error) {
 	rows, err := q.db.Query(ctx, EventStates, ids)
 	if err != nil {
@@ -1202,13 +1203,14 @@ type EventSweepDeadRow struct {
 	Noted int64
 }
 
-// Buries what no claim will take again: events whose lease ran out on their last attempt, and pending ones
-// whose attempts exceed a limit that was lowered since. Walks the due part of events_due; SKIP LOCKED, so
-// that it never waits for a late ack.
-// An event whose lease ran out is only noted at first, by an updated_at past locked_until, which no claim and no
-// renewal leaves: its holder may live, and have been without the database for as long as everybody. It dies when it is
-// still so after the grace, which a holder has, from the first look at it, to settle it by its fence. Not one of held,
-// which the sweeper itself has yet to settle. Returns how many died, and how many were noted.
+// Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
+// whose attempts exceed a limit that was lowered since. Walks the due part of events_due. SKIP LOCKED, so that it never
+// waits for a late ack.
+// An event whose lease ran out is only noted at first, by an updated_at past locked_until. No claim and no renewal leaves
+// such a value. The holder may be alive, and may have been without the database for as long as everybody else. The
+// event becomes dead if nothing has changed after the grace, which counts from the first look and in which the holder can
+// settle it by its fence. Events in held are left out, because the sweeper itself has yet to settle them. Returns how many
+// became dead, and how many were noted.
 func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (EventSweepDeadRow, error) {
 	row := q.db.QueryRow(ctx, EventSweepDead,
 		arg.Grace,

@@ -142,12 +142,11 @@ type ListenerAdvanceParams struct {
 	ParkedErrors   []string
 }
 
-// Ends a turn: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
-// What died is copied to the dead letters and what is set aside is parked, in the same statement. Guarded by the lease
-// and by running, which makes a repeat change nothing: moved is false then, and ListenerTurnState tells why.
-// The lease ends with the turn. The next turn is left to the same worker, or to one that asks for the shard, if it still
-// asks: one that stops does not. release leaves it to nobody; strand has the lease run out, because handlers of the turn
-// still run.
+// Ends a lease: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
+// In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
+// the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerTurnState tells why.
+// The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops does
+// not. release leaves it to nobody. strand lets the lease run out, because handlers of it still run.
 func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams) (bool, error) {
 	row := q.db.QueryRow(ctx, ListenerAdvance,
 		arg.Closes,
@@ -237,9 +236,9 @@ type ListenerAttachParams struct {
 	MaxLag   pgtype.Interval
 }
 
-// Registers a listener with its shards unless it is there. One statement, so that all shards start from one snapshot:
-// for earliest before everything, for latest after all that is visible now. lo_bound is taken after lo, because no
-// xid is assigned to the transaction before.
+// Registers a listener with its shards unless it is there. It is one statement, so that all shards start from one
+// snapshot: for earliest before everything, for latest after all that is visible now. lo_bound is taken after lo,
+// because the transaction has no xid before.
 func (q *Queries) ListenerAttach(ctx context.Context, arg ListenerAttachParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerAttach,
 		arg.Listener,
@@ -275,7 +274,7 @@ WHERE l.listener = $1
 
 // Sets the snapshot at which the shards of the old number stop. It needs a transaction without an xid, and one that
 // began when ListenerReshard had committed: then every window was opened before, and none can be ahead of it. The locks
-// assign one, but after the snapshot was taken.
+// assign an xid, but after the snapshot was taken.
 func (q *Queries) ListenerBarrier(ctx context.Context, listener string) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerBarrier, listener)
 	if err != nil {
@@ -304,8 +303,8 @@ type ListenerChargeParams struct {
 	LeaseNo  int64
 }
 
-// Counts an attempt at the event behind last_seq before it is made, because it may kill its process: retry_count always
-// belongs to the event behind last_seq, so that the cursor moves there. What lies between is not the listener's.
+// Counts an attempt at the event behind last_seq before it is made, because it may kill its process. retry_count always
+// belongs to the event behind last_seq, so the cursor moves there. What lies between is not the listener's.
 func (q *Queries) ListenerCharge(ctx context.Context, arg ListenerChargeParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerCharge,
 		arg.LastSeq,
@@ -332,7 +331,7 @@ type ListenerDropShardsParams struct {
 	Shards   int32
 }
 
-// Removes the cursors that a smaller number of shards has no use for.
+// Removes the cursors that a smaller number of shards does not need.
 func (q *Queries) ListenerDropShards(ctx context.Context, arg ListenerDropShardsParams) error {
 	_, err := q.db.Exec(ctx, ListenerDropShards, arg.Listener, arg.Shards)
 	return err
@@ -410,7 +409,7 @@ const ListenerLock = `-- name: ListenerLock :exec
 SELECT pg_advisory_xact_lock($1::bigint)
 `
 
-// Keeps registration, rewinding, resharding and pruning apart until the transaction ends: a listener that starts
+// Keeps registration, rewinding, resharding and pruning apart until the transaction ends. A listener that starts
 // or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid.
 func (q *Queries) ListenerLock(ctx context.Context, lock int64) error {
 	_, err := q.db.Exec(ctx, ListenerLock, lock)
@@ -437,8 +436,8 @@ type ListenerMaxLagParams struct {
 	Listener string
 }
 
-// Keeps the alarm's bound as the YAML has it; writes nothing when it is so already. Whatever writes several cursors of a
-// listener locks them in the order of their shards, so that no two such statements wait for each other.
+// Records the alarm's bound of the YAML, and writes nothing when it is unchanged. Every statement that writes several
+// cursors of a listener locks them in the order of their shards, so that no two such statements wait for each other.
 func (q *Queries) ListenerMaxLag(ctx context.Context, arg ListenerMaxLagParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerMaxLag, arg.MaxLag, arg.Listener)
 	if err != nil {
@@ -458,7 +457,7 @@ SELECT
             OR pg_snapshot_xmax(coalesce(l.hi, l.lo)) > pg_snapshot_xmax(pg_current_snapshot())
         ), false)
         OR coalesce((
-            SELECT g.xid -- not EXISTS, for which a scan of the whole log may look cheap
+            SELECT g.xid -- not EXISTS: a scan of the whole log may look cheap for it
             FROM outbox_schema.log AS g
             ORDER BY g.xid DESC
             LIMIT 1
@@ -475,8 +474,8 @@ type ListenerRegistrationRow struct {
 	Restored  bool
 }
 
-// Reads what a process must know of its listener at its start. restored tells that the cursors speak of another
-// cluster's xids, or that they, or the log, hold xids that this one has not reached: such events would be visible to nobody.
+// Reads what a process must know of its listener at the start. restored tells that the cursors hold another cluster's
+// xids, or that they, or the log, hold xids that this cluster has not reached: such events would be visible to nobody.
 func (q *Queries) ListenerRegistration(ctx context.Context, listener string) (ListenerRegistrationRow, error) {
 	row := q.db.QueryRow(ctx, ListenerRegistration, listener)
 	var i ListenerRegistrationRow
@@ -512,8 +511,8 @@ type ListenerReleaseParams struct {
 	Listener string
 }
 
-// Gives up what a worker that stops is preferred for, and what it has asked others for. The lease of a turn that was never
-// ended runs out. lease_no moves, so that no turn that the worker asked for and got no answer to is taken later.
+// Gives up what a worker that stops is preferred for, and what it has asked others for. A lease that was never ended runs
+// out. lease_no moves, so that no lease that the worker asked for, without an answer, is taken later.
 func (q *Queries) ListenerRelease(ctx context.Context, arg ListenerReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerRelease, arg.WorkerID, arg.Listener)
 	if err != nil {
@@ -540,7 +539,7 @@ type ListenerRenewParams struct {
 	LeaseNo  int64
 }
 
-// Renews a lease while a turn is handled.
+// Renews a lease while its events are handled.
 func (q *Queries) ListenerRenew(ctx context.Context, arg ListenerRenewParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerRenew,
 		arg.Lease,
@@ -578,9 +577,10 @@ type ListenerReshardParams struct {
 	Listener string
 }
 
-// Asks for another number of shards: from now on no shard opens a window. The number that there is takes an earlier wish
-// back, at any time: a shard that has come to the barrier, or reads up to it, goes on from there as from any window. Under the
-// lock, so that no barrier is being set: one whose snapshot was taken before this could be behind a window opened after it.
+// Asks for another number of shards: from now on no shard opens a window. Asking for the present number takes an earlier
+// request back, at any time: a shard that has come to the barrier, or reads up to it, continues from there as from any
+// window. Under the lock, so that no barrier is being set: a barrier whose snapshot was taken before this statement could
+// be behind a window opened after it.
 func (q *Queries) ListenerReshard(ctx context.Context, arg ListenerReshardParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerReshard, arg.Shards, arg.Listener)
 	if err != nil {
@@ -616,9 +616,9 @@ type ListenerRestartParams struct {
 	Listener string
 }
 
-// Lets the remaining cursors go on from the barrier with the new number of shards. high_seq is the highest of the old
-// ones: a row up to it was visible at the barrier, and is delivered, or unfinished there, and a straggler of every new
-// window.
+// Lets the remaining cursors continue from the barrier with the new number of shards. high_seq is the highest of the old
+// ones. A row up to it was visible at the barrier and is delivered, or was unfinished there and is a straggler of every
+// new window.
 func (q *Queries) ListenerRestart(ctx context.Context, arg ListenerRestartParams) error {
 	_, err := q.db.Exec(ctx, ListenerRestart,
 		arg.Shards,
@@ -684,7 +684,7 @@ WHERE l.listener = $6
         LIMIT 1
     ) IS NOT NULL THEN true
     WHEN (
-        SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+        SELECT g.seq -- not EXISTS: it has no order, and the planner may walk the whole of log_xid for it instead of log_pkey
         FROM outbox_schema.log AS g
         WHERE g.seq > l.high_seq
           AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
@@ -716,7 +716,7 @@ WHERE l.listener = $6
             WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
         ) AS s
         WHERE (
-            SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+            SELECT g.xid -- the first visible one, because nothing visible is above high_seq here
             FROM outbox_schema.log AS g
             WHERE g.xid > s.after
               AND g.xid < s.before
@@ -775,32 +775,35 @@ type ListenerTurnRow struct {
 	ParkedKeys    int32
 }
 
-// Takes a turn: the lease of one shard, and a window unless one is open. No row, and nothing is written, when the shard
-// is paused, waits for a retry, is held by another, has nothing to do, or had another turn since the taker looked.
+// Takes the lease of one shard, and opens a window unless one is open. There is no row, and nothing is written, when the
+// shard is paused, waits for a retry, is held by another worker, has nothing to do, or had another lease since the taker
+// looked.
 //
-// A lease is only held while a turn runs. Between turns preferred names the worker that gets the next one, so that shards
-// stay where they are: another worker takes it as heir, when it saw something to do and the preferred one did not take it.
+// A lease is held only while its events are handled. Between leases preferred names the worker that gets the next one, so
+// that shards stay where they are. Another worker takes it as heir, when it saw something to do and the preferred worker
+// did not take it.
 //
-// What has committed behind high_seq is of the transactions that lo lists, or of those from its xmax up to lo_bound. Between
-// these two there may be millions, of any database, since a savepoint takes an xid too: log_xid is looked at by ranges, which
-// end where a transaction is still open, so that nobody walks its rows.
+// What has committed behind high_seq belongs to the transactions that lo lists, or to those from its xmax up to lo_bound.
+// Between these two there may be millions, of any database, because a savepoint takes an xid too. log_xid is read by
+// ranges that end where a transaction is still open, so that no walk covers its rows.
 //
-// What lies above the sequence, which somebody has set back then, is in no window, and none is opened for it.
+// Events above the last value of the sequence, which somebody must have set back, are in no window, and no window is
+// opened for them.
 //
-// hi_seq is the log's highest seq where the sequence tells nothing, as PostgreSQL 18 has it for a role without a privilege
-// on it: with 0 instead, a window would hold nothing, and be opened over and over.
+// hi_seq is the log's highest seq where the sequence tells nothing: in PostgreSQL 18 for a role without a privilege on it.
+// With 0 instead, a window would hold nothing, and would be opened again and again.
 //
 // The transaction must have no xid yet: hi is this statement's snapshot, and hi_bound the xid that is assigned after it
-// was taken, above every one that was assigned before. after_no is the lease_no that the taker has seen, and fences the
-// turn in two ways. A statement that waited for the row's lock continues with its newer version: without the comparison it
-// could put a snapshot older than lo into hi, and deliver again what another holder has delivered meanwhile. And a copy of
-// the statement that reaches the server late, when its taker has sent it again and handled that turn, takes nothing.
+// was taken, above every one that was assigned before. after_no is the lease_no that the taker has seen. It fences the
+// lease in two ways. A statement that waited for the row's lock continues with its newer version: without the comparison
+// it could put a snapshot older than lo into hi, and deliver again what another holder has delivered meanwhile. And a copy
+// of the statement that reaches the server late, when its taker has sent it again and handled that lease, takes nothing.
 //
-// running is still set when the answer of the latest turn never came: its handlers may have killed their process. Then
-// events are taken one by one (careful), each attempt counted before it is made. A taker that got no answer asks again
-// with the same turn, and gets the one that runs; a turn that is over is never taken again. A turn that runs is nobody
-// else's until its lease is over, not even of the same worker, whose id another process may have; except previous, which
-// the taker knows to be over: its end was lost in a crash of the server.
+// running is still set when the end of the latest lease never came: its handlers may have killed their process. Then
+// events are taken one by one (careful), and each attempt is counted before it is made. A taker that got no answer asks
+// again with the same turn, and gets the lease that is running; a lease that has ended is never taken again. A running
+// lease belongs to its holder until its time is over. It is not given even to the same worker id, which another process
+// may have. The exception is previous, which the taker knows to be over: its end was lost in a crash of the server.
 func (q *Queries) ListenerTurn(ctx context.Context, arg ListenerTurnParams) (ListenerTurnRow, error) {
 	row := q.db.QueryRow(ctx, ListenerTurn,
 		arg.WorkerID,
@@ -848,7 +851,7 @@ type ListenerTurnStateRow struct {
 	Running bool
 }
 
-// Reads who had the latest turn of a shard, and whether it is over.
+// Reads who had the latest lease of a shard, and whether it has ended.
 func (q *Queries) ListenerTurnState(ctx context.Context, arg ListenerTurnStateParams) (ListenerTurnStateRow, error) {
 	row := q.db.QueryRow(ctx, ListenerTurnState, arg.Listener, arg.Shard)
 	var i ListenerTurnStateRow
@@ -886,7 +889,7 @@ SELECT
             LIMIT 1
         ) IS NOT NULL THEN true
         WHEN (
-            SELECT g.seq -- not EXISTS, which has no order, and for which log_xid, walked as a whole, may seem as good as log_pkey
+            SELECT g.seq -- not EXISTS: it has no order, and the planner may walk the whole of log_xid for it instead of log_pkey
             FROM outbox_schema.log AS g
             WHERE g.seq > l.high_seq
               AND g.seq <= (SELECT coalesce(pg_sequence_last_value('outbox_schema.log_seq'::regclass), 9223372036854775807))
@@ -918,7 +921,7 @@ SELECT
                 WHERE pg_snapshot_xmax(l.lo) < l.lo_bound
             ) AS s
             WHERE (
-                SELECT g.xid -- the first that anybody can see, since nothing visible is above high_seq here
+                SELECT g.xid -- the first visible one, because nothing visible is above high_seq here
                 FROM outbox_schema.log AS g
                 WHERE g.xid > s.after
                   AND g.xid < s.before
@@ -964,10 +967,10 @@ type ListenerWaitRow struct {
 	WaitUs       int64
 }
 
-// Tells a process that got no turn what it waits for. No row if the listener was detached, or has fewer shards now.
-// wait_us is until something falls due by itself: a retry, the end of another's lease, or a parked event; -1 when
-// nothing does. ready tells, of a shard whose next turn is left to another worker, that there is something to do in it, by
-// the rule of ListenerTurn: then the other worker may be dead.
+// Tells a process that got no lease what it waits for. No row if the listener was detached, or has fewer shards now.
+// wait_us is the time until something falls due by itself: a retry, the end of another's lease, or a parked event; -1
+// when nothing does. ready tells that a shard whose next lease is left to another worker has something to do, by the rule
+// of ListenerTurn: then the other worker may be dead.
 func (q *Queries) ListenerWait(ctx context.Context, arg ListenerWaitParams) (ListenerWaitRow, error) {
 	row := q.db.QueryRow(ctx, ListenerWait, arg.WorkerID, arg.Listener, arg.Shard)
 	var i ListenerWaitRow
@@ -1006,8 +1009,8 @@ type ListenerWantParams struct {
 	Shard    int32
 }
 
-// Asks for a shard of a worker that has at least two more than this one, or will have. Writes nothing otherwise, and never
-// in place of what another has asked for: idle workers would take turns at that.
+// Asks for a shard of a worker that has at least two more than this one, or will have. Otherwise it writes nothing. It
+// never replaces what another worker has asked for, because idle workers would keep replacing each other's requests.
 func (q *Queries) ListenerWant(ctx context.Context, arg ListenerWantParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerWant, arg.WorkerID, arg.Listener, arg.Shard)
 	if err != nil {

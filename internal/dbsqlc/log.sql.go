@@ -197,8 +197,8 @@ type LogInsertManyRow struct {
 	Rang    bool
 }
 
-// EventInsertMany for a log topic. Rows go in by dedupe key, as there, but their seqs are drawn in the order of the
-// call, which is the order in which listeners get them; the xid is taken before, as by the default of seq.
+// EventInsertMany for a log topic. Rows are inserted by dedupe key, as there, but their seqs are drawn in the order of the
+// call, which is the order in which listeners get them. The xid is taken before, as by the default of seq.
 func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (LogInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertMany,
 		arg.Ids,
@@ -289,7 +289,7 @@ type LogInsertManyKeylessRow struct {
 	Rang    bool
 }
 
-// EventInsertManyKeyless for a log topic. Rows go in in the order of the call, in which seq's default then numbers them.
+// EventInsertManyKeyless for a log topic. Rows are inserted in the order of the call, and seq's default numbers them in it.
 func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKeylessParams) (LogInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertManyKeyless,
 		arg.Ids,
@@ -370,7 +370,7 @@ type LogPruneRow struct {
 
 // Deletes, of the next scan_size positions after after_seq, the events that are older than the retention of their
 // topic and that every listener is past: visible in its finished windows, or delivered in its open one. Returns how
-// far it went, how many it deleted, and whether all of what it saw was too young for any retention, which ends the walk.
+// far it went, how many it deleted, and whether everything it saw was too young for any retention, which ends the walk.
 func (q *Queries) LogPrune(ctx context.Context, arg LogPruneParams) (LogPruneRow, error) {
 	row := q.db.QueryRow(ctx, LogPrune,
 		arg.Topics,
@@ -626,23 +626,25 @@ type LogReadRow struct {
 	Parked        interface{}
 }
 
-// Reads the next events of a shard's open window, up to batch_size of them, from up to scan_size positions: what a
-// listener skips, because it is of other topics or shards, is counted against scan_size alone; after a crash events come
-// one by one. Each row repeats how
-// many positions were passed (scanned) and the last of them; without an event there is one row with nulls.
+// Reads the next events of a shard's open window: up to batch_size of them, from up to scan_size positions. What a
+// listener skips, because it belongs to other topics or shards, counts only against scan_size. After a crash events come
+// one by one. Each row repeats how many positions were passed (scanned) and the last of them. Without an event there is
+// one row with nulls.
 //
-// late holds the transactions that were unfinished in lo and are visible in hi: the xids that lo lists, and those
-// between its xmax and lo_bound, which had been assigned but are in no list, because xmax follows the latest that had
-// ended. There may be millions between these two, of any database, since a savepoint takes one too: hop finds those that
-// have rows, each by one probe of log_xid behind the one before. It goes around those that hi lists, each span ending at
-// one, so that no probe walks the rows of a large transaction that nobody can see. Their rows up to high_seq are the stragglers, walked by log_xid, a limit for each: xid = ANY, since with xid = ...
-// alone, seq is all the order there is, and with poor statistics the planner may walk log_pkey through the whole backlog;
-// no ranges of (xid, seq), since such a walk ends with the last row of xid, not at high_seq. fresh is what lies above
-// high_seq, by log_pkey, and ends at hi_seq, so that a window does not read on into what was enqueued after it was opened.
-// Stragglers have the smaller seqs, so that seq orders both.
+// late holds the transactions that were unfinished in lo and are visible in hi. These are the xids that lo lists, and
+// those between its xmax and lo_bound, which had been assigned but are in no list, because xmax follows the latest that
+// had ended. There may be millions between these two, of any database, because a savepoint takes one too. hop finds those
+// that have rows, each by one probe of log_xid behind the one before. It goes around those that hi lists, and each span
+// ends at one, so that no probe walks the rows of a large transaction that is not visible yet.
 //
-// parked is asked for each event by a range of parked_key, in the order of that index: a plan that was made while nothing was
-// parked, and is kept since, might as well walk all that is parked by another index.
+// The rows of late up to high_seq are the stragglers. They are walked by log_xid, with a limit for each transaction. The
+// condition is xid = ANY, because with a plain xid = ... only seq is left as an order, and with poor statistics the planner
+// may walk log_pkey through the whole backlog. It is not a range of (xid, seq), because such a walk ends with the last row
+// of xid and not at high_seq. fresh is what lies above high_seq, by log_pkey. It ends at hi_seq, so that a window does not
+// read on into what was enqueued after it was opened. Stragglers have the smaller seqs, so seq orders both.
+//
+// parked is read for each event by a range of parked_key, in the order of that index. Otherwise a plan that was made while
+// nothing was parked, and is still in use, might walk everything parked by another index.
 func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow, error) {
 	rows, err := q.db.Query(ctx, LogRead,
 		arg.Listener,
@@ -772,15 +774,15 @@ type LogReadOnRow struct {
 	Parked        interface{}
 }
 
-// Reads on in the open window of a turn, behind after_seq, while what comes before is handled: the next scan_size
-// positions, each a row, of which topic, its place in topics, is null where the event is not the listener's. No row unless
-// this is what LogRead would read once the cursor stands at after_seq: the turn runs and no straggler is left. The window
-// cannot change meanwhile, nor can what is in it, for as long as the lease holds. Nor can a key become parked, except at the
-// end of this turn, which knows the keys that it parks itself.
+// Reads on in the open window of a lease, behind after_seq, while what comes before is handled: the next scan_size
+// positions, each a row. topic is the place in topics, and null where the event is not the listener's. There is no row
+// unless this is what LogRead would read once the cursor stands at after_seq: the lease is running and no straggler is
+// left. For as long as the lease holds, neither the window nor what is in it can change. A key can become parked only at
+// the end of this lease, and its holder knows the keys that it parks.
 //
-// Nothing is materialized or sorted, unlike in LogRead: one walk of log_pkey has its events in order, and the cursor comes
-// by subqueries, not a join, so that the planner knows it. Whether a key is parked is looked up only between the first
-// and the last key that are: those of a destination that is away stand together, and the others pay two comparisons.
+// Unlike in LogRead, nothing is materialized or sorted. One walk of log_pkey has its events in order, and the cursor comes
+// by subqueries and not a join, so that the planner knows this. Whether a key is parked is looked up only between the first
+// and the last parked key: those of a destination that is away stand together, and the others cost two comparisons.
 func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogReadOnRow, error) {
 	rows, err := q.db.Query(ctx, LogReadOn,
 		arg.Listener,

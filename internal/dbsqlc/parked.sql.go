@@ -110,8 +110,9 @@ type ParkedSettleParams struct {
 	DeadErrors     []string
 }
 
-// Ends attempts at parked events: those done go, those dead go to the dead letters, the heads that failed wait for their
-// next attempt. Guarded by the turn, whose row is locked, so that an outdated holder changes nothing.
+// Ends attempts at parked events. Those that are done are deleted, those that are dead become dead letters, and heads that
+// failed wait for their next attempt. Guarded by the lease, whose row is locked, so that an outdated holder changes
+// nothing.
 func (q *Queries) ParkedSettle(ctx context.Context, arg ParkedSettleParams) error {
 	_, err := q.db.Exec(ctx, ParkedSettle,
 		arg.Failed,
@@ -214,10 +215,10 @@ type ParkedTakeRow struct {
 	Attempts      int32
 }
 
-// Reads events that were set aside, of up to key_limit keys whose head is due, each key's in their order and up to
-// event_limit of them: by a range of parked_key, since with key = ... the planner may walk the primary key instead.
-// Guarded by the turn. suspect notes on each head how many events of its key are taken with it: if the process dies of
-// one, the next careful turns take these and no others, one by one, the attempt counted before it is made.
+// Reads parked events of up to key_limit keys whose head is due, those of each key in their order and up to
+// event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
+// instead. Guarded by the lease. suspect notes on each head how many events of its key are taken with it. If the
+// process dies of one, the next leases take only these, one by one, and count each attempt before it is made.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
 		arg.Listener,
@@ -287,8 +288,8 @@ type ParkedWakeParams struct {
 	Topics   []string
 }
 
-// Makes the heads due that wait for a target that is back: those without an attempt. Locked in the order of no, and what
-// somebody settles just now is skipped, so that no two such statements wait for each other.
+// Makes heads due that wait for a target that is back: those without an attempt. Rows are locked in the order of no, and
+// what somebody else is settling is skipped, so that no two such statements wait for each other.
 func (q *Queries) ParkedWake(ctx context.Context, arg ParkedWakeParams) error {
 	_, err := q.db.Exec(ctx, ParkedWake, arg.Listener, arg.Topics)
 	return err

@@ -25,7 +25,7 @@ SELECT EXISTS (
 )::boolean AS held
 `
 
-// Tells whether some session sleeps with the doorbell: what refused BellTryHold then was a sleeper.
+// Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryHold.
 func (q *Queries) BellHeld(ctx context.Context, bell int64) (bool, error) {
 	row := q.db.QueryRow(ctx, BellHeld, bell)
 	var held bool
@@ -53,7 +53,7 @@ type BellProbeParams struct {
 	Token   string
 }
 
-// BellRing with a token, by which one sleeper knows that what is sent through this connection reaches it.
+// BellRing with a token. By it a sleeper knows that what is sent through this connection reaches it.
 func (q *Queries) BellProbe(ctx context.Context, arg BellProbeParams) error {
 	_, err := q.db.Exec(ctx, BellProbe, arg.Channel, arg.Token)
 	return err
@@ -73,8 +73,8 @@ const BellTryHold = `-- name: BellTryHold :one
 SELECT pg_try_advisory_lock($1::bigint)::boolean AS held
 `
 
-// Takes the doorbell for a sleeper. Refused while another sleeps with it, or while a transaction that has
-// enqueued is open.
+// Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is
+// open.
 func (q *Queries) BellTryHold(ctx context.Context, bell int64) (bool, error) {
 	row := q.db.QueryRow(ctx, BellTryHold, bell)
 	var held bool
@@ -96,12 +96,12 @@ SELECT
     set_config('jit', 'off', true)
 `
 
-// Settings of a transaction of ours, for its rest only. A claim must be on disk before
-// anything is handled, whatever the session prefers: its flush covers every commit it has seen, also those
-// of producers that commit asynchronously. The planner is held to the index walks the statements are
-// written for, because statistics taken while the table was empty make a scan of the backlog look free. Those walks do
-// not depend on the parameters, so that to plan them anew for each execution, which takes longer than to run them for a
-// few events, would be for nothing. What the role has switched off of what they need is switched on.
+// Settings for the rest of one of our transactions. A claim must be on disk before anything is handled, whatever the
+// session prefers. Its flush covers every commit that it has seen, also those of producers that commit asynchronously.
+// The planner is held to the index walks that the statements are written for, because statistics taken while the table
+// was empty make a scan of the backlog look free. Those walks do not depend on the parameters. So planning them for each
+// execution would gain nothing, and takes longer than running them for a few events. What they need and the role has
+// switched off is switched on.
 func (q *Queries) SessionGuard(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, SessionGuard)
 	return err
@@ -130,9 +130,9 @@ type SnapshotHolderRow struct {
 	AgeUs int64
 }
 
-// Finds the session that has been in its transaction for longest, and for longer than held, and keeps PostgreSQL from removing
-// row versions of this database that were replaced since. Only sessions that the role may look into: its own, or with
-// pg_read_all_stats all. A standby or a slot has no database.
+// Finds the session that has been in its transaction for longest, and for longer than held, and that keeps PostgreSQL from
+// removing row versions of this database that were replaced since. Sees only sessions that the role may look into: its
+// own, or all with pg_read_all_stats. A standby or a slot has no database.
 func (q *Queries) SnapshotHolder(ctx context.Context, held pgtype.Interval) ([]SnapshotHolderRow, error) {
 	rows, err := q.db.Query(ctx, SnapshotHolder, held)
 	if err != nil {
