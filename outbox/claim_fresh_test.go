@@ -29,7 +29,7 @@ func TestClaimFreshIsAClaimWithoutSuspects(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `
 		INSERT INTO outbox.events (namespace, topic, tenant_id, payload, headers, status, attempts, max_attempts, next_attempt_at, locked_by, locked_until, finalized_at)
 		SELECT CASE WHEN n % 13 = 0 THEN 'other' ELSE 'test' END, 't' || n % 3, CASE WHEN n % 2 = 0 THEN md5((n % 4)::text)::uuid END,
-			to_jsonb(n), CASE WHEN n % 5 = 0 THEN '{"a": "b"}'::jsonb END, u.status, n % 4, 1 + n % 5, now() + (n % 10 - 8) * interval '1 min',
+			to_jsonb(n), CASE WHEN n % 5 = 0 THEN '{"a": "b"}'::jsonb END, u.status, n % 4, 1 + n % 5, now() + (n % 10 - 8) * interval '1 h',
 			CASE WHEN u.status = 'processing' THEN gen_random_uuid() END,
 			CASE WHEN u.status = 'processing' THEN now() + (n % 3 - 1) * interval '1 h' END,
 			CASE WHEN u.status IN ('delivered', 'dead') THEN now() END

@@ -355,7 +355,8 @@ func (p *logPlans) all() {
 	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
 }
 
-// A session keeps the plans that it made while nothing was parked. They look at no more than a batch when much is.
+// A session keeps the plans that it made while nothing was parked. They look at no more than a batch when much is, and those
+// that read do not look for events whose keys come before or after all that is parked: that would be several pages for each.
 func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	t.Parallel()
 	p := &logPlans{t: t, pool: pgtest.Database(t)}
@@ -381,12 +382,12 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		{name: "wait", reads: 10, sorts: 10, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: name})
 		}},
-		{name: "read", reads: 3 * size, sorts: 3 * size, call: func(q *dbsqlc.Queries) {
+		{name: "read", reads: 3 * size, sorts: 3 * size, buffers: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
 				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, Lanes: l.lanes, BatchSize: size,
 			})
 		}},
-		{name: "read on", reads: size, sorts: size, call: func(q *dbsqlc.Queries) {
+		{name: "read on", reads: size, sorts: size, buffers: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogReadOn(t.Context(), dbsqlc.LogReadOnParams{
 				Topics: l.topics, Lanes: l.lanes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
 			})
@@ -400,4 +401,17 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		e.tables, e.then = []string{"log", "parked"}, grow
 		e.run(t, l.db, p.pool, "force_generic_plan")
 	}
+}
+
+// LogRead and LogReadOn find out in the same way whether a key is parked: what a turn reads ahead is what the next would read.
+func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
+	t.Parallel()
+	asked := func(query string) string {
+		_, lookup, ok := strings.Cut(query, "((p.key >=")
+		require.True(t, ok)
+		lookup, _, ok = strings.Cut(lookup, "AS parked")
+		require.True(t, ok)
+		return lookup
+	}
+	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadOn))
 }

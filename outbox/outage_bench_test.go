@@ -43,7 +43,7 @@ func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Con
 	var got atomic.Int64
 	all := make(chan struct{})
 	r := newTwoDestinations(b, pool, log, &twoDestinations{bad: away, good: func(sent []outbox.Outgoing) {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // what a broker takes to answer
 		if got.Add(int64(len(sent))) == int64(events) {
 			close(all)
 		}

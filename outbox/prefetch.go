@@ -10,9 +10,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// A turn of a leased listener goes on with the next batch of its window when all of one was done, or parked because its
-// target is away or its key is parked already, without a word to the database: that batch was read while the one before was
-// handled. Bounds of that:
+// A turn of a leased listener continues with the next batch of its window, without a statement in between, when all events of
+// one are done, or are parked because their target is away or their key is parked already: that batch was read while the one
+// before was handled. Bounds of that:
 const (
 	// turnBatches is how many batches a turn has at most: what comes again when its process dies, or is taken one by one.
 	turnBatches = 8
@@ -36,7 +36,7 @@ type prefetch struct {
 }
 
 // prefetch starts to read what follows the batch of t. It returns nil where a turn could not go on with it: behind the
-// end of the window, or where events wait for a retry, are taken from those parked or one by one. So it does when handlers are
+// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. So it does when handlers are
 // slow, since a turn would be too old by then, and when few of the positions are the listener's, which LogRead passes
 // faster.
 func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {

@@ -179,7 +179,7 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 	}
 }
 
-// Beside parked keys a turn goes on, and what is read ahead of those keys joins what is parked.
+// A turn continues although keys are parked, and what is read ahead of those keys joins what is parked.
 func TestPrefetchBesideParkedKeys(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -195,7 +195,7 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 	went := make(chan struct{}, 1)
 	outbox.WatchGoingOn(l, went)
 	drainAll(t, l)
-	require.NotEmpty(t, went, "the turn goes on")
+	require.NotEmpty(t, went, "the turn continues")
 	require.Equal(t, 5, h.inOrder(t))
 	require.Equal(t, 4, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 	retryNow(t, pool)
@@ -246,7 +246,7 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 	went := make(chan struct{}, 1)
 	outbox.WatchGoingOn(l, went)
 	drainAll(t, l)
-	require.NotEmpty(t, went, "the turn goes on")
+	require.NotEmpty(t, went, "the turn continues")
 	require.Equal(t, in, *sent)
 	require.Equal(t, "4 1", value[string](t, pool, "SELECT count(*) || ' ' || count(retry_after) FROM outbox.parked"), "one head")
 

@@ -164,7 +164,7 @@ func (l *Listener) end(t *turn, shard int, release bool) *advance {
 	p.Release = release
 	l.endParked(a, shard)
 	l.endLog(a)
-	slices.Sort(a.promote)
+	slices.Sort(a.promote) // a key may have several events here
 	a.promote = slices.Compact(a.promote)
 	for _, to := range l.targets.all {
 		if to.isBack() {
@@ -238,7 +238,7 @@ func (l *Listener) endLog(a *advance) {
 func (h *hold) delay(p *dbsqlc.ListenerAdvanceParams) {
 	d := pgvalue.Interval(0)
 	if !h.over() {
-		d = pgvalue.Interval(time.Until(h.until))
+		d = pgvalue.Interval(max(time.Until(h.until), 0))
 	}
 	if !p.Delay.Valid || d.Microseconds < p.Delay.Microseconds {
 		p.Delay = d

@@ -184,7 +184,7 @@ WHERE l.listener = @listener
   END
 RETURNING
     l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts,
-    (
+    ((
         SELECT p.retry_after
         FROM outbox_schema.parked AS p
         WHERE p.listener = l.listener
@@ -192,7 +192,7 @@ RETURNING
           AND p.bucket % l.shards = l.shard
         ORDER BY p.retry_after
         LIMIT 1
-    ) IS NOT NULL::boolean AS parked_due,
+    ) IS NOT NULL)::boolean AS parked_due,
     (
         SELECT count(*)
         FROM (

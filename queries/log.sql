@@ -168,8 +168,9 @@ CROSS JOIN LATERAL (
 -- of xid and not at high_seq. fresh is what lies above high_seq, by log_pkey. It ends at hi_seq, so that a window does not
 -- read on into what was enqueued after it was opened. Stragglers have the smaller seqs, so seq orders both.
 --
--- parked is read for each event by a range of parked_key, in the order of that index. Otherwise a plan that was made while
--- nothing was parked, and is still in use, might walk everything parked by another index.
+-- Whether a key is parked is looked up only between the first and the last parked key: those of a destination that is away
+-- stand together, and the others cost two comparisons. The lookup is a range of parked_key, in the order of that index.
+-- Otherwise a plan that was made while nothing was parked, and is still in use, might walk everything parked by another index.
 WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
     FROM outbox_schema.listeners AS l
@@ -282,7 +283,7 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     coalesce(p.entity_id, '') AS entity_id,
     coalesce(p.entity_version, 0) AS entity_version,
     p.headers, p.payload, p.created_at,
-    (p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener, a.key LIMIT 1)
+    ((p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener, a.key LIMIT 1)
     AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener DESC, a.key DESC LIMIT 1)
     AND (
         SELECT k.no
@@ -292,7 +293,7 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
           AND k.key <= p.key
         ORDER BY k.listener, k.key, k.no
         LIMIT 1
-    ) IS NOT NULL) IS TRUE AS parked
+    ) IS NOT NULL) IS TRUE)::boolean AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq;
@@ -305,8 +306,7 @@ ORDER BY p.seq;
 -- the end of this lease, and its holder knows the keys that it parks.
 --
 -- Unlike in LogRead, nothing is materialized or sorted. One walk of log_pkey has its events in order, and the cursor comes
--- by subqueries and not a join, so that the planner knows this. Whether a key is parked is looked up only between the first
--- and the last parked key: those of a destination that is away stand together, and the others cost two comparisons.
+-- by subqueries and not a join, so that the planner knows this. Whether a key is parked is asked as in LogRead.
 WITH cur AS MATERIALIZED (
     SELECT l.hi, l.hi_seq, l.shard, l.shards
     FROM outbox_schema.listeners AS l
@@ -329,7 +329,7 @@ SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
     CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
     CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at,
-    (p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener, a.key LIMIT 1)
+    ((p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener, a.key LIMIT 1)
     AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = @listener ORDER BY a.listener DESC, a.key DESC LIMIT 1)
     AND (
         SELECT k.no
@@ -339,7 +339,7 @@ SELECT p.topic, p.seq,
           AND k.key <= p.key
         ORDER BY k.listener, k.key, k.no
         LIMIT 1
-    ) IS NOT NULL) IS TRUE AS parked
+    ) IS NOT NULL) IS TRUE)::boolean AS parked
 FROM (
     SELECT g.seq, g.id, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type, g.entity_id,
         g.entity_version, g.headers, g.payload, g.created_at, g.topic,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,20 +183,12 @@ namespaces:
         payload: {id: uuid}
 `
 
-// copyProgram copies this test binary, which runs outboxgen if it is called by that name. No other test may start a
-// process meanwhile: its process would inherit the copy, open for writing, and the copy could not be run ("text file
-// busy").
+// copyProgram copies this test binary, which runs outboxgen if it is called by that name. Another program does the copying.
+// Otherwise each process that another test starts meanwhile would inherit the copy, open for writing, and the copy could
+// not be run ("text file busy").
 func copyProgram(t *testing.T, to string) {
 	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	from, err := os.Open(self)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, from.Close()) }()
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	require.NoError(t, err)
-	_, err = io.Copy(f, from)
-	require.NoError(t, errors.Join(err, f.Close()))
+	require.NoError(t, exec.Command("cp", self, to).Run())
 }

@@ -728,7 +728,7 @@ WHERE l.listener = $6
   END
 RETURNING
     l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts,
-    (
+    ((
         SELECT p.retry_after
         FROM outbox_schema.parked AS p
         WHERE p.listener = l.listener
@@ -736,7 +736,7 @@ RETURNING
           AND p.bucket % l.shards = l.shard
         ORDER BY p.retry_after
         LIMIT 1
-    ) IS NOT NULL::boolean AS parked_due,
+    ) IS NOT NULL)::boolean AS parked_due,
     (
         SELECT count(*)
         FROM (

@@ -580,7 +580,7 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     coalesce(p.entity_id, '') AS entity_id,
     coalesce(p.entity_version, 0) AS entity_version,
     p.headers, p.payload, p.created_at,
-    (p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1)
+    ((p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1)
     AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener DESC, a.key DESC LIMIT 1)
     AND (
         SELECT k.no
@@ -590,7 +590,7 @@ SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
           AND k.key <= p.key
         ORDER BY k.listener, k.key, k.no
         LIMIT 1
-    ) IS NOT NULL) IS TRUE AS parked
+    ) IS NOT NULL) IS TRUE)::boolean AS parked
 FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq
@@ -623,7 +623,7 @@ type LogReadRow struct {
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	CreatedAt     pgtype.Timestamptz
-	Parked        interface{}
+	Parked        bool
 }
 
 // Reads the next events of a shard's open window: up to batch_size of them, from up to scan_size positions. What a
@@ -643,8 +643,9 @@ type LogReadRow struct {
 // of xid and not at high_seq. fresh is what lies above high_seq, by log_pkey. It ends at hi_seq, so that a window does not
 // read on into what was enqueued after it was opened. Stragglers have the smaller seqs, so seq orders both.
 //
-// parked is read for each event by a range of parked_key, in the order of that index. Otherwise a plan that was made while
-// nothing was parked, and is still in use, might walk everything parked by another index.
+// Whether a key is parked is looked up only between the first and the last parked key: those of a destination that is away
+// stand together, and the others cost two comparisons. The lookup is a range of parked_key, in the order of that index.
+// Otherwise a plan that was made while nothing was parked, and is still in use, might walk everything parked by another index.
 func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow, error) {
 	rows, err := q.db.Query(ctx, LogRead,
 		arg.Listener,
@@ -714,7 +715,7 @@ SELECT p.topic, p.seq,
     CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
     CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
     CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at,
-    (p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1)
+    ((p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1)
     AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener DESC, a.key DESC LIMIT 1)
     AND (
         SELECT k.no
@@ -724,7 +725,7 @@ SELECT p.topic, p.seq,
           AND k.key <= p.key
         ORDER BY k.listener, k.key, k.no
         LIMIT 1
-    ) IS NOT NULL) IS TRUE AS parked
+    ) IS NOT NULL) IS TRUE)::boolean AS parked
 FROM (
     SELECT g.seq, g.id, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type, g.entity_id,
         g.entity_version, g.headers, g.payload, g.created_at, g.topic,
@@ -771,7 +772,7 @@ type LogReadOnRow struct {
 	Headers       interface{}
 	Payload       interface{}
 	CreatedAt     interface{}
-	Parked        interface{}
+	Parked        bool
 }
 
 // Reads on in the open window of a lease, behind after_seq, while what comes before is handled: the next scan_size
@@ -781,8 +782,7 @@ type LogReadOnRow struct {
 // the end of this lease, and its holder knows the keys that it parks.
 //
 // Unlike in LogRead, nothing is materialized or sorted. One walk of log_pkey has its events in order, and the cursor comes
-// by subqueries and not a join, so that the planner knows this. Whether a key is parked is looked up only between the first
-// and the last parked key: those of a destination that is away stand together, and the others cost two comparisons.
+// by subqueries and not a join, so that the planner knows this. Whether a key is parked is asked as in LogRead.
 func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogReadOnRow, error) {
 	rows, err := q.db.Query(ctx, LogReadOn,
 		arg.Listener,
