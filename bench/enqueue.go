@@ -131,7 +131,7 @@ func transactions(producers, each int) workload {
 				return nil
 			}))},
 			{"Queue, pipelined", rate(ours, pipelined(func(b *pgx.Batch, seq int) error {
-				_, err := events.QueueOrderPaid(b, order(seq))
+				_, err := events.EnqueueOrderPaidInBatch(b, order(seq))
 				return err
 			}))},
 		},

@@ -83,9 +83,10 @@ func listeners(n int, names []string) func(context.Context, *database) (float64,
 		ends := make(chan end, len(names))
 		for _, name := range names {
 			t := newTally(n)
+			h := &events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}
 			l, err := outbox.NewListener(db.pool, outbox.ListenerSpec{Schema: "outbox", Name: name},
 				outbox.ListenerConfig{BatchSize: 1000, PruneInterval: -1, Logger: quiet},
-				outbox.Listen(events.OrderMovedTopic, events.MoverHandlers(&events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}), events.MoverHandlers.HandleOrderMoved))
+				outbox.Listen(events.OrderMovedTopic, h, h.HandleOrderMoved))
 			if err != nil {
 				return 0, err
 			}

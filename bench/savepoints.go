@@ -40,9 +40,10 @@ func withClients(rounds int, sql string) func(context.Context, *database) (float
 	return func(ctx context.Context, db *database) (rate float64, err error) {
 		const each = 1000
 		t := newTally(rounds * each)
+		h := &events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}
 		l, err := outbox.NewListener(db.pool, outbox.ListenerSpec{Schema: "outbox", Name: "mover"},
 			outbox.ListenerConfig{BatchSize: each, PruneInterval: -1, Logger: quiet},
-			outbox.Listen(events.OrderMovedTopic, events.MoverHandlers(&events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}), events.MoverHandlers.HandleOrderMoved))
+			outbox.Listen(events.OrderMovedTopic, h, h.HandleOrderMoved))
 		if err != nil {
 			return 0, err
 		}

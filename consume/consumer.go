@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"runtime/debug"
 	"time"
 
@@ -29,16 +28,16 @@ type Handler struct {
 // Handle returns a Handler that calls fn for the events of t, with c as the receiver. Generated code passes a method of
 // the consumer's interface as fn. A nil c or fn is an error of New.
 func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Delivery[P]) error) Handler {
-	h := Handler{namespace: t.Namespace, topic: t.Name}
-	if any(c) == nil || fn == nil {
-		return h
+	var decode func(Received, bool) (effect, error)
+	if any(c) != nil && fn != nil {
+		decode = func(r Received, strict bool) (effect, error) {
+			d := Delivery[P]{Event: r.Event}
+			err := t.spec.decode(r, &d.Payload, strict)
+			return func(ctx context.Context, tx pgx.Tx) error { return fn(c, ctx, tx, d) }, err
+		}
 	}
-	s := shapeOf(reflect.TypeFor[P]())
-	h.decode = func(r Received, strict bool) (effect, error) {
-		d, err := t.decode(r, s, strict)
-		return func(ctx context.Context, tx pgx.Tx) error { return fn(c, ctx, tx, d) }, err
-	}
-	return h
+	spec := t.Spec()
+	return Handler{namespace: spec.Namespace, topic: spec.Name, decode: decode}
 }
 
 // Consumer applies the effect of each event exactly once. It holds no connection and is safe for concurrent use.

@@ -27,9 +27,7 @@ func (p UserRenamed) Validate() error {
 	return payload.Check("users/user_renamed", payload.MaxLen("name", p.Name, 80))
 }
 
-var userRenamedTopic = consume.Topic[UserRenamed]{
-	Namespace: "users", Name: "user_renamed", Version: 1, Validate: UserRenamed.Validate,
-}
+var userRenamedTopic = consume.NewTopic[UserRenamed](consume.TopicSpec{Namespace: "users", Name: "user_renamed", Version: 1})
 
 type UsersConsumer interface {
 	ConsumeUserRenamed(ctx context.Context, tx pgx.Tx, e consume.Delivery[UserRenamed]) error

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // shape describes a payload type, to find the place where JSON does not fit it. Generated types are structs, lists and
@@ -25,11 +26,22 @@ type member struct {
 	nullable bool // nil encodes as null
 }
 
+// shapes holds the shape of each type of payload.
+var shapes sync.Map // from reflect.Type to *shape
+
 func shapeOf(t reflect.Type) *shape {
+	known, ok := shapes.Load(t)
+	if !ok {
+		known, _ = shapes.LoadOrStore(t, newShape(t))
+	}
+	return known.(*shape)
+}
+
+func newShape(t reflect.Type) *shape {
 	s := &shape{of: t}
 	switch {
 	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map:
-		s.elem = shapeOf(t.Elem())
+		s.elem = newShape(t.Elem())
 		s.structs = s.elem.structs
 	case isGenerated(t):
 		s.structs = true
@@ -39,7 +51,7 @@ func shapeOf(t reflect.Type) *shape {
 			if name != "" && name != "-" && f.IsExported() {
 				kind := f.Type.Kind()
 				s.members = append(s.members, member{
-					name: name, shape: shapeOf(f.Type), required: !strings.Contains(options, "omitempty"),
+					name: name, shape: newShape(f.Type), required: !strings.Contains(options, "omitempty"),
 					nullable: kind == reflect.Slice || kind == reflect.Map,
 				})
 			}

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,20 +11,26 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Topic describes one kind of event with payload P, as in the producer's YAML. outboxgen generates one variable per
-// topic.
-type Topic[P any] struct {
+// Topic is one kind of event with payload P, as in the producer's YAML. outboxgen generates one variable per topic. A Topic
+// cannot be changed and may be used concurrently. The zero value is not a topic: it decodes nothing.
+type Topic[P any] struct{ spec *TopicSpec }
+
+// TopicSpec describes a topic to NewTopic.
+type TopicSpec struct {
 	Namespace, Name string
-	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.Topic.
+	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.TopicSpec.
 	Version int
-	// Validate checks the rules of the YAML. Only DecodeStrict and a strict Consumer call it. nil accepts every payload.
-	Validate func(P) error
 }
 
-// String returns "namespace/name".
-func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
+// NewTopic returns the topic that spec describes. If P has a method Validate() error, DecodeStrict and a strict Consumer
+// call it.
+func NewTopic[P any](spec TopicSpec) Topic[P] { return Topic[P]{&spec} }
 
-func (t Topic[P]) version() int { return max(t.Version, 1) }
+// Spec returns what t was made of, the zero TopicSpec for the zero Topic.
+func (t Topic[P]) Spec() TopicSpec { return t.spec.value() }
+
+// String returns "namespace/name".
+func (t Topic[P]) String() string { return t.spec.String() }
 
 // Decode reads the payload of r and checks its structure: every required field is present, and every field has its type.
 // Fields that t does not know are ignored. Decode does not check the bounds of the YAML, and an enum may have a value that
@@ -33,52 +40,72 @@ func (t Topic[P]) version() int { return max(t.Version, 1) }
 // A payload of an older version may lack required fields; Delivery.Version says which version it is. The error is an
 // *Error that wraps ErrUnknownTopic, ErrUnknownVersion or ErrInvalidPayload.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
-	return t.decode(r, shapeOf(reflect.TypeFor[P]()), false)
+	d := Delivery[P]{Event: r.Event}
+	err := t.spec.decode(r, &d.Payload, false)
+	return d, err
 }
 
 // DecodeStrict is Decode and also checks the rules of the YAML that the package was generated from: bounds, patterns and
 // the values of enums. It does not check these rules for a payload of an older version.
 func (t Topic[P]) DecodeStrict(r Received) (Delivery[P], error) {
-	return t.decode(r, shapeOf(reflect.TypeFor[P]()), true)
+	d := Delivery[P]{Event: r.Event}
+	err := t.spec.decode(r, &d.Payload, true)
+	return d, err
 }
 
-// decode is Decode or DecodeStrict. It takes the shape of P, which is expensive to compute.
-func (t Topic[P]) decode(r Received, s *shape, strict bool) (Delivery[P], error) {
-	d := Delivery[P]{Event: r.Event}
-	switch {
-	case r.Namespace != t.Namespace || r.Topic != t.Name:
-		return d, about(&r.Event, "", ErrUnknownTopic)
-	case r.Version > t.version():
-		return d, about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", t.version(), ErrUnknownVersion))
-	case !json.Valid(r.Payload):
-		return d, invalid(&r.Event, "", "is not JSON")
-	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
-		return d, invalid(&r.Event, "", "is not a JSON object")
+func (t *TopicSpec) value() TopicSpec {
+	if t == nil {
+		return TopicSpec{}
 	}
-	if err := json.Unmarshal(r.Payload, &d.Payload); err != nil {
+	return *t
+}
+
+// String returns "namespace/name".
+func (t *TopicSpec) String() string {
+	spec := t.value()
+	return spec.Namespace + "/" + spec.Name
+}
+
+// decode decodes the payload of r into p, a pointer to the topic's type.
+func (t *TopicSpec) decode(r Received, p any, strict bool) error {
+	spec := t.value()
+	known := cmp.Or(spec.Version, 1)
+	switch {
+	case r.Namespace != spec.Namespace || r.Topic != spec.Name:
+		return about(&r.Event, "", ErrUnknownTopic)
+	case r.Version > known:
+		return about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", known, ErrUnknownVersion))
+	case !json.Valid(r.Payload):
+		return invalid(&r.Event, "", "is not JSON")
+	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
+		return invalid(&r.Event, "", "is not a JSON object")
+	}
+	s := shapeOf(reflect.TypeOf(p).Elem())
+	if err := json.Unmarshal(r.Payload, p); err != nil {
 		field, kind := s.misfit(r.Payload)
 		if field == "" {
-			return d, invalid(&r.Event, "", "does not fit its type")
+			return invalid(&r.Event, "", "does not fit its type")
 		}
-		return d, invalid(&r.Event, field, "does not fit "+kind.String())
+		return invalid(&r.Event, field, "does not fit "+kind.String())
 	}
-	if r.Version < t.version() {
-		return d, nil
+	if r.Version < known {
+		return nil
 	}
 	if field := s.missing(r.Payload); field != "" {
-		return d, invalid(&r.Event, field, "is missing")
+		return invalid(&r.Event, field, "is missing")
 	}
-	if t.Validate == nil || !strict {
-		return d, nil
+	v, ok := p.(interface{ Validate() error })
+	if !ok || !strict {
+		return nil
 	}
-	if err := t.Validate(d.Payload); err != nil {
+	if err := v.Validate(); err != nil {
 		field := ""
 		if broken, ok := errors.AsType[*payload.ValidationError](err); ok && len(broken.Fields) > 0 {
 			field = broken.Fields[0].Field
 		} else {
 			err = ErrInvalidPayload // the text of a foreign error may hold a value
 		}
-		return d, about(&r.Event, field, err)
+		return about(&r.Event, field, err)
 	}
-	return d, nil
+	return nil
 }

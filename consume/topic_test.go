@@ -41,7 +41,7 @@ func (p created) Validate() error {
 	return payload.Check("users/user_created", payload.Text("name", p.Name), payload.MaxLen("name", p.Name, 10))
 }
 
-var createdTopic = consume.Topic[created]{Namespace: "users", Name: "user_created", Version: 2, Validate: created.Validate}
+var createdTopic = consume.NewTopic[created](consume.TopicSpec{Namespace: "users", Name: "user_created", Version: 2})
 
 const goodPayload = `{
 	"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "name": "Zoë", "at": "2026-11-21T13:14:15Z", "small": 7,
@@ -76,8 +76,7 @@ func decode(version int, body json.RawMessage) (consume.Delivery[created], error
 // TestDecodeOfATopicWithoutVersion: 0 means 1, which an outbox.Topic without a version enqueues.
 func TestDecodeOfATopicWithoutVersion(t *testing.T) {
 	t.Parallel()
-	topic := createdTopic
-	topic.Version = 0
+	topic := consume.NewTopic[created](consume.TopicSpec{Namespace: "users", Name: "user_created"})
 	received := consume.Received{Event: consume.Event{ID: eventID, Namespace: "users", Topic: "user_created", Version: 1}, Payload: json.RawMessage(goodPayload)}
 	d, err := topic.Decode(received)
 	require.NoError(t, err)
@@ -172,16 +171,26 @@ func TestDecodeByVersion(t *testing.T) {
 	require.EqualError(t, err, "consume users/user_deleted version 1, event "+eventID.String()+": unknown topic")
 }
 
+// telltale is a payload whose errors quote values, lenient one without rules.
+type (
+	telltale struct {
+		Name string `json:"name"`
+	}
+	lenient struct {
+		Name string `json:"name"`
+	}
+)
+
+func (p telltale) Validate() error { return errors.New("bad " + p.Name) }
+
 // TestDecodeHidesForeignErrors: a Validate that outboxgen did not generate may quote values.
 func TestDecodeHidesForeignErrors(t *testing.T) {
 	t.Parallel()
-	topic := createdTopic
-	topic.Validate = func(p created) error { return errors.New("bad " + p.Name) }
+	topic := consume.NewTopic[telltale](createdTopic.Spec())
 	r := consume.Received{Event: consume.Event{Namespace: "users", Topic: "user_created", Version: 2}, Payload: json.RawMessage(goodPayload)}
 	_, err := topic.DecodeStrict(r)
 	require.EqualError(t, err, "consume users/user_created version 2: invalid payload")
-	topic.Validate = nil
-	_, err = topic.DecodeStrict(r)
+	_, err = consume.NewTopic[lenient](createdTopic.Spec()).DecodeStrict(r)
 	require.NoError(t, err)
 }
 

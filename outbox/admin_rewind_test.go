@@ -109,7 +109,7 @@ func TestAdminRewindKeepsStragglers(t *testing.T) {
 	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{}, h)
 	before, after := begin(t, pool, pgx.TxOptions{}), begin(t, pool, pgx.TxOptions{})
 	for key, tx := range map[string]pgx.Tx{"before": before, "after": after} {
-		_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: key, N: 1})
+		_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: key, N: 1})
 		require.NoError(t, err)
 	}
 	putAll(t, pool, "a1", "a2")
@@ -145,7 +145,7 @@ func TestAdminRewindAndWhatIsSetAside(t *testing.T) {
 	inTx(t, pool, func(tx pgx.Tx) { // c2 is behind c1, which has the higher position
 		_, err := tx.Exec(t.Context(), "SELECT setval('outbox.log_seq', 10)")
 		require.NoError(t, err)
-		_, err = saidTopic.EnqueueMany(t.Context(), tx, []said{{"b", 1}, {"a", 1}})
+		_, err = saidTopic.Untyped().EnqueueMany(t.Context(), tx, []said{{"b", 1}, {"a", 1}})
 		require.NoError(t, err)
 	})
 	age(t, pool, "a1", 5)
@@ -280,7 +280,7 @@ func TestAdminRewindsUnderLoad(t *testing.T) {
 					if _, err := tx.Exec(context.Background(), "SELECT pg_current_xact_id(), pg_sleep($1)", rand.Float64()/100); err != nil {
 						return err
 					}
-					_, err := saidTopic.Enqueue(context.Background(), tx, said{Key: fmt.Sprint("w", w, "-", rand.IntN(5)), N: n})
+					_, err := saidTopic.Untyped().Enqueue(context.Background(), tx, said{Key: fmt.Sprint("w", w, "-", rand.IntN(5)), N: n})
 					if err == nil {
 						_, err = tx.Exec(context.Background(), "SELECT pg_sleep($1)", rand.Float64()/50)
 					}

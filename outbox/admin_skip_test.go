@@ -150,12 +150,12 @@ func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 	a := adminOf(t, pool)
 	h := newNotes()
 	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, outbox.ListenerConfig{Logger: quiet()},
-		outbox.Listen(saidTopic, h, (*notes).handle))
+		outbox.Listen(saidTopic, h, h.handle))
 	require.NoError(t, err)
 	drainAll(t, l)
 	inTx(t, pool, func(tx pgx.Tx) {
 		for n := range 3 {
-			_, err := looseTopic.Enqueue(t.Context(), tx, said{Key: "loose", N: n})
+			_, err := looseTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "loose", N: n})
 			require.NoError(t, err)
 		}
 	})
@@ -218,7 +218,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 	l := listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h)
 	open := begin(t, pool, pgx.TxOptions{})
 	for n := range 2 {
-		_, err := saidTopic.Enqueue(t.Context(), open, said{Key: "late", N: n + 1})
+		_, err := saidTopic.Untyped().Enqueue(t.Context(), open, said{Key: "late", N: n + 1})
 		require.NoError(t, err)
 	}
 	putAll(t, pool, "a1")

@@ -35,7 +35,7 @@ func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 				looked = signals.Refused
 			}
 			held := begin(t, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-			_, err := saidTopic.Enqueue(t.Context(), held, said{Key: "held", N: 1})
+			_, err := saidTopic.Untyped().Enqueue(t.Context(), held, said{Key: "held", N: 1})
 			require.NoError(t, err)
 			elsewhere := begin(t, pgtest.Pool(t, pgtest.Empty(t)), pgx.TxOptions{})
 			value[string](t, elsewhere, "SELECT pg_current_xact_id()::text")

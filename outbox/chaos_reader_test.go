@@ -61,7 +61,7 @@ func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg out
 		cfg := cfg
 		cfg.Logger, cfg.BatchSize = quiet(), batch
 		l, err := outbox.NewListener(pool, spec, cfg,
-			outbox.Listen(chaosTopics[false], hearing{hear}, hearing.handle), outbox.Listen(chaosLoose[false], hearing{hear}, hearing.handle))
+			outbox.Listen(chaosTopics[false], hearing{hear}, hearing{hear}.handle), outbox.Listen(chaosLoose[false], hearing{hear}, hearing{hear}.handle))
 		require.NoError(t, err)
 		if len(edits) > 0 {
 			outbox.Mutate(l, edits...)
@@ -95,7 +95,7 @@ func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg out
 func listensTx(t testing.TB, pool *pgxpool.Pool, name string) reader {
 	return reader{shards: 1, drain: func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
 		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: name}, outbox.ListenerConfig{BatchSize: batch, Logger: quiet()},
-			outbox.ListenTx(chaosTopics[false], hearing{hear}, hearing.handleTx), outbox.ListenTx(chaosLoose[false], hearing{hear}, hearing.handleTx))
+			outbox.ListenTx(chaosTopics[false], hearing{hear}, hearing{hear}.handleTx), outbox.ListenTx(chaosLoose[false], hearing{hear}, hearing{hear}.handleTx))
 		require.NoError(t, err)
 		return drains(ctx, l)
 	}}

@@ -52,15 +52,16 @@ var (
 )
 
 func chaosTopic(name string, silent bool) outbox.Topic[said] {
-	return outbox.Topic[said]{
+	return outbox.NewTopic[said](outbox.TopicSpec{
 		Namespace: "chaos", Name: name, Version: 1, Log: true, Silent: silent, Retention: outbox.Retention{Delivered: time.Microsecond},
-		Keys: func(p said) outbox.Keys {
+		Keys: func(v any) outbox.Keys {
+			p := v.(*said)
 			if p.Key == "" {
 				return outbox.Keys{}
 			}
 			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", p.Key))}
 		},
-	}
+	})
 }
 
 func chaosKey(entity int) string { return fmt.Sprintf("e%d", entity) }

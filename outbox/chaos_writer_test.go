@@ -260,9 +260,9 @@ func (w *writer) write(ctx context.Context, topic outbox.Topic[said], events []s
 	switch way := w.rng.IntN(3); {
 	case way == 0 && len(events) < 20:
 		b := &pgx.Batch{}
-		queued := make([]*outbox.QueuedReceipt, len(events))
+		queued := make([]*outbox.PendingReceipt, len(events))
 		for i, e := range events {
-			if queued[i], err = topic.Queue(b, e); err != nil {
+			if queued[i], err = topic.Untyped().EnqueueInBatch(b, e); err != nil {
 				return nil, err
 			}
 		}
@@ -278,14 +278,14 @@ func (w *writer) write(ctx context.Context, topic outbox.Topic[said], events []s
 		}
 	case way == 1 && len(events) < 20:
 		for _, e := range events {
-			r, err := topic.Enqueue(ctx, w.tx, e)
+			r, err := topic.Untyped().Enqueue(ctx, w.tx, e)
 			if err != nil {
 				return nil, err
 			}
 			receipts = append(receipts, r)
 		}
 	default:
-		if receipts, err = topic.EnqueueMany(ctx, w.tx, events); err != nil {
+		if receipts, err = topic.Untyped().EnqueueMany(ctx, w.tx, events); err != nil {
 			return nil, err
 		}
 	}

@@ -60,7 +60,7 @@ func (b *book) handler(topic outbox.Topic[job]) outbox.TopicHandler {
 // patient is a topic whose events outlive many kills.
 func patient() outbox.Topic[job] {
 	topic := jobTopic("one")
-	topic.Retry.MaxAttempts = 1000
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1000 })
 	return topic
 }
 
@@ -147,7 +147,7 @@ func TestKilledOnLastAttempt(t *testing.T) {
 	pool := pgtest.Database(t)
 	b := newBook(t)
 	topic := jobTopic("one")
-	topic.Retry.MaxAttempts = 1
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1 })
 	id := enqueueJobs(t, pool, topic, numbered(1)...)[0]
 	b.committed(t, id)
 	c := newChild(t, pool, orders{

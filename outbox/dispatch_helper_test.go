@@ -40,15 +40,22 @@ func (f jobFunc) HandleJob(ctx context.Context, d outbox.Delivery[job]) error { 
 
 // jobTopic returns a topic of the namespace jobs that retries soon.
 func jobTopic(name string) outbox.Topic[job] {
-	return outbox.Topic[job]{
+	return outbox.NewTopic[job](outbox.TopicSpec{
 		Namespace: "jobs", Name: name, Version: 1,
 		Retry: outbox.Retry{MaxAttempts: 5, BaseDelay: time.Millisecond, MaxDelay: 20 * time.Millisecond},
-		Keys:  func(p job) outbox.Keys { return outbox.Keys{TenantID: outbox.Tenant(p.TenantID)} },
-	}
+		Keys:  func(v any) outbox.Keys { return outbox.Keys{TenantID: outbox.Tenant(v.(*job).TenantID)} },
+	})
+}
+
+// altered returns topic with what change does to its spec.
+func altered[P any](topic outbox.Topic[P], change func(*outbox.TopicSpec)) outbox.Topic[P] {
+	spec := topic.Untyped().Spec()
+	change(&spec)
+	return outbox.NewTopic[P](spec)
 }
 
 func onJob(topic outbox.Topic[job], fn jobFunc) outbox.TopicHandler {
-	return outbox.Handle(topic, jobHandlers(fn), jobHandlers.HandleJob)
+	return outbox.Handle(topic, jobHandlers(fn), jobHandlers(fn).HandleJob)
 }
 
 // quick is a configuration with a short poll and a lease that a busy machine can keep.
@@ -93,7 +100,7 @@ func enqueueJobs(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[job], jobs
 	t.Helper()
 	ids := make([]uuid.UUID, 0, len(jobs))
 	require.NoError(t, pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-		receipts, err := topic.EnqueueMany(context.Background(), tx, jobs)
+		receipts, err := topic.Untyped().EnqueueMany(context.Background(), tx, jobs)
 		for _, r := range receipts {
 			ids = append(ids, r.ID)
 		}

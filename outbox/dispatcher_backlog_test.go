@@ -43,7 +43,7 @@ func TestLateEventsAreFoundInABacklog(t *testing.T) {
 	})))
 	receive(t, under, "the backlog to be under way")
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.EnqueueMany(t.Context(), tx, numbered(backlog + late)[backlog:])
+		_, err := topic.Untyped().EnqueueMany(t.Context(), tx, numbered(backlog + late)[backlog:])
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), predate, backlog)
 		require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	}
 	late := job{TenantID: numbered(1)[0].TenantID, N: 2}
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.Enqueue(t.Context(), tx, late)
+		_, err := topic.Untyped().Enqueue(t.Context(), tx, late)
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), predate, 2)
 		require.NoError(t, err)

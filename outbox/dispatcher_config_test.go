@@ -29,8 +29,8 @@ func succeed(context.Context, outbox.Delivery[job]) error { return nil }
 func TestDispatcherDefaults(t *testing.T) {
 	t.Parallel()
 	pool := unconnected(t)
-	long, short := jobTopic("long"), jobTopic("short")
-	long.Lease, short.Lease = time.Minute, time.Second
+	long := altered(jobTopic("long"), func(s *outbox.TopicSpec) { s.Lease = time.Minute })
+	short := altered(jobTopic("short"), func(s *outbox.TopicSpec) { s.Lease = time.Second })
 
 	cfg := outbox.ConfigOf(dispatcher(t, pool, outbox.DispatcherConfig{}, onJob(short, succeed), onJob(long, succeed)))
 	require.NotNil(t, cfg.Logger)
@@ -64,8 +64,9 @@ func TestDispatcherCopiesItsConfig(t *testing.T) {
 func TestDispatcherRefusesConfig(t *testing.T) {
 	t.Parallel()
 	one := onJob(jobTopic("one"), succeed)
-	elsewhere, inSchema, badName := jobTopic("two"), jobTopic("two"), jobTopic("two")
-	elsewhere.Namespace, inSchema.Schema, badName.Namespace = "others", "events", "No Name"
+	elsewhere := altered(jobTopic("two"), func(s *outbox.TopicSpec) { s.Namespace = "others" })
+	inSchema := altered(jobTopic("two"), func(s *outbox.TopicSpec) { s.Schema = "events" })
+	badName := altered(jobTopic("two"), func(s *outbox.TopicSpec) { s.Namespace = "No Name" })
 	for name, c := range map[string]struct {
 		cfg      outbox.DispatcherConfig
 		handlers []outbox.TopicHandler
@@ -110,11 +111,11 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 		"unknown topic": {outbox.DispatcherConfig{Topics: []string{"one", "onne"}}, nil, `field Topics: jobs has no topic "onne" with a handler`},
 		"no handlers":   {outbox.DispatcherConfig{}, []outbox.TopicHandler{}, "no handlers"},
 		"nil handlers": {
-			outbox.DispatcherConfig{}, []outbox.TopicHandler{outbox.Handle(jobTopic("two"), jobHandlers(nil), jobHandlers.HandleJob)},
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{outbox.Handle(jobTopic("two"), jobHandlers(nil), succeed)},
 			"topic jobs/two: no handlers given (nil)",
 		},
 		"nil function": {
-			outbox.DispatcherConfig{}, []outbox.TopicHandler{outbox.Handle[jobHandlers](jobTopic("two"), jobFunc(succeed), nil)},
+			outbox.DispatcherConfig{}, []outbox.TopicHandler{outbox.Handle(jobTopic("two"), jobFunc(succeed), nil)},
 			"topic jobs/two: no handlers given (nil)",
 		},
 		"two handlers": {outbox.DispatcherConfig{}, []outbox.TopicHandler{one, one}, "topic jobs/one: has two handlers"},
@@ -211,7 +212,7 @@ func TestSmallPoolIsOneWarning(t *testing.T) {
 			handler := onJob(jobTopic("one"), func(context.Context, outbox.Delivery[job]) error { return nil })
 			if c.publish {
 				config.Publishers = map[string]outbox.Publisher{"kafka": newBroker()}
-				handler = outbox.Publish(jobTopic("one"), outbox.Publication[job]{Broker: "kafka", Destination: "jobs"})
+				handler = outbox.Publish(jobTopic("one"), outbox.Publication{Broker: "kafka", Destination: "jobs"})
 			}
 			d := dispatcher(t, pool, config, handler)
 			watch := outbox.Watch(d)

@@ -20,7 +20,9 @@ func TestRetryDelayHasEqualJitter(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
-	topic.Retry = outbox.Retry{MaxAttempts: 9, BaseDelay: time.Minute, MaxDelay: 10 * time.Minute}
+	topic = altered(topic, func(s *outbox.TopicSpec) {
+		s.Retry = outbox.Retry{MaxAttempts: 9, BaseDelay: time.Minute, MaxDelay: 10 * time.Minute}
+	})
 	ids := enqueueJobs(t, pool, topic, numbered(20)...)
 	stop := start(t, dispatcher(t, pool, quick(), onJob(topic, func(context.Context, outbox.Delivery[job]) error {
 		return errors.New("not today")
@@ -54,8 +56,8 @@ func fail(t *testing.T, topic outbox.Topic[job], log *spy, fn jobFunc) standing 
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, fn)))
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND attempts > 0 AND status <> 'processing' AND (status = 'dead' OR next_attempt_at > now() + interval '10 min')", id)
 	// The worker that had it, or its successor, still works.
-	settled := jobTopic(topic.Name)
-	settled.Keys = nil
+	settled := jobTopic(topic.Untyped().Spec().Name)
+	settled = altered(settled, func(s *outbox.TopicSpec) { s.Keys = nil })
 	other := enqueueJobs(t, pool, settled, job{N: -1})[0]
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND attempts > 0 AND status <> 'processing'", other)
 	require.NoError(t, stop())
@@ -64,7 +66,9 @@ func fail(t *testing.T, topic outbox.Topic[job], log *spy, fn jobFunc) standing 
 
 func slowRetry() outbox.Topic[job] {
 	topic := jobTopic("one")
-	topic.Retry = outbox.Retry{MaxAttempts: 3, BaseDelay: time.Hour, MaxDelay: time.Hour}
+	topic = altered(topic, func(s *outbox.TopicSpec) {
+		s.Retry = outbox.Retry{MaxAttempts: 3, BaseDelay: time.Hour, MaxDelay: time.Hour}
+	})
 	return topic
 }
 
@@ -204,7 +208,7 @@ func TestNewerPayloadVersionIsNacked(t *testing.T) {
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	newer := topic
-	newer.Version = 2
+	newer = altered(newer, func(s *outbox.TopicSpec) { s.Version = 2 })
 	id := enqueueJobs(t, pool, newer, numbered(1)...)[0]
 	stop := start(t, dispatcher(t, pool, quick(), onJob(topic, succeed)))
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 1")

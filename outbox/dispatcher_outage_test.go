@@ -36,7 +36,7 @@ func testOutage(t *testing.T, cut bool, most int) {
 	const events, early, workers = 20, 3, 4
 	database := pgtest.Database(t)
 	topic := jobTopic("one")
-	topic.Retry.MaxAttempts = most
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = most })
 	proxy := newProxy(t, database)
 	log := newSpy()
 	cfg := shortLease()
@@ -109,13 +109,13 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 		return outbox.Unavailable(errors.New("down"))
 	}
 	topic := publishedTopic
-	topic.Retry.MaxAttempts = 1
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1 })
 	log := newSpy()
 	cfg := shortLease()
 	cfg.Logger, cfg.Publishers = log.logger(), map[string]outbox.Publisher{"kafka": b}
-	d := dispatcher(t, proxy.pool(t), cfg, outbox.Publish(topic, outbox.Publication[said]{Broker: "kafka", Destination: "x"}))
+	d := dispatcher(t, proxy.pool(t), cfg, outbox.Publish(topic, outbox.Publication{Broker: "kafka", Destination: "x"}))
 	inTx(t, database, func(tx pgx.Tx) {
-		_, err := topic.Enqueue(t.Context(), tx, said{Key: "a"})
+		_, err := topic.Untyped().Enqueue(t.Context(), tx, said{Key: "a"})
 		require.NoError(t, err)
 	})
 	stop := start(t, d)
@@ -135,7 +135,7 @@ func TestSweepNotesFirst(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
-	topic.Retry.MaxAttempts = 1
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1 })
 	ids := enqueueJobs(t, pool, topic, numbered(3)...)
 	holder, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: "jobs"})
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestSoloDoesNotStopTheOthers(t *testing.T) {
 			pool := pgtest.Database(t)
 			topic := jobTopic("one")
 			long := jobTopic("long")
-			long.Retry.MaxAttempts = c.attempts
+			long = altered(long, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = c.attempts })
 			started, open := make(chan int64, 20), make(chan struct{})
 			handler := jobFunc(func(_ context.Context, d outbox.Delivery[job]) error {
 				started <- d.Payload.N

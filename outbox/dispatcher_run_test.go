@@ -17,18 +17,19 @@ import (
 func TestDispatcherDelivers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	topic := jobTopic("one")
-	topic.Keys = func(p job) outbox.Keys {
+	keys := func(v any) outbox.Keys {
+		p := v.(*job)
 		return outbox.Keys{
 			TenantID: outbox.Tenant(p.TenantID), Partition: outbox.NewKey(outbox.IntPart("n", p.N)),
 			Dedupe:     outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.IntPart("n", p.N)),
 			EntityType: "job", EntityID: outbox.NewKey(outbox.IntPart("n", p.N)), EntityVersion: 7,
 		}
 	}
+	topic := altered(jobTopic("one"), func(s *outbox.TopicSpec) { s.Keys = keys })
 	tenant := uuid.New()
 	var receipt outbox.Receipt
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
-		receipt, err = topic.Enqueue(t.Context(), tx, job{TenantID: tenant, N: 1 << 62}, outbox.WithHeaders(map[string]string{"traceparent": "x"}))
+		receipt, err = topic.Untyped().Enqueue(t.Context(), tx, job{TenantID: tenant, N: 1 << 62}, outbox.WithHeaders(map[string]string{"traceparent": "x"}))
 		return err
 	}))
 	got := make(chan outbox.Delivery[job], 1)
@@ -101,7 +102,7 @@ func TestDispatcherLeavesOtherTopicsAlone(t *testing.T) {
 	pool := pgtest.Database(t)
 	mine, excluded, unhandled := jobTopic("mine"), jobTopic("excluded"), jobTopic("unhandled")
 	foreign := jobTopic("mine")
-	foreign.Namespace = "others"
+	foreign = altered(foreign, func(s *outbox.TopicSpec) { s.Namespace = "others" })
 	var ids []uuid.UUID
 	for _, topic := range []outbox.Topic[job]{excluded, unhandled, foreign, mine} {
 		ids = append(ids, enqueueJobs(t, pool, topic, numbered(1)...)...)
@@ -260,7 +261,7 @@ func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
-	topic.Retention = outbox.Retention{Delivered: time.Hour, Dead: time.Hour}
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retention = outbox.Retention{Delivered: time.Hour, Dead: time.Hour} })
 	ids := enqueueJobs(t, pool, topic, numbered(3)...)
 	execute(t, pool, "UPDATE outbox.events SET status = 'processing', attempts = 5, claim_no = 5, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", ids[0], uuid.New())
 	execute(t, pool, "UPDATE outbox.events SET status = 'delivered', finalized_at = now() - interval '2 h' WHERE id = $1", ids[1])

@@ -45,7 +45,7 @@ func TestWatchIsHandedOverByPoll(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a, b := jobTopic("a"), jobTopic("b")
-	a.Silent = true
+	a = altered(a, func(s *outbox.TopicSpec) { s.Silent = true })
 	first := &recipient{got: make(chan outbox.Delivery[job], 10)}
 	handler := engaged(t, first, a)
 	cfg := sleeper()
@@ -165,7 +165,7 @@ func TestSilentTopicAllowsPrepareTransaction(t *testing.T) {
 	_, err := migrate.Up(t.Context(), pool, pgtest.Schema)
 	require.NoError(t, err)
 	loud, silent := jobTopic("loud"), jobTopic("silent")
-	silent.Silent = true
+	silent = altered(silent, func(s *outbox.TopicSpec) { s.Silent = true })
 	cfg := sleeper()
 	cfg.PollInterval = 100 * time.Millisecond
 	r := recipientOf(t, pool, cfg, loud, silent)
@@ -176,7 +176,7 @@ func TestSilentTopicAllowsPrepareTransaction(t *testing.T) {
 		defer conn.Release()
 		tx, err := conn.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = topic.Enqueue(t.Context(), tx, numbered(1)[0])
+		_, err = topic.Untyped().Enqueue(t.Context(), tx, numbered(1)[0])
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "PREPARE TRANSACTION '"+name+"'")
 		require.NoError(t, errIf(err != nil, tx.Rollback(t.Context())))

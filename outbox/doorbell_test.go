@@ -167,7 +167,7 @@ func TestBellIsRungOnlyForSleepers(t *testing.T) {
 	for range 50 {
 		enqueueJobs(t, pool, topic, numbered(2)...)
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, err := topic.Enqueue(t.Context(), tx, job{})
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, job{})
 			require.Error(t, err) // the zero tenant
 			return nil
 		}))
@@ -200,7 +200,7 @@ func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
 			topic := jobTopic("one")
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = topic.Enqueue(t.Context(), tx, numbered(1)[0])
+			_, err = topic.Untyped().Enqueue(t.Context(), tx, numbered(1)[0])
 			require.NoError(t, err)
 			got := make(chan struct{}, 1)
 			d := dispatcher(t, pool, sleeper(), onJob(topic, func(context.Context, outbox.Delivery[job]) error {
@@ -331,7 +331,7 @@ func burst(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[job]) int {
 	require.NoError(t, err)
 	jobs := numbered(1 + rand.IntN(4))
 	for _, j := range jobs {
-		_, err := topic.Enqueue(ctx, tx, j)
+		_, err := topic.Untyped().Enqueue(ctx, tx, j)
 		require.NoError(t, err)
 		if rand.IntN(3) == 0 { // others go to sleep, or wake up, meanwhile
 			_, err = tx.Exec(ctx, "SELECT pg_sleep($1)", rand.Float64()*0.005)
@@ -355,7 +355,7 @@ func TestRollbackRingsNobody(t *testing.T) {
 	for range 100 {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = topic.Enqueue(t.Context(), tx, numbered(1)[0])
+		_, err = topic.Untyped().Enqueue(t.Context(), tx, numbered(1)[0])
 		require.NoError(t, err)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}

@@ -43,7 +43,7 @@ func TestDrainReport(t *testing.T) {
 			return errors.Join(err, errors.New("no"))
 		case "enqueues":
 			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				_, err := topic.EnqueueMany(ctx, tx, numbered(7))
+				_, err := topic.Untyped().EnqueueMany(ctx, tx, numbered(7))
 				return err
 			})
 		}
@@ -57,7 +57,7 @@ func TestDrainReport(t *testing.T) {
 	}
 	enqueueJobs(t, pool, topic, jobs...)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := topic.Enqueue(t.Context(), tx, numbered(1)[0], outbox.WithNotBefore(time.Now().Add(time.Hour)))
+		_, err := topic.Untyped().Enqueue(t.Context(), tx, numbered(1)[0], outbox.WithNotBefore(time.Now().Add(time.Hour)))
 		return err
 	}))
 	spent := enqueueJobs(t, pool, topic, numbered(1)...)[0]

@@ -139,7 +139,7 @@ func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
 		},
 		"queue": func(tx pgx.Tx, m outbox.Message) (outbox.Receipt, error) {
 			var b pgx.Batch
-			queued, err := outbox.Queue(&b, "", m)
+			queued, err := outbox.EnqueueInBatch(&b, "", m)
 			require.NoError(t, err)
 			sendErr := tx.SendBatch(t.Context(), &b).Close()
 			receipt, err := queued.Receipt()

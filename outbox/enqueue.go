@@ -32,15 +32,14 @@ func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt,
 
 func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool) (Receipt, error) {
 	if err := usable(ctx, tx); err != nil {
-		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
+		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
 	m.follow(traceHeaders(ctx))
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("enqueue %s/%s: %w", m.Namespace, m.Topic, err)
+		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
 	q := db.On(tx)
-	what := "enqueue " + m.Namespace + "/" + m.Topic
 	for range insertTries {
 		if m.Log {
 			_, err = q.LogInsert(ctx, logInsert(db, &m, id, headers, ring))
@@ -51,7 +50,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 			return Receipt{ID: id}, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return Receipt{}, dbschema.Wrap(what, err)
+			return Receipt{}, dbschema.Wrap(m.what(), err)
 		}
 		rivals, err := holders(ctx, q, &m, []string{m.DedupeKey})
 		if err != nil {
@@ -61,8 +60,11 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 			return Receipt{ID: rival, Duplicate: true}, nil
 		}
 	}
-	return Receipt{}, fmt.Errorf("%s: %w", what, errKeyFlickers)
+	return Receipt{}, fmt.Errorf("%s: %w", m.what(), errKeyFlickers)
 }
+
+// what says in errors what is done with m.
+func (m *Message) what() string { return "enqueue " + m.Namespace + "/" + m.Topic }
 
 var (
 	errNoContext = errors.New("no context given (nil)")
@@ -119,12 +121,12 @@ func holders(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) 
 			ids[row.DedupeKey] = row.ID.Bytes
 		}
 	}
-	return ids, dbschema.Wrap("enqueue "+m.Namespace+"/"+m.Topic+": read duplicate", err)
+	return ids, dbschema.Wrap(m.what()+": read duplicate", err)
 }
 
-// QueuedReceipt is the receipt of an event that rides in the caller's batch. It is filled in when the
+// PendingReceipt is the receipt of an event that rides in the caller's batch. It is filled in when the
 // batch's results are read, at the latest when they are closed. Not for concurrent use.
-type QueuedReceipt struct {
+type PendingReceipt struct {
 	schema string
 	event  Message // without its payload
 
@@ -138,12 +140,12 @@ type QueuedReceipt struct {
 // Receipt returns what became of the event: an error until the batch's results have been read, or when
 // its statement failed. On a duplicate whose rival committed while the batch waited for it, ID is zero and
 // Resolve reads it.
-func (r *QueuedReceipt) Receipt() (Receipt, error) {
+func (r *PendingReceipt) Receipt() (Receipt, error) {
 	switch {
 	case r.err != nil:
 		return Receipt{}, r.err
 	case !r.done:
-		return Receipt{}, fmt.Errorf("queue %s/%s: the results of the batch have not been read", r.event.Namespace, r.event.Topic)
+		return Receipt{}, fmt.Errorf("%s: the results of the batch have not been read", r.event.what())
 	}
 	return r.receipt, nil
 }
@@ -151,7 +153,7 @@ func (r *QueuedReceipt) Receipt() (Receipt, error) {
 // Resolve is Receipt with the id of a duplicate always there: it costs a statement with tx if the batch
 // could not see it, and none otherwise. It returns an error that says so when the event that held the dedupe key has been
 // deleted since, by prune for example: then nothing was written, and the event is to be enqueued again.
-func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
+func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 	receipt, err := r.Receipt()
 	if err != nil || r.resolved {
 		return receipt, err
@@ -175,19 +177,19 @@ func (r *QueuedReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error)
 	return r.receipt, nil
 }
 
-// Queue adds m to b, the caller's own batch, as Enqueue would write it: no round trip of its own. The
+// EnqueueInBatch adds m to b, the caller's own batch, as Enqueue would write it: no round trip of its own. The
 // batch must be sent in a transaction. An error means that b is unchanged.
-func Queue(b *pgx.Batch, schema string, m Message) (*QueuedReceipt, error) {
-	return queue(b, schema, m, true)
+func EnqueueInBatch(b *pgx.Batch, schema string, m Message) (*PendingReceipt, error) {
+	return enqueueInBatch(b, schema, m, true)
 }
 
-func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, error) {
+func enqueueInBatch(b *pgx.Batch, schema string, m Message, ring bool) (*PendingReceipt, error) {
 	if b == nil {
-		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, errNoBatch)
+		return nil, fmt.Errorf("%s: %w", m.what(), errNoBatch)
 	}
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
-		return nil, fmt.Errorf("queue %s/%s: %w", m.Namespace, m.Topic, err)
+		return nil, fmt.Errorf("%s: %w", m.what(), err)
 	}
 	text, args := db.Record(func(q *dbsqlc.Queries) {
 		if m.Log {
@@ -209,16 +211,16 @@ func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, e
 		})
 	})
 	m.Payload = nil
-	r := &QueuedReceipt{schema: schema, event: m, id: id}
+	r := &PendingReceipt{schema: schema, event: m, id: id}
 	b.Queue(text, args...).QueryRow(r.read)
 	return r, nil
 }
 
-func (r *QueuedReceipt) read(row pgx.Row) error {
+func (r *PendingReceipt) read(row pgx.Row) error {
 	var written bool
 	var rival pgtype.UUID
 	if err := row.Scan(&written, &rival); err != nil {
-		r.err = dbschema.Wrap("queue "+r.event.Namespace+"/"+r.event.Topic, err)
+		r.err = dbschema.Wrap(r.event.what(), err)
 		return r.err
 	}
 	r.done, r.resolved = true, written || rival.Valid

@@ -27,58 +27,63 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([
 	return enqueueMany(ctx, tx, schema, ms, true)
 }
 
-func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ring bool) ([]Receipt, error) {
+func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wake bool) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
 	}
 	if err := usable(ctx, tx); err != nil {
-		return nil, fmt.Errorf("enqueue %s/%s: %w", ms[0].Namespace, ms[0].Topic, err)
+		return nil, fmt.Errorf("%s: %w", ms[0].what(), err)
 	}
-	receipts := make([]Receipt, len(ms))
-	headers := make([][]byte, len(ms))
+	e := manyEvents{ms: slices.Clone(ms), headers: make([][]byte, len(ms)), receipts: make([]Receipt, len(ms)), wake: wake}
+	ms = e.ms // with their defaults
 	order := make([]int, len(ms))
-	ms = slices.Clone(ms)
 	trace := traceHeaders(ctx)
-	var db *dbschema.Schema
 	for i := range ms {
 		m := &ms[i]
 		m.follow(trace)
 		var err error
-		if db, headers[i], receipts[i].ID, err = prepare(schema, m); err != nil {
-			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d: %w", m.Namespace, m.Topic, i+1, len(ms), err)
+		if e.db, e.headers[i], e.receipts[i].ID, err = prepare(schema, m); err != nil {
+			return nil, fmt.Errorf("%s: event %d of %d: %w", m.what(), i+1, len(ms), err)
 		}
 		if m.Namespace != ms[0].Namespace || m.Topic != ms[0].Topic || m.Version != ms[0].Version || m.Log != ms[0].Log {
-			return nil, fmt.Errorf("enqueue %s/%s: event %d of %d is of %s/%s version %d: one call takes one topic, version and delivery",
-				ms[0].Namespace, ms[0].Topic, i+1, len(ms), m.Namespace, m.Topic, m.Version)
+			return nil, fmt.Errorf("%s: event %d of %d is of %s/%s version %d: one call takes one topic, version and delivery",
+				ms[0].what(), i+1, len(ms), m.Namespace, m.Topic, m.Version)
 		}
 		order[i] = i
 	}
 	// Across statements as within one, keys go in by order, so that rivals cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
-	q := db.On(tx)
+	q := e.db.On(tx)
 	for part := range slices.Chunk(order, manyRows) {
 		for try := 0; len(part) > 0; try++ {
 			if try == insertTries {
-				return nil, fmt.Errorf("enqueue %s/%s: %w", ms[0].Namespace, ms[0].Topic, errKeyFlickers)
+				return nil, fmt.Errorf("%s: %w", ms[0].what(), errKeyFlickers)
 			}
 			var err error
-			if part, err = insertPart(ctx, q, db, ms, headers, receipts, part, ring); err != nil {
+			if part, err = e.insert(ctx, q, part); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return receipts, nil
+	return e.receipts, nil
 }
 
-// insertPart writes the messages whose indexes are in part, and marks the duplicates among their receipts.
+// manyEvents are the events of one call of EnqueueMany, of one topic, version and delivery.
+type manyEvents struct {
+	db       *dbschema.Schema
+	ms       []Message
+	headers  [][]byte // of each message, encoded
+	receipts []Receipt
+	wake     bool // whether sleepers are woken
+}
+
+// insert writes the messages whose indexes are in part, and marks the duplicates among their receipts.
 // It returns the indexes of those whose dedupe key was taken, but free again when its holder was looked for.
-func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms []Message, headers [][]byte,
-	receipts []Receipt, part []int, ring bool,
-) (again []int, err error) {
-	first := &ms[part[0]]
-	row, err := insertRows(ctx, q, eventInsertMany(db, ms, headers, receipts, part, ring), ms, part)
+func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) (again []int, err error) {
+	first := &e.ms[part[0]]
+	row, err := e.insertRows(ctx, q, part)
 	if err != nil {
-		return nil, dbschema.Wrap("enqueue "+first.Namespace+"/"+first.Topic, err)
+		return nil, dbschema.Wrap(first.what(), err)
 	}
 	if row.Written == int64(len(part)) {
 		return nil, nil
@@ -89,8 +94,8 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms 
 	}
 	var taken []string
 	for _, i := range part {
-		if !isNew[receipts[i].ID] {
-			taken = append(taken, ms[i].DedupeKey)
+		if !isNew[e.receipts[i].ID] {
+			taken = append(taken, e.ms[i].DedupeKey)
 		}
 	}
 	rivals, err := holders(ctx, q, first, taken)
@@ -98,11 +103,11 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms 
 		return nil, err
 	}
 	for _, i := range part {
-		if isNew[receipts[i].ID] {
+		if isNew[e.receipts[i].ID] {
 			continue
 		}
-		if rival, ok := rivals[ms[i].DedupeKey]; ok {
-			receipts[i] = Receipt{ID: rival, Duplicate: true}
+		if rival, ok := rivals[e.ms[i].DedupeKey]; ok {
+			e.receipts[i] = Receipt{ID: rival, Duplicate: true}
 		} else {
 			again = append(again, i)
 		}
@@ -110,14 +115,15 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms 
 	return again, nil
 }
 
-// insertRows runs the statement for p, the rows of part, that costs least.
-func insertRows(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.EventInsertManyParams, ms []Message, part []int) (dbsqlc.EventInsertManyRow, error) {
-	switch log, keyless := ms[part[0]].Log, p.DedupeKeys == nil; {
+// insertRows runs the cheapest statement for the rows of part.
+func (e *manyEvents) insertRows(ctx context.Context, q *dbsqlc.Queries, part []int) (dbsqlc.EventInsertManyRow, error) {
+	p := e.rows(part)
+	switch log, keyless := e.ms[part[0]].Log, p.DedupeKeys == nil; {
 	case log && keyless:
-		row, err := q.LogInsertManyKeyless(ctx, dbsqlc.LogInsertManyKeylessParams(logInsertMany(p, ms, part)))
+		row, err := q.LogInsertManyKeyless(ctx, dbsqlc.LogInsertManyKeylessParams(logInsertMany(p, e.ms, part)))
 		return dbsqlc.EventInsertManyRow(row), err
 	case log:
-		row, err := q.LogInsertMany(ctx, logInsertMany(p, ms, part))
+		row, err := q.LogInsertMany(ctx, logInsertMany(p, e.ms, part))
 		return dbsqlc.EventInsertManyRow(row), err
 	case keyless:
 		row, err := q.EventInsertManyKeyless(ctx, dbsqlc.EventInsertManyKeylessParams(p))
@@ -126,27 +132,28 @@ func insertRows(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.EventInsertMany
 	return q.EventInsertMany(ctx, p)
 }
 
-// eventInsertMany returns the rows of part, checked, for the queue.
-func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receipts []Receipt, part []int, ring bool) dbsqlc.EventInsertManyParams {
+// rows returns the rows of part for the queue.
+func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
+	ms := e.ms
 	first := &ms[part[0]]
-	bell := doorbell.Of(db, first.Namespace)
+	bell := doorbell.Of(e.db, first.Namespace)
 	if first.Log {
-		bell = doorbell.OfLog(db)
+		bell = doorbell.OfLog(e.db)
 	}
 	text := func(of func(*Message) string) []string {
 		return column(part, func(i int) (string, bool) { s := of(&ms[i]); return s, s != "" })
 	}
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
-		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(receipts[i].ID), true }),
+		Ring: e.wake, Bell: bell.Key, Channel: bell.Channel,
+		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),
 		PartitionKeys:  text(func(m *Message) string { return m.PartitionKey }),
 		EntityTypes:    text(func(m *Message) string { return m.Entity.Type }),
 		EntityIds:      text(func(m *Message) string { return m.Entity.ID }),
 		EntityVersions: column(part, func(i int) (int64, bool) { v := ms[i].Entity.Version; return v, ms[i].Entity.Type != "" }),
-		Headers:        column(part, func(i int) (json.RawMessage, bool) { return headers[i], headers[i] != nil }),
+		Headers:        column(part, func(i int) (json.RawMessage, bool) { return e.headers[i], e.headers[i] != nil }),
 		Payloads:       column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
 		MaxAttempts:    column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
 		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgvalue.Time(ms[i].NotBefore); return t, t.Valid }),

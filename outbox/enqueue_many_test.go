@@ -95,7 +95,7 @@ func TestBellIsRungOnlyForWhatIsWritten(t *testing.T) {
 		},
 		"Queue": func(t *testing.T, tx pgx.Tx, m outbox.Message) outbox.Receipt {
 			var b pgx.Batch
-			q, err := outbox.Queue(&b, "", m)
+			q, err := outbox.EnqueueInBatch(&b, "", m)
 			require.NoError(t, err)
 			require.NoError(t, tx.SendBatch(t.Context(), &b).Close())
 			r, err := q.Receipt()

@@ -113,7 +113,7 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 			_, err = outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{message(tenantA, 2), m})
 			check(err)
 			require.ErrorContains(t, err, "event 2 of 2", name)
-			_, err = outbox.Queue(&b, "", m)
+			_, err = outbox.EnqueueInBatch(&b, "", m)
 			check(err)
 			require.Zero(t, b.Len(), name)
 		}
@@ -135,7 +135,7 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	topic := outbox.Topic[json.RawMessage]{Namespace: space, Name: "ping"}
+	topic := outbox.NewTopic[json.RawMessage](outbox.TopicSpec{Namespace: space, Name: "ping"})
 	inTx(t, pool, func(tx pgx.Tx) {
 		tried := 0
 		for name, bad := range badMessages() {
@@ -145,13 +145,13 @@ func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 				continue
 			}
 			tried++
-			_, err := topic.Enqueue(t.Context(), tx, m.Payload)
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, m.Payload)
 			require.ErrorIs(t, err, bad.want, name)
-			_, err = topic.EnqueueMany(t.Context(), tx, []json.RawMessage{m.Payload})
+			_, err = topic.Untyped().EnqueueMany(t.Context(), tx, []json.RawMessage{m.Payload})
 			require.ErrorIs(t, err, bad.want, name)
 		}
 		require.Greater(t, tried, 15)
-		_, err := topic.Enqueue(t.Context(), tx, json.RawMessage(` {"a": "\u0001\ud83d\ude00"} `))
+		_, err := topic.Untyped().Enqueue(t.Context(), tx, json.RawMessage(` {"a": "\u0001\ud83d\ude00"} `))
 		require.NoError(t, err)
 	})
 }
@@ -234,7 +234,7 @@ func TestTenantMismatchAgainstOracleAndCheck(t *testing.T) {
 		want[i] = tenantOracle(tenants[i], keys[i])
 		m := message(tenants[i], 0)
 		m.DedupeKey = keys[i]
-		_, err := outbox.Queue(&b, "", m)
+		_, err := outbox.EnqueueInBatch(&b, "", m)
 		if want[i] {
 			require.NoError(t, err, "%s %q", tenants[i], keys[i])
 		} else {
@@ -380,20 +380,20 @@ func TestEnqueueOptions(t *testing.T) {
 	pool := pgtest.Database(t)
 	headers := map[string]string{"traceparent": "00-abc-01", "ключ": "</script>\u2028"}
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := noteTopic.Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(tenantA))
+		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(tenantA))
 		require.NoError(t, err)
-		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "later"}, outbox.WithNotBefore(time.Now().Add(longLease)))
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "later"}, outbox.WithNotBefore(time.Now().Add(longLease)))
 		require.NoError(t, err)
-		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch)
-		_, err = outbox.Topic[note]{Namespace: space, Name: "bare"}.Enqueue(t.Context(), tx, note{}, outbox.WithTenant(tenantA))
+		_, err = outbox.NewTopic[note](outbox.TopicSpec{Namespace: space, Name: "bare"}).Untyped().Enqueue(t.Context(), tx, note{}, outbox.WithTenant(tenantA))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch, "an event without a tenant is not this one's")
-		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: tenantA})
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
 		require.ErrorContains(t, err, "text")
-		_, err = noteTopic.Enqueue(t.Context(), tx, note{Text: "x"})
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Text: "x"})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
-		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "nul", Extra: "a\x00"})
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "nul", Extra: "a\x00"})
 		require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
 	})
 	claimed := claimN(t, newStore(t, pool), 1)
@@ -411,15 +411,16 @@ type note struct {
 	Extra  string    `json:"extra,omitempty"`
 }
 
-var noteTopic = outbox.Topic[note]{
+var noteTopic = outbox.NewTopic[note](outbox.TopicSpec{
 	Namespace: space, Name: "note", Version: 2, Retry: outbox.Retry{MaxAttempts: 7},
-	Keys: func(p note) outbox.Keys {
+	Keys: func(v any) outbox.Keys {
+		p := v.(*note)
 		return outbox.Keys{
 			TenantID: outbox.Tenant(p.Tenant),
 			Dedupe:   outbox.NewKey(outbox.UUIDPart("tenant", p.Tenant), outbox.StringPart("text", p.Text)),
 		}
 	},
-}
+})
 
 // sabotagedTx runs a step of the test before the n-th statement of a transaction.
 type sabotagedTx struct {

@@ -28,26 +28,26 @@ func TestEveryExecMode(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			for _, log := range []bool{false, true} {
-				topic := jobTopic("any")
-				topic.Log = log
-				topic.Keys = func(p job) outbox.Keys {
+				keys := func(v any) outbox.Keys {
+					p := v.(*job)
 					return outbox.Keys{
 						TenantID: outbox.Tenant(p.TenantID), Partition: outbox.NewKey(outbox.IntPart("n", p.N)),
 						Dedupe: outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.IntPart("n", p.N)),
 					}
 				}
+				topic := altered(jobTopic("any"), func(s *outbox.TopicSpec) { s.Log, s.Keys = log, keys })
 				jobs := numbered(4)
 				headers := outbox.WithHeaders(map[string]string{"a": "b"})
 				inTx(t, pool, func(tx pgx.Tx) {
-					_, err := topic.Enqueue(t.Context(), tx, jobs[0], headers)
+					_, err := topic.Untyped().Enqueue(t.Context(), tx, jobs[0], headers)
 					require.NoError(t, err)
-					again, err := topic.Enqueue(t.Context(), tx, jobs[0])
+					again, err := topic.Untyped().Enqueue(t.Context(), tx, jobs[0])
 					require.NoError(t, err)
 					require.True(t, again.Duplicate)
-					_, err = topic.EnqueueMany(t.Context(), tx, jobs[:3], headers)
+					_, err = topic.Untyped().EnqueueMany(t.Context(), tx, jobs[:3], headers)
 					require.NoError(t, err)
 					b := &pgx.Batch{}
-					queued, err := topic.Queue(b, jobs[3], headers)
+					queued, err := topic.Untyped().EnqueueInBatch(b, jobs[3], headers)
 					require.NoError(t, err)
 					require.NoError(t, tx.SendBatch(t.Context(), b).Close())
 					receipt, err := queued.Receipt()

@@ -71,7 +71,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 	for round := range rounds {
 		retention := Retention{Delivered: time.Microsecond, Dead: time.Microsecond}
 		if round%2 == 1 {
-			retention.Delivered = 0 // acks delete
+			retention.DeleteOnAck = true
 		}
 		put(t, admin, "ping", n)
 		claimed, err := storeAs(t, pool, worker).Claim(t.Context(), ClaimConfig{BatchSize: n})

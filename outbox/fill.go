@@ -32,25 +32,22 @@ var (
 	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// filled returns the payload p with empty lists, maps and bytes where p has nil ones in fields that are not omitted when
-// empty. What p refers to stays as it is: the lists of a payload are the caller's.
+// filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the payload has
+// nil ones in fields that are not omitted when empty. The payload stays as it is: it is the caller's.
 func filled(p any) any {
-	t := reflect.TypeOf(p)
-	if t == nil {
-		return p
-	}
-	known, ok := fillers.Load(t)
+	v := reflect.ValueOf(p).Elem()
+	known, ok := fillers.Load(v.Type())
 	if !ok {
-		known, _ = fillers.LoadOrStore(t, fillerOf(t, nil))
+		known, _ = fillers.LoadOrStore(v.Type(), fillerOf(v.Type(), nil))
 	}
 	f := known.(*filler)
-	if f == nil || !f.wanted(reflect.ValueOf(p)) {
+	if f == nil || !f.wanted(v) {
 		return p
 	}
-	v := reflect.New(t).Elem()
-	v.Set(reflect.ValueOf(p))
-	f.fill(v)
-	return v.Interface()
+	copied := reflect.New(v.Type())
+	copied.Elem().Set(v)
+	f.fill(copied.Elem())
+	return copied.Interface()
 }
 
 // fillerOf returns the filler of t, nil when there is nothing to fill. Within are the types that t is part of: nothing is

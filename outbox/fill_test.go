@@ -40,11 +40,11 @@ type fillPayload struct {
 func TestNilListsAndMapsGoOutEmpty(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	topic := outbox.Topic[fillPayload]{Namespace: "test", Name: "filled", Version: 1}
+	topic := outbox.NewTopic[fillPayload](outbox.TopicSpec{Namespace: "test", Name: "filled", Version: 1})
 	written := func(p fillPayload) map[string]any {
 		var receipt outbox.Receipt
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
-			receipt, err = topic.Enqueue(t.Context(), tx, p)
+			receipt, err = topic.Untyped().Enqueue(t.Context(), tx, p)
 			return err
 		}))
 		return value[map[string]any](t, pool, "SELECT payload FROM outbox.events WHERE id = $1", receipt.ID)

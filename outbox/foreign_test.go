@@ -120,12 +120,13 @@ func (l wildLogger) WithGroup(string) slog.Handler      { misdeeds["nil"].do(); 
 
 // wildTopic has an order by key, and each event is a key.
 func wildTopic(log bool) outbox.Topic[wild] {
-	return outbox.Topic[wild]{
+	return outbox.NewTopic[wild](outbox.TopicSpec{
 		Namespace: "test", Name: "wild", Version: 1, Log: log, Retry: outbox.Retry{MaxAttempts: 1},
-		Keys: func(w wild) outbox.Keys {
+		Keys: func(v any) outbox.Keys {
+			w := v.(*wild)
 			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))}
 		},
-	}
+	})
 }
 
 // wildHandlers handle events, or publish them, and keep those that are well.
@@ -175,14 +176,15 @@ func (h *wildHandlers) Publish(_ context.Context, events []outbox.Outgoing) []er
 	return errs
 }
 
-var wildPublication = outbox.Publication[wild]{
+var wildPublication = outbox.Publication{
 	Broker: "kafka", Destination: "sc.wild",
-	Key: func(w wild) outbox.Key {
+	Key: func(v any) outbox.Key {
+		w := v.(*wild)
 		w.at("key")
 		return outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))
 	},
-	Headers: func(w wild) map[string]string {
-		w.at("headers")
+	Headers: func(v any) map[string]string {
+		v.(*wild).at("headers")
 		return nil
 	},
 }
@@ -199,7 +201,7 @@ var wildRunners = map[string]struct {
 }{
 	"dispatcher": {false, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
 		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond}
-		return dispatcher(t, pool, cfg, outbox.Handle(wildTopic(false), h, (*wildHandlers).handle))
+		return dispatcher(t, pool, cfg, outbox.Handle(wildTopic(false), h, h.handle))
 	}},
 	"publishing dispatcher": {false, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
 		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond, Breaker: outbox.Breaker{Failures: -1}}
@@ -207,10 +209,10 @@ var wildRunners = map[string]struct {
 		return dispatcher(t, pool, cfg, outbox.Publish(wildTopic(false), wildPublication))
 	}},
 	"leased listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
-		return wildListener(t, pool, 3, log, h, outbox.Listen(wildTopic(true), h, (*wildHandlers).handle))
+		return wildListener(t, pool, 3, log, h, outbox.Listen(wildTopic(true), h, h.handle))
 	}},
 	"transactional listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
-		return wildListener(t, pool, 1, log, h, outbox.ListenTx(wildTopic(true), h, (*wildHandlers).handleTx))
+		return wildListener(t, pool, 1, log, h, outbox.ListenTx(wildTopic(true), h, h.handleTx))
 	}},
 	"publishing listener": {true, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
 		return wildListener(t, pool, 1, log, h, outbox.ListenPublish(wildTopic(true), wildPublication))
@@ -254,7 +256,7 @@ func TestForeignCodeCannotHurt(t *testing.T) {
 					n := 0
 					for _, wrong := range append(slices.Sorted(maps.Keys(reasons)), make([]string, good)...) {
 						n++
-						_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+						_, err := wildTopic(runner.log).Untyped().Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
 						require.NoError(t, err)
 					}
 				})
@@ -318,7 +320,7 @@ func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
 							if n == 5 {
 								w = wild{N: last, Wrong: place + " hang"}
 							}
-							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, w)
+							_, err := wildTopic(runner.log).Untyped().Enqueue(t.Context(), tx, w)
 							require.NoError(t, err)
 						}
 					})
@@ -354,6 +356,11 @@ func (p panics) MarshalJSON() ([]byte, error) {
 	return []byte("{}"), nil
 }
 
+func (p panics) Validate() error {
+	p.at("Validate")
+	return nil
+}
+
 func (p panics) at(where string) {
 	if p.Where == where {
 		panic("boom")
@@ -364,27 +371,24 @@ func (p panics) at(where string) {
 func TestEnqueueSurvivesCodeOfItsTopic(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	topic := outbox.Topic[panics]{
+	topic := outbox.NewTopic[panics](outbox.TopicSpec{
 		Namespace: "test", Name: "panics",
-		Validate: func(p panics) error {
-			p.at("Validate")
-			return nil
-		},
-		Keys: func(p panics) outbox.Keys {
+		Keys: func(v any) outbox.Keys {
+			p := v.(*panics)
 			p.at("Keys")
 			return outbox.Keys{}
 		},
-	}
+	})
 	inTx(t, pool, func(tx pgx.Tx) {
 		for _, where := range []string{"Validate", "Keys", "encoding the payload"} {
-			_, err := topic.Enqueue(t.Context(), tx, panics{where})
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, panics{where})
 			require.ErrorContains(t, err, "enqueue test/panics: "+where+" panicked: boom")
-			_, err = topic.EnqueueMany(t.Context(), tx, []panics{{}, {where}})
+			_, err = topic.Untyped().EnqueueMany(t.Context(), tx, []panics{{}, {where}})
 			require.ErrorContains(t, err, where+" panicked: boom")
-			_, err = topic.Queue(&pgx.Batch{}, panics{where})
+			_, err = topic.Untyped().EnqueueInBatch(&pgx.Batch{}, panics{where})
 			require.ErrorContains(t, err, where+" panicked: boom")
 		}
-		_, err := topic.Enqueue(t.Context(), tx, panics{}, func() outbox.EnqueueOption { return nil }())
+		_, err := topic.Untyped().Enqueue(t.Context(), tx, panics{}, func() outbox.EnqueueOption { return nil }())
 		require.ErrorContains(t, err, "option 1 of 1 is nil")
 	})
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.events"))

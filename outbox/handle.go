@@ -21,24 +21,32 @@ type policy struct {
 	retention Retention
 }
 
-// Handle ties t to fn, a method of h: generated code passes the method of the handlers' interface. The
+// Handle ties t to fn, which generated code makes of a method of the handlers h; a nil h is an error of NewDispatcher. The
 // payload is decoded before fn is called; one that does not decode, which no later attempt will, is a
 // permanent failure, and one of a newer version than t's an ordinary one, so that a newer process gets it.
-func Handle[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) error) TopicHandler {
+func Handle[P any](t Topic[P], h any, fn func(context.Context, Delivery[P]) error) TopicHandler {
+	return topicHandler(t.Untyped(), h != nil && fn != nil, func(ctx context.Context, e Event, p any) error {
+		return fn(ctx, Delivery[P]{e, *p.(*P)})
+	})
+}
+
+// topicHandler is Handle without its types. call gets a pointer to the payload; given says whether there is a handler.
+func topicHandler(t *UntypedTopic, given bool, call func(context.Context, Event, any) error) TopicHandler {
+	spec := t.Spec()
 	th := TopicHandler{
-		schema: t.Schema, namespace: t.Namespace, topic: t.Name, lease: t.Lease,
-		policy: policy{retry: t.Retry.withDefaults(), retention: t.Retention.withDefaults()},
+		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, lease: spec.Lease,
+		policy: policy{retry: spec.Retry.withDefaults(), retention: spec.Retention.withDefaults()},
 	}
-	if any(h) == nil || fn == nil {
+	if !given {
 		return th
 	}
-	decode := decoder(t)
+	decoder := t.decoder()
 	th.run = func(ctx context.Context, e Event, payload json.RawMessage) error {
-		d, err := decode(e, payload)
+		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {
 			return err
 		}
-		return fn(h, ctx, d)
+		return call(ctx, e, p)
 	}
 	return th
 }

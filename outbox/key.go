@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value
@@ -83,7 +85,7 @@ func IntPart[I ~int32 | ~int64](field string, v I) KeyPart {
 }
 
 // DatePart renders v as 2006-01-02. The zero Date is an empty part.
-func DatePart(field string, v Date) KeyPart {
+func DatePart(field string, v payload.Date) KeyPart {
 	return KeyPart{field: field, text: v.String(), empty: v.IsZero()}
 }
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 type color string
@@ -24,7 +25,7 @@ func TestNewKey(t *testing.T) {
 		outbox.LiteralPart("v1"),
 		outbox.IntPart("n", int32(-5)),
 		outbox.IntPart("zero", int64(0)),
-		outbox.DatePart("day", outbox.Date{Year: 2026, Month: 11, Day: 2}),
+		outbox.DatePart("day", payload.Date{Year: 2026, Month: 11, Day: 2}),
 	)
 	require.NoError(t, key.Err())
 	require.Equal(t, "01890a5d-ac96-774b-bcce-b302099a8057/a%2Fb%252F/c-red-x/v1/-5/0/2026-11-02", key.String())
@@ -43,7 +44,7 @@ func TestKeyEmptyPart(t *testing.T) {
 	for field, part := range map[string]outbox.KeyPart{
 		"id":   outbox.UUIDPart("id", uuid.Nil),
 		"name": outbox.StringPart("name", "").Affix("a", "b"),
-		"day":  outbox.DatePart("day", outbox.Date{}),
+		"day":  outbox.DatePart("day", payload.Date{}),
 	} {
 		key := outbox.NewKey(outbox.LiteralPart("x"), part, outbox.StringPart("later", ""))
 		require.ErrorIs(t, key.Err(), outbox.ErrEmptyKeyPart)

@@ -153,52 +153,51 @@ type ListenerHandler struct {
 
 // ListenPublish ties t to a publisher in place of a handler. Order per key is kept: of events with one key none is sent
 // before the one in front of it has arrived, or died.
-func ListenPublish[P any](t Topic[P], p Publication[P]) ListenerHandler {
-	lh := listenerHandler(t)
+func ListenPublish[P any](t Topic[P], p Publication) ListenerHandler {
+	return listenerPublishes(t.Untyped(), p)
+}
+
+// Listen ties t to fn, as Handle does for queue topics. No transaction is open while fn runs: its effects may happen again
+// after a crash.
+func Listen[P any](t Topic[P], h any, fn func(context.Context, Delivery[P]) error) ListenerHandler {
+	return listenerHandler(t.Untyped(), h != nil && fn != nil, func(ctx context.Context, _ pgx.Tx, e Event, p any) error {
+		return fn(ctx, Delivery[P]{e, *p.(*P)})
+	})
+}
+
+// ListenTx ties t to fn, which gets the transaction in which the cursor moves: what it writes with tx happens exactly once. tx
+// is a savepoint for each event, undone when fn fails; fn neither commits nor rolls it back.
+func ListenTx[P any](t Topic[P], h any, fn func(context.Context, pgx.Tx, Delivery[P]) error) ListenerHandler {
+	lh := listenerHandler(t.Untyped(), h != nil && fn != nil, func(ctx context.Context, tx pgx.Tx, e Event, p any) error {
+		return fn(ctx, tx, Delivery[P]{e, *p.(*P)})
+	})
+	lh.transactional = true
+	return lh
+}
+
+// listenerHandler is Listen or ListenTx without its types. call gets a pointer to the payload; given says whether there
+// is a handler.
+func listenerHandler(t *UntypedTopic, given bool, call func(context.Context, pgx.Tx, Event, any) error) ListenerHandler {
+	spec := t.Spec()
+	lh := ListenerHandler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: spec.Retention.withDefaults()}
+	if !given {
+		return lh
+	}
+	decoder := t.decoder()
+	lh.run = func(ctx context.Context, tx pgx.Tx, e Event, payload json.RawMessage) error {
+		p, err := decoder.Decode(e.Version, payload)
+		if err != nil {
+			return err
+		}
+		return call(ctx, tx, e, p)
+	}
+	return lh
+}
+
+func listenerPublishes(t *UntypedTopic, p Publication) ListenerHandler {
+	lh := listenerHandler(t, false, nil)
 	lh.publication = newPublication(t, p)
 	return lh
-}
-
-// Listen ties t to fn, a method of h, as Handle does for queue topics. No transaction is open while fn runs: its
-// effects may happen again after a crash.
-func Listen[H, P any](t Topic[P], h H, fn func(H, context.Context, Delivery[P]) error) ListenerHandler {
-	lh := listenerHandler(t)
-	if any(h) == nil || fn == nil {
-		return lh
-	}
-	decode := decoder(t)
-	lh.run = func(ctx context.Context, _ pgx.Tx, e Event, payload json.RawMessage) error {
-		d, err := decode(e, payload)
-		if err != nil {
-			return err
-		}
-		return fn(h, ctx, d)
-	}
-	return lh
-}
-
-// ListenTx ties t to fn, a method of h that gets the transaction in which the cursor moves: what it writes with tx
-// happens exactly once. tx is a savepoint of its own for each event, undone when fn fails; fn neither commits nor
-// rolls it back.
-func ListenTx[H, P any](t Topic[P], h H, fn func(H, context.Context, pgx.Tx, Delivery[P]) error) ListenerHandler {
-	lh := listenerHandler(t)
-	lh.transactional = true
-	if any(h) == nil || fn == nil {
-		return lh
-	}
-	decode := decoder(t)
-	lh.run = func(ctx context.Context, tx pgx.Tx, e Event, payload json.RawMessage) error {
-		d, err := decode(e, payload)
-		if err != nil {
-			return err
-		}
-		return fn(h, ctx, tx, d)
-	}
-	return lh
-}
-
-func listenerHandler[P any](t Topic[P]) ListenerHandler {
-	return ListenerHandler{schema: t.Schema, namespace: t.Namespace, topic: t.Name, log: t.Log, retention: t.Retention.withDefaults()}
 }
 
 // Listener reads log topics with cursors of its own and runs their handlers, in order within a partition key. Any

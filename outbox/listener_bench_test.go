@@ -24,7 +24,7 @@ type benchPayload struct {
 	Key  string `json:"-"`
 }
 
-var benchLogTopic = outbox.Topic[benchPayload]{Schema: "outbox", Namespace: "bench", Name: "logged", Version: 1, Log: true}
+var benchLogTopic = outbox.NewTopic[benchPayload](outbox.TopicSpec{Schema: "outbox", Namespace: "bench", Name: "logged", Version: 1, Log: true})
 
 // benchPool returns a migrated database on a server with durable settings, made for this benchmark.
 func benchPool(b *testing.B) *pgxpool.Pool {
@@ -45,7 +45,7 @@ func fillLog(t testing.TB, pool *pgxpool.Pool, n int) {
 			ps[i] = benchPayload{N: int64(at + i), Text: fmt.Sprintf("a payload of some two hundred bytes, as a small event has them: %0130d", i)}
 		}
 		inTx(t, pool, func(tx pgx.Tx) {
-			_, err := benchLogTopic.EnqueueMany(t.Context(), tx, ps)
+			_, err := benchLogTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
 			require.NoError(t, err)
 		})
 	}
@@ -69,7 +69,7 @@ func (c *counting) handle(context.Context, outbox.Delivery[benchPayload]) error 
 func benchListener(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *counting) *outbox.Listener {
 	t.Helper()
 	cfg.Logger, cfg.PruneInterval = quiet(), -1
-	l, err := outbox.NewListener(pool, spec, cfg, outbox.Listen(benchLogTopic, h, (*counting).handle))
+	l, err := outbox.NewListener(pool, spec, cfg, outbox.Listen(benchLogTopic, h, h.handle))
 	require.NoError(t, err)
 	return l
 }

@@ -282,8 +282,8 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	require.Equal(t, "payload has version 2, this process knows 1", value[string](t, pool, "SELECT last_error FROM outbox.listeners"))
 	execute(t, pool, "INSERT INTO outbox.log (namespace, topic, payload) VALUES ('test', 'said', 'null')")
 	topic := saidTopic
-	topic.Version = 2
-	knows, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, outbox.ListenerConfig{Logger: quiet()}, outbox.Listen(topic, h, (*notes).handle))
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Version = 2 })
+	knows, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, outbox.ListenerConfig{Logger: quiet()}, outbox.Listen(topic, h, h.handle))
 	require.NoError(t, err)
 	retryNow(t, pool)
 	require.Equal(t, outbox.DrainReport{Delivered: 2, Dead: 1}, drainAll(t, knows))
@@ -328,7 +328,7 @@ func TestListenerOfEventsWithoutKey(t *testing.T) {
 		h.fail = failing("x1")
 		l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: park}, outbox.ListenerConfig{}, h)
 		inTx(t, pool, func(tx pgx.Tx) {
-			_, err := looseTopic.EnqueueMany(t.Context(), tx, []said{{"a", 1}, {"x", 1}, {"b", 1}})
+			_, err := looseTopic.Untyped().EnqueueMany(t.Context(), tx, []said{{"a", 1}, {"x", 1}, {"b", 1}})
 			require.NoError(t, err)
 		})
 		drainAll(t, l)
@@ -344,7 +344,7 @@ func TestListenerOfEventsWithoutKey(t *testing.T) {
 	h.hold = make(chan struct{})
 	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{Concurrency: 5}, h)
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := looseTopic.EnqueueMany(t.Context(), tx, make([]said, 5))
+		_, err := looseTopic.Untyped().EnqueueMany(t.Context(), tx, make([]said, 5))
 		require.NoError(t, err)
 	})
 	stop := startListener(t, l)

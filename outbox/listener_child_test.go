@@ -73,9 +73,9 @@ func TestListenerChild(t *testing.T) {
 	if o.Polls {
 		cfg.Wake, cfg.MaxPollInterval = outbox.WakePoll, o.Poll
 	}
-	handler := outbox.Listen(saidTopic, c, (*listenerChild).handle)
+	handler := outbox.Listen(saidTopic, c, c.handle)
 	if o.Transactional {
-		handler = outbox.ListenTx(saidTopic, c, (*listenerChild).handleTx)
+		handler = outbox.ListenTx(saidTopic, c, c.handleTx)
 	} else {
 		c.pool = pool
 	}

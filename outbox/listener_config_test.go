@@ -19,7 +19,7 @@ func TestListenerDefaults(t *testing.T) {
 	h := newNotes()
 	open := func(spec outbox.ListenerSpec, cfg outbox.ListenerConfig) outbox.ListenerConfig {
 		spec.Name = "ears"
-		l, err := outbox.NewListener(unconnected(t), spec, cfg, outbox.Listen(saidTopic, h, (*notes).handle))
+		l, err := outbox.NewListener(unconnected(t), spec, cfg, outbox.Listen(saidTopic, h, h.handle))
 		require.NoError(t, err)
 		return outbox.ListenerConfigOf(l)
 	}
@@ -55,10 +55,10 @@ func TestListenerDefaults(t *testing.T) {
 func TestListenerRefusesConfig(t *testing.T) {
 	t.Parallel()
 	h := newNotes()
-	one := outbox.Listen(saidTopic, h, (*notes).handle)
-	inTx := outbox.ListenTx(saidTopic, h, (*notes).handleTx)
-	queue, elsewhere := saidTopic, saidTopic
-	queue.Log, elsewhere.Schema = false, "elsewhere"
+	one := outbox.Listen(saidTopic, h, h.handle)
+	inTx := outbox.ListenTx(saidTopic, h, h.handleTx)
+	queue := altered(saidTopic, func(s *outbox.TopicSpec) { s.Log = false })
+	elsewhere := altered(saidTopic, func(s *outbox.TopicSpec) { s.Schema = "elsewhere" })
 	type handlers = []outbox.ListenerHandler
 	for name, c := range map[string]struct {
 		spec     outbox.ListenerSpec // called ears
@@ -86,10 +86,10 @@ func TestListenerRefusesConfig(t *testing.T) {
 		"two at a time": {spec: outbox.ListenerSpec{Shards: 65}, cfg: outbox.ListenerConfig{BatchSize: -1}, want: "field Shards 65 is not between 1 and 64\nBatchSize -1 is not between 1 and 10000"},
 		"none":          {handlers: handlers{}, want: "no handlers"},
 		"no method":     {handlers: handlers{outbox.Listen(saidTopic, h, nil)}, want: "topic test/said: no handlers given (nil)"},
-		"no value":      {handlers: handlers{outbox.ListenTx(saidTopic, txHandlers(nil), txHandlers.handle)}, want: "topic test/said: no handlers given (nil)"},
-		"queue":         {handlers: handlers{outbox.Listen(queue, h, (*notes).handle)}, want: "topic test/said: has delivery queue: a listener reads log topics"},
-		"two schemas":   {handlers: handlers{outbox.Listen(elsewhere, h, (*notes).handle)}, want: `topic test/said: is in schema "elsewhere", the listener in "outbox"`},
-		"two modes":     {handlers: handlers{one, outbox.ListenTx(looseTopic, h, (*notes).handleTx)}, want: "topic test/loose: one listener has handlers with a transaction and without"},
+		"no value":      {handlers: handlers{outbox.ListenTx(saidTopic, txHandlers(nil), h.handleTx)}, want: "topic test/said: no handlers given (nil)"},
+		"queue":         {handlers: handlers{outbox.Listen(queue, h, h.handle)}, want: "topic test/said: has delivery queue: a listener reads log topics"},
+		"two schemas":   {handlers: handlers{outbox.Listen(elsewhere, h, h.handle)}, want: `topic test/said: is in schema "elsewhere", the listener in "outbox"`},
+		"two modes":     {handlers: handlers{one, outbox.ListenTx(looseTopic, h, h.handleTx)}, want: "topic test/loose: one listener has handlers with a transaction and without"},
 		"twice":         {handlers: handlers{one, one}, want: "topic test/said: has two handlers"},
 		"transactional": {handlers: handlers{inTx}, spec: outbox.ListenerSpec{Concurrency: 2}, want: "field Concurrency 2: a transaction runs one handler at a time"},
 	} {

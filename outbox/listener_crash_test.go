@@ -269,7 +269,7 @@ func TestListenerPoisonAmongParked(t *testing.T) {
 		}
 		ps = slices.Insert(ps, rand.IntN(16), said{Key: "bomb", N: 1})
 		inTx(t, pool, func(tx pgx.Tx) {
-			_, err := saidTopic.EnqueueMany(t.Context(), tx, ps)
+			_, err := saidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
 			require.NoError(t, err)
 		})
 		n := 0

@@ -24,15 +24,16 @@ type said struct {
 	N   int    `json:"n"`
 }
 
-var saidTopic = outbox.Topic[said]{
+var saidTopic = outbox.NewTopic[said](outbox.TopicSpec{
 	Namespace: "test", Name: "said", Version: 1, Log: true,
-	Keys: func(n said) outbox.Keys {
+	Keys: func(v any) outbox.Keys {
+		n := v.(*said)
 		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
 	},
-}
+})
 
 // looseTopic has no partition key.
-var looseTopic = outbox.Topic[said]{Namespace: "test", Name: "loose", Version: 1, Log: true}
+var looseTopic = outbox.NewTopic[said](outbox.TopicSpec{Namespace: "test", Name: "loose", Version: 1, Log: true})
 
 // notes is a handler that keeps what it got and fails as fail says.
 type notes struct {
@@ -153,7 +154,7 @@ func listenTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg ou
 		cfg.Logger = quiet()
 	}
 	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg,
-		outbox.Listen(saidTopic, h, (*notes).handle), outbox.Listen(looseTopic, h, (*notes).handle))
+		outbox.Listen(saidTopic, h, h.handle), outbox.Listen(looseTopic, h, h.handle))
 	require.NoError(t, err)
 	return l
 }
@@ -174,7 +175,7 @@ func listenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec outbox.ListenerSpe
 		cfg.Logger = quiet()
 	}
 	makeEffects(t, setup)
-	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, h, (*notes).handleTx))
+	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, h, h.handleTx))
 	require.NoError(t, err)
 	return l
 }
@@ -183,7 +184,7 @@ func listenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec outbox.ListenerSpe
 func put1(t testing.TB, pool *pgxpool.Pool, key string, n int) {
 	t.Helper()
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: key, N: n})
+		_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: key, N: n})
 		require.NoError(t, err)
 	})
 }
@@ -198,7 +199,7 @@ func putAll(t testing.TB, pool *pgxpool.Pool, names ...string) {
 			require.NoError(t, err)
 			ps[i].Key = name[:1]
 		}
-		_, err := saidTopic.EnqueueMany(t.Context(), tx, ps)
+		_, err := saidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
 		require.NoError(t, err)
 	})
 }
@@ -225,7 +226,7 @@ func (c *crowd) talk(t testing.TB, pool *pgxpool.Pool, n int) {
 		ps[i] = said{Key: key, N: c.last[key]}
 	}
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := saidTopic.EnqueueMany(t.Context(), tx, ps)
+		_, err := saidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
 		require.NoError(t, err)
 	})
 }

@@ -133,7 +133,7 @@ func TestListenerManyParkedSuspects(t *testing.T) {
 		ps = append(ps, said{Key: key, N: 1}, said{Key: key, N: 2}, said{Key: key, N: 3})
 	}
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := saidTopic.EnqueueMany(t.Context(), tx, ps)
+		_, err := saidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
 		require.NoError(t, err)
 	})
 	h := newNotes()
@@ -211,7 +211,7 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 			retry := outbox.Retry{MaxAttempts: 3}
 			before := listenTo(t, pool, outbox.ListenerSpec{Retry: retry}, outbox.ListenerConfig{}, h)
 			inTx(t, pool, func(tx pgx.Tx) {
-				_, err := looseTopic.Enqueue(t.Context(), tx, said{"a", 1})
+				_, err := looseTopic.Untyped().Enqueue(t.Context(), tx, said{"a", 1})
 				require.NoError(t, err)
 			})
 			put1(t, pool, "b", 1)
@@ -224,7 +224,7 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 					lease_until = statement_timestamp() - interval '1 s'`)
 			}
 			without, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears", Retry: retry}, outbox.ListenerConfig{Logger: quiet()},
-				outbox.Listen(saidTopic, h, (*notes).handle))
+				outbox.Listen(saidTopic, h, h.handle))
 			require.NoError(t, err)
 			for len(h.started) > 0 {
 				<-h.started

@@ -106,9 +106,9 @@ func TestListenerCallsEachEventOfAKeyInTurn(t *testing.T) {
 		room := rapid.IntRange(1, 4).Draw(rt, "keys that may be parked")
 		p := &play{fails: make(map[said]int), permanent: make(map[said]bool), busy: make(map[string]bool)}
 		open := func() *outbox.Listener {
-			handler := outbox.Listen(saidTopic, p, (*play).handle)
+			handler := outbox.Listen(saidTopic, p, p.handle)
 			if transactional {
-				handler = outbox.ListenTx(saidTopic, p, (*play).handleTx)
+				handler = outbox.ListenTx(saidTopic, p, p.handleTx)
 			}
 			l, err := outbox.NewListener(pool, spec, cfg, handler)
 			require.NoError(rt, err)
@@ -130,7 +130,7 @@ func TestListenerCallsEachEventOfAKeyInTurn(t *testing.T) {
 			p.permanent[e] = p.fails[e] > 0 && rapid.IntRange(0, 3).Draw(rt, "permanent") == 0
 		}
 		inTx(t, pool, func(tx pgx.Tx) {
-			_, err := saidTopic.EnqueueMany(t.Context(), tx, events)
+			_, err := saidTopic.Untyped().EnqueueMany(t.Context(), tx, events)
 			require.NoError(rt, err)
 		})
 		var want []call

@@ -32,7 +32,7 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 			l := listenTo(t, watched, outbox.ListenerSpec{}, cfg, newNotes())
 			outbox.Mutate(l, outbox.SlowTurn)
 			tx := begin(t, pool, pgx.TxOptions{})
-			_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "a", N: 1})
+			_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "a", N: 1})
 			require.NoError(t, err)
 			watch := outbox.WatchListener(l)
 			startListener(t, l)
@@ -87,7 +87,7 @@ func TestDispatcherPausesBetweenLooks(t *testing.T) {
 			}
 			topic := jobTopic("one")
 			tx := begin(t, pool, pgx.TxOptions{})
-			_, err := topic.Enqueue(t.Context(), tx, job{TenantID: uuid.New(), N: 1})
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, job{TenantID: uuid.New(), N: 1})
 			require.NoError(t, err)
 			d := dispatcher(t, watched, cfg, onJob(topic, succeed))
 			watch := outbox.Watch(d)

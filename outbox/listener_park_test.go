@@ -204,12 +204,12 @@ func TestListenerParkedOfForgottenTopic(t *testing.T) {
 	h.fail = func(outbox.Delivery[said]) error { return errHandler }
 	l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: true}, outbox.ListenerConfig{}, h)
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := looseTopic.Enqueue(t.Context(), tx, said{"a", 1})
+		_, err := looseTopic.Untyped().Enqueue(t.Context(), tx, said{"a", 1})
 		require.NoError(t, err)
 	})
 	drainAll(t, l)
 	retryNow(t, pool)
-	without, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, outbox.ListenerConfig{Logger: quiet()}, outbox.Listen(saidTopic, h, (*notes).handle))
+	without, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, outbox.ListenerConfig{Logger: quiet()}, outbox.Listen(saidTopic, h, h.handle))
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Dead: 1}, drainAll(t, without))
 	require.Equal(t, "test/loose: handler is not implemented", value[string](t, pool, "SELECT error FROM outbox.dead_letters"))

@@ -95,7 +95,7 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 						}
 					}
 					inTx(t, pool, func(tx pgx.Tx) {
-						_, err := saidTopic.EnqueueMany(t.Context(), tx, events)
+						_, err := saidTopic.Untyped().EnqueueMany(t.Context(), tx, events)
 						require.NoError(t, err)
 					})
 					o := &orderly{
@@ -105,7 +105,7 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 						Name: "relay", ParkKeys: park, Retry: outbox.Retry{MaxAttempts: 5, BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond},
 					}, outbox.ListenerConfig{
 						BatchSize: batch, Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": o},
-					}, outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.said"}))
+					}, outbox.ListenPublish(saidTopic, outbox.Publication{Broker: "kafka", Destination: "sc.said"}))
 					require.NoError(t, err)
 					stop := startListener(t, l)
 					receive(t, o.all, "all events")

@@ -97,7 +97,7 @@ func TestListenerSeam(t *testing.T) {
 		busy.Go(func() {
 			for open() {
 				err := pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-					if _, err := saidTopic.EnqueueMany(context.Background(), tx, []said{{Key: "a"}, {Key: "b"}, {Key: "c"}}[rand.IntN(3):]); err != nil {
+					if _, err := saidTopic.Untyped().EnqueueMany(context.Background(), tx, []said{{Key: "a"}, {Key: "b"}, {Key: "c"}}[rand.IntN(3):]); err != nil {
 						return err
 					}
 					if _, err := tx.Exec(context.Background(), "SELECT pg_sleep($1)", rand.Float64()/100); err != nil || rand.IntN(5) > 0 {
@@ -149,7 +149,7 @@ func TestListenerSeamBehindAYoungerTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	enqueue := func(tx pgx.Tx, key string) {
-		_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: key, N: 1})
+		_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: key, N: 1})
 		require.NoError(t, err)
 	}
 	older, younger := begin(t, pool, pgx.TxOptions{}), begin(t, pool, pgx.TxOptions{})

@@ -248,7 +248,7 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	for i, shards := range []int{1, 3, 2, 5, 1} {
 		late := begin(t, pool, pgx.TxOptions{})
 		for _, key := range []string{"x", "y", "z"} {
-			_, err := saidTopic.Enqueue(t.Context(), late, said{Key: fmt.Sprint(key, i), N: 1})
+			_, err := saidTopic.Untyped().Enqueue(t.Context(), late, said{Key: fmt.Sprint(key, i), N: 1})
 			require.NoError(t, err)
 			want = append(want, fmt.Sprintf("%s%d1", key, i))
 		}

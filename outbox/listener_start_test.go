@@ -24,7 +24,7 @@ func TestListenerStarts(t *testing.T) {
 		pool := pgtest.Database(t)
 		put1(t, pool, "a", 1)
 		late := begin(t, pool, pgx.TxOptions{})
-		_, err := saidTopic.Enqueue(t.Context(), late, said{Key: "late", N: 1})
+		_, err := saidTopic.Untyped().Enqueue(t.Context(), late, said{Key: "late", N: 1})
 		require.NoError(t, err)
 		put1(t, pool, "a", 2)
 		h := map[bool]*notes{false: newNotes(), true: newNotes()}
@@ -73,7 +73,7 @@ func TestListenerStartsWithoutAGap(t *testing.T) {
 		writers.Go(func() {
 			for n := 1; running(over); n++ {
 				tx := begin(t, pool, pgx.TxOptions{})
-				_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: key, N: n})
+				_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: key, N: n})
 				require.NoError(t, err)
 				<-time.After(rand.N(3 * time.Millisecond)) // the others overtake it
 				require.NoError(t, tx.Commit(t.Context()))
@@ -169,7 +169,7 @@ func TestListenerTidiesUp(t *testing.T) {
 	pool := pgtest.Database(t)
 	h := newNotes()
 	topic := saidTopic
-	topic.Retention = outbox.Retention{Delivered: time.Hour, Dead: 2 * time.Hour}
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retention = outbox.Retention{Delivered: time.Hour, Dead: 2 * time.Hour} })
 	h.fail = func(d outbox.Delivery[said]) error {
 		if d.Payload.Key == "x" {
 			return outbox.Permanent(errHandler)
@@ -178,7 +178,7 @@ func TestListenerTidiesUp(t *testing.T) {
 	}
 	log := newSpy()
 	cfg := outbox.ListenerConfig{PruneInterval: 10 * time.Millisecond, Logger: log.logger()}
-	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, cfg, outbox.Listen(topic, h, (*notes).handle))
+	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears"}, cfg, outbox.Listen(topic, h, h.handle))
 	require.NoError(t, err)
 	abandoned := listenTo(t, pool, outbox.ListenerSpec{Name: "abandoned", MaxLag: time.Minute}, outbox.ListenerConfig{}, newNotes())
 	putAll(t, pool, "a1", "x1")

@@ -165,7 +165,7 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			watch := outbox.WatchListener(l)
 			stop := startListener(t, l)
 			silent := saidTopic
-			silent.Silent = true
+			silent = altered(silent, func(s *outbox.TopicSpec) { s.Silent = true })
 			copies := func(current bool) (taken int) {
 				turns := record.turns
 				const name = 2 // of the arguments
@@ -187,7 +187,7 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			receive(t, watch.Idle, "sleep")
 			record.Lock() // it may be looking
 			inTx(t, pool, func(tx pgx.Tx) {
-				_, err := silent.Enqueue(t.Context(), tx, said{Key: "a", N: 4})
+				_, err := silent.Untyped().Enqueue(t.Context(), tx, said{Key: "a", N: 4})
 				require.NoError(t, err)
 			})
 			if len(edits) > 0 {

@@ -29,7 +29,7 @@ func TestListenerGetsWhatCommitsBehindItsCursor(t *testing.T) {
 	h := newNotes()
 	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{}, h)
 	late := begin(t, pool, pgx.TxOptions{})
-	_, err := saidTopic.Enqueue(t.Context(), late, said{Key: "late", N: 1})
+	_, err := saidTopic.Untyped().Enqueue(t.Context(), late, said{Key: "late", N: 1})
 	require.NoError(t, err)
 	putAll(t, pool, "a1", "b1")
 	drainAll(t, l)

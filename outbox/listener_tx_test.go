@@ -30,7 +30,7 @@ func listenTxFunc(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cf
 	if cfg.Logger == nil {
 		cfg.Logger = quiet()
 	}
-	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, f, txFunc.handle))
+	l, err := outbox.NewListener(pool, withLateRetries(spec), cfg, outbox.ListenTx(saidTopic, f, f.handle))
 	require.NoError(t, err)
 	return l
 }

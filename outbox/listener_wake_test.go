@@ -43,7 +43,7 @@ func TestListenerWakes(t *testing.T) {
 					c.cfg.ListenPool = anotherPool(t, pool)
 				}
 				topic := saidTopic
-				topic.Silent = c.silent
+				topic = altered(topic, func(s *outbox.TopicSpec) { s.Silent = c.silent })
 				h := newNotes()
 				l := listenTo(t, pool, outbox.ListenerSpec{Shards: shards}, c.cfg, h)
 				watch := outbox.WatchListener(l)
@@ -52,7 +52,7 @@ func TestListenerWakes(t *testing.T) {
 					receive(t, watch.Idle, "idleness")
 					begin := time.Now()
 					inTx(t, pool, func(tx pgx.Tx) {
-						_, err := topic.Enqueue(t.Context(), tx, said{Key: "a", N: n + 1})
+						_, err := topic.Untyped().Enqueue(t.Context(), tx, said{Key: "a", N: n + 1})
 						require.NoError(t, err)
 					})
 					h.await(t, n+1)
@@ -117,7 +117,7 @@ func TestListenerIsUpWhileAnEnqueueIsOpen(t *testing.T) {
 	l := listenTo(t, pool, outbox.ListenerSpec{}, dozing(), h)
 	watch := outbox.WatchListener(l)
 	tx := begin(t, pool, pgx.TxOptions{})
-	_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "a", N: 1})
+	_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "a", N: 1})
 	require.NoError(t, err)
 	startListener(t, l)
 	receive(t, watch.Refused, "a refusal")
@@ -171,10 +171,10 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 			watch := outbox.WatchListener(l)
 			startListener(t, l)
 			silent := saidTopic
-			silent.Silent = true // it would keep the bell
+			silent = altered(silent, func(s *outbox.TopicSpec) { s.Silent = true }) // it would keep the lock
 			for n := range 3 {
 				tx := begin(t, pool, pgx.TxOptions{}) // from now on
-				_, err := silent.Enqueue(t.Context(), tx, said{Key: "z", N: n + 1})
+				_, err := silent.Untyped().Enqueue(t.Context(), tx, said{Key: "z", N: n + 1})
 				require.NoError(t, err)
 				h.await(t, n)
 				settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND (high_seq > 0 OR $1 = 0)", n)

@@ -46,7 +46,7 @@ func (deaf) handle(context.Context, Delivery[struct{}]) error { return nil }
 func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 	p.t.Helper()
 	l, err := NewListener(p.pool, spec, ListenerConfig{BatchSize: logBatch, LeaseDuration: time.Hour},
-		Listen(Topic[struct{}]{Namespace: "test", Name: topic, Version: 1, Log: true}, deaf{}, deaf.handle))
+		Listen(NewTopic[struct{}](TopicSpec{Namespace: "test", Name: topic, Version: 1, Log: true}), deaf{}, deaf{}.handle))
 	require.NoError(p.t, err)
 	_, err = l.attach(p.t.Context())
 	require.NoError(p.t, err)

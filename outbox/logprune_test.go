@@ -78,7 +78,7 @@ func TestPruneLeavesWhatIsYoungOrNotNamed(t *testing.T) {
 	putAll(t, pool, "a1")
 	ageAll(t, pool, 3)
 	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := looseTopic.Enqueue(t.Context(), tx, said{Key: "loose", N: 1})
+		_, err := looseTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "loose", N: 1})
 		require.NoError(t, err)
 	})
 	putAll(t, pool, "a2")
@@ -104,7 +104,7 @@ func TestPruneKeepsStragglers(t *testing.T) {
 	l := listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h)
 	drainAll(t, l)
 	open := begin(t, pool, pgx.TxOptions{})
-	_, err := saidTopic.EnqueueMany(t.Context(), open, []said{{"l", 1}, {"m", 2}})
+	_, err := saidTopic.Untyped().EnqueueMany(t.Context(), open, []said{{"l", 1}, {"m", 2}})
 	require.NoError(t, err)
 	putAll(t, pool, "a1")
 	drainAll(t, l)

@@ -31,7 +31,7 @@ func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Con
 			ps[i] = said{Key: fmt.Sprint("k", (from+i)%200), N: from + i}
 		}
 		inTx(b, pool, func(tx pgx.Tx) {
-			_, err := topic.EnqueueMany(b.Context(), tx, ps)
+			_, err := topic.Untyped().EnqueueMany(b.Context(), tx, ps)
 			require.NoError(b, err)
 		})
 	}

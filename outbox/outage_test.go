@@ -69,7 +69,7 @@ func (o *outage) take(s said, ordered bool) error {
 }
 
 func (o *outage) handle(_ context.Context, d outbox.Delivery[said]) error {
-	return o.take(d.Payload, saidTopic.Name == d.Topic)
+	return o.take(d.Payload, saidTopic.Untyped().Spec().Name == d.Topic)
 }
 
 func (o *outage) handleTx(_ context.Context, _ pgx.Tx, d outbox.Delivery[said]) error {
@@ -88,40 +88,41 @@ func (o *outage) Publish(_ context.Context, events []outbox.Outgoing) []error {
 		key, n, _ := strings.Cut(e.Headers["said"], " ")
 		s := said{Key: key}
 		_, _ = fmt.Sscan(n, &s.N)
-		errs[i] = o.take(s, e.Topic == saidTopic.Name)
+		errs[i] = o.take(s, e.Topic == saidTopic.Untyped().Spec().Name)
 		failed[e.Key] = errs[i] != nil
 	}
 	return errs
 }
 
-var queuedTopic = outbox.Topic[said]{Namespace: "test", Name: "queued", Version: 1, Keys: saidTopic.Keys, Retry: outbox.Retry{MaxAttempts: 3}}
+var queuedTopic = outbox.NewTopic[said](outbox.TopicSpec{Namespace: "test", Name: "queued", Version: 1, Keys: saidTopic.Untyped().Spec().Keys, Retry: outbox.Retry{MaxAttempts: 3}})
 
-func saidHeaders(s said) map[string]string {
+func saidHeaders(v any) map[string]string {
+	s := v.(*said)
 	return map[string]string{"said": fmt.Sprint(s.Key, " ", s.N)}
 }
 
 // outageRunners are what can find a target away, and what is queued in each.
 var outageRunners = map[string]func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner{
 	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
-		return dispatcher(t, pool, outbox.DispatcherConfig{Logger: spy.logger(), Breaker: breaker}, outbox.Handle(queuedTopic, o, (*outage).handle))
+		return dispatcher(t, pool, outbox.DispatcherConfig{Logger: spy.logger(), Breaker: breaker}, outbox.Handle(queuedTopic, o, o.handle))
 	},
 	"publishing dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
 		return dispatcher(t, pool, outbox.DispatcherConfig{
 			Logger: spy.logger(), Breaker: breaker, Publishers: map[string]outbox.Publisher{"kafka": o},
-		}, outbox.Publish(queuedTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
+		}, outbox.Publish(queuedTopic, outbox.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
 	},
 	"leased listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
-		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.Listen(saidTopic, o, (*outage).handle))
+		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.Listen(saidTopic, o, o.handle))
 	},
 	"parking listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
-		return outageListener(t, pool, outbox.ListenerSpec{ParkKeys: true, Concurrency: 4}, o, spy, breaker, outbox.Listen(saidTopic, o, (*outage).handle))
+		return outageListener(t, pool, outbox.ListenerSpec{ParkKeys: true, Concurrency: 4}, o, spy, breaker, outbox.Listen(saidTopic, o, o.handle))
 	},
 	"transactional listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
-		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenTx(saidTopic, o, (*outage).handleTx))
+		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenTx(saidTopic, o, o.handleTx))
 	},
 	"publishing listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
 		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenPublish(saidTopic,
-			outbox.Publication[said]{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
+			outbox.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
 	},
 }
 
@@ -173,7 +174,7 @@ func TestAnOutageIsNoFailure(t *testing.T) {
 				cancel()
 				require.NoError(t, <-over)
 				require.Zero(t, count(t, pool, attemptsCharged))
-				if topic.Log {
+				if topic.Untyped().Spec().Log {
 					require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 				} else {
 					require.Equal(t, "1 60", value[string](t, pool, "SELECT max(attempts) || ' ' || count(*) FROM outbox.events WHERE status = 'delivered'"))
@@ -240,7 +241,7 @@ func enqueueOutage(t *testing.T, pool *pgxpool.Pool, runner string) outbox.Topic
 	}
 	inTx(t, pool, func(tx pgx.Tx) {
 		for i := range outageEvents {
-			_, err := topic.Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
 			require.NoError(t, err)
 		}
 	})
@@ -254,15 +255,15 @@ func TestDrainComesBackFromAnOutage(t *testing.T) {
 	o := newOutage(t, outbox.Unavailable(errors.New("connection refused")))
 	other := jobTopic("other")
 	queued := queuedTopic
-	queued.Namespace = other.Namespace
+	queued = altered(queued, func(s *outbox.TopicSpec) { s.Namespace = other.Untyped().Spec().Namespace })
 	enqueueJobs(t, pool, other, numbered(250)...)
 	inTx(t, pool, func(tx pgx.Tx) {
 		for i := range outageEvents {
-			_, err := queued.Enqueue(t.Context(), tx, said{Key: "k", N: i + 1})
+			_, err := queued.Untyped().Enqueue(t.Context(), tx, said{Key: "k", N: i + 1})
 			require.NoError(t, err)
 		}
 	})
-	d := dispatcher(t, pool, quick(), outbox.Handle(queued, o, (*outage).handle), onJob(other, succeed))
+	d := dispatcher(t, pool, quick(), outbox.Handle(queued, o, o.handle), onJob(other, succeed))
 	for i := range 2 {
 		r, err := d.Drain(t.Context())
 		require.NoError(t, err)
@@ -344,10 +345,8 @@ var badDestinations = map[string]func(context.Context, []outbox.Outgoing) []erro
 
 // destinationTopics go to two destinations, with the same keys.
 func destinationTopics(log bool) (bad, good outbox.Topic[said]) {
-	bad = saidTopic
-	bad.Log, bad.Name = log, "bad"
-	good = bad
-	good.Name = "good"
+	bad = altered(saidTopic, func(s *outbox.TopicSpec) { s.Log, s.Name = log, "bad" })
+	good = altered(bad, func(s *outbox.TopicSpec) { s.Name = "good" })
 	return bad, good
 }
 
@@ -358,12 +357,12 @@ func newTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p outbox.Pub
 	if !log {
 		cfg := outbox.DispatcherConfig{Logger: quiet(), Publishers: publishers, ShutdownTimeout: time.Millisecond}
 		return dispatcher(t, pool, cfg,
-			outbox.Publish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
-			outbox.Publish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
+			outbox.Publish(bad, outbox.Publication{Broker: "kafka", Destination: "bad"}),
+			outbox.Publish(good, outbox.Publication{Broker: "kafka", Destination: "good"}))
 	}
 	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "both"}, outbox.ListenerConfig{Logger: quiet(), Publishers: publishers, ShutdownTimeout: time.Millisecond},
-		outbox.ListenPublish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
-		outbox.ListenPublish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
+		outbox.ListenPublish(bad, outbox.Publication{Broker: "kafka", Destination: "bad"}),
+		outbox.ListenPublish(good, outbox.Publication{Broker: "kafka", Destination: "good"}))
 	require.NoError(t, err)
 	return l
 }
@@ -377,10 +376,10 @@ func enqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both
 			for j := range 10 {
 				events = append(events, said{Key: fmt.Sprint("k", (i+j)%200), N: i + j})
 			}
-			_, err := good.EnqueueMany(t.Context(), tx, events)
+			_, err := good.Untyped().EnqueueMany(t.Context(), tx, events)
 			require.NoError(t, err)
 			if both {
-				_, err = bad.EnqueueMany(t.Context(), tx, events)
+				_, err = bad.Untyped().EnqueueMany(t.Context(), tx, events)
 				require.NoError(t, err)
 			}
 		}

@@ -154,18 +154,21 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// Retention says how long final events are kept. The zero value means 168 h and 720 h; a zero Delivered
-// beside a positive Dead deletes an event when it is acked. A zero Dead always means 720 h: dead letters
-// are never thrown away unasked.
+// Retention says how long final events are kept.
 type Retention struct {
+	// Delivered is how long delivered events are kept, and Dead how long dead letters are. 0 means 168 h and 720 h.
 	Delivered, Dead time.Duration
+	// DeleteOnAck deletes an event when it is acked. Delivered has no effect then.
+	DeleteOnAck bool
 }
 
 func (r Retention) withDefaults() Retention {
-	if r == (Retention{}) {
+	switch {
+	case r.DeleteOnAck:
+		r.Delivered = 0 // what was delivered before the topic was changed is pruned
+	case r.Delivered <= 0:
 		r.Delivered = 168 * time.Hour
 	}
-	r.Delivered = max(r.Delivered, 0)
 	if r.Dead <= 0 {
 		r.Dead = 720 * time.Hour
 	}

@@ -58,7 +58,7 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
-		"gone": {retention: Retention{Dead: time.Hour}.withDefaults()},
+		"gone": {retention: Retention{DeleteOnAck: true, Dead: time.Hour}.withDefaults()},
 		"kept": {retention: Retention{Delivered: time.Hour}.withDefaults()},
 	})
 	put(t, pool, "gone", 3)
@@ -96,7 +96,7 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"gone": {retry: Retry{}.withDefaults(), retention: Retention{Dead: time.Hour}.withDefaults()}})
+	s := storeWith(t, pool, map[string]policy{"gone": {retry: Retry{}.withDefaults(), retention: Retention{DeleteOnAck: true, Dead: time.Hour}.withDefaults()}})
 	put(t, pool, "gone", 3)
 	claimed, err := s.Claim(t.Context(), ClaimConfig{})
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"gone": {retention: Retention{Dead: time.Hour}.withDefaults()}})
+	s := storeWith(t, pool, map[string]policy{"gone": {retention: Retention{DeleteOnAck: true, Dead: time.Hour}.withDefaults()}})
 	put(t, pool, "gone", 1)
 	claimed, err := s.Claim(t.Context(), ClaimConfig{})
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	s := storeWith(t, pool, map[string]policy{
 		"short": {retention: Retention{Delivered: time.Hour, Dead: 3 * time.Hour}.withDefaults()},
 		"long":  {retention: Retention{Delivered: 1000 * time.Hour}.withDefaults()},
-		"gone":  {retention: Retention{Dead: 5 * time.Hour}.withDefaults()},
+		"gone":  {retention: Retention{DeleteOnAck: true, Dead: 5 * time.Hour}.withDefaults()},
 	})
 	for _, topic := range []string{"short", "long", "gone", "unknown"} {
 		for _, hours := range []int{0, 2, 4, 6, 700, 800} {
@@ -202,8 +202,9 @@ func TestRetentionNeverThrowsDeadLettersAwayUnasked(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, Retention{}.withDefaults())
 	require.Equal(t, Retention{Delivered: time.Hour, Dead: 720 * time.Hour}, Retention{Delivered: time.Hour}.withDefaults())
-	require.Equal(t, Retention{Dead: time.Hour}, Retention{Dead: time.Hour}.withDefaults())
-	require.Equal(t, Retention{Dead: 720 * time.Hour}, Retention{Delivered: -1, Dead: -1}.withDefaults())
+	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: time.Hour}, Retention{Dead: time.Hour}.withDefaults())
+	require.Equal(t, Retention{Dead: time.Hour, DeleteOnAck: true}, Retention{Delivered: time.Hour, Dead: time.Hour, DeleteOnAck: true}.withDefaults())
+	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, Retention{Delivered: -1, Dead: -1}.withDefaults())
 }
 
 func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {

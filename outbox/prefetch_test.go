@@ -66,11 +66,11 @@ func TestTurnGoesOnPastOthers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
-	unheard := outbox.Topic[said]{Namespace: "test", Name: "unheard", Version: 1, Log: true}
+	unheard := outbox.NewTopic[said](outbox.TopicSpec{Namespace: "test", Name: "unheard", Version: 1, Log: true})
 	for range 20 {
 		c.talk(t, pool, 3)
 		inTx(t, pool, func(tx pgx.Tx) {
-			_, err := unheard.Enqueue(t.Context(), tx, said{})
+			_, err := unheard.Untyped().Enqueue(t.Context(), tx, said{})
 			require.NoError(t, err)
 		})
 	}
@@ -88,7 +88,7 @@ func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	pool := pgtest.Database(t)
 	putAll(t, pool, "a1", "a2", "a3", "a4")
 	late := begin(t, pool, pgx.TxOptions{})
-	_, err := saidTopic.Enqueue(t.Context(), late, said{Key: "b", N: 1})
+	_, err := saidTopic.Untyped().Enqueue(t.Context(), late, said{Key: "b", N: 1})
 	require.NoError(t, err)
 	putAll(t, pool, "a5", "a6", "a7")
 	l, h := reading(t, pool, outbox.ListenerSpec{}, 2, func(name string) error {
@@ -107,10 +107,10 @@ func TestPrefetchAmongStragglers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	late := begin(t, pool, pgx.TxOptions{})
-	_, err := saidTopic.EnqueueMany(t.Context(), late, []said{{Key: "b", N: 1}, {Key: "b", N: 2}, {Key: "b", N: 3}})
+	_, err := saidTopic.Untyped().EnqueueMany(t.Context(), late, []said{{Key: "b", N: 1}, {Key: "b", N: 2}, {Key: "b", N: 3}})
 	require.NoError(t, err)
 	putAll(t, pool, "a1", "a2")
-	_, err = saidTopic.Enqueue(t.Context(), late, said{Key: "b", N: 4})
+	_, err = saidTopic.Untyped().Enqueue(t.Context(), late, said{Key: "b", N: 4})
 	require.NoError(t, err)
 	putAll(t, pool, "a3")
 	l, h := reading(t, pool, outbox.ListenerSpec{}, 2, well)
@@ -212,7 +212,7 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 	for n := range 4 {
 		inTx(t, pool, func(tx pgx.Tx) {
 			for _, topic := range []outbox.Topic[said]{bad, good} {
-				_, err := topic.Enqueue(t.Context(), tx, said{Key: "k", N: n})
+				_, err := topic.Untyped().Enqueue(t.Context(), tx, said{Key: "k", N: n})
 				require.NoError(t, err)
 			}
 		})
@@ -235,8 +235,8 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 			BatchSize: 2, PruneInterval: -1, Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": d},
 			Breaker: outbox.Breaker{FirstPause: time.Hour, MaxPause: time.Hour},
 		},
-			outbox.ListenPublish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
-			outbox.ListenPublish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
+			outbox.ListenPublish(bad, outbox.Publication{Broker: "kafka", Destination: "bad"}),
+			outbox.ListenPublish(good, outbox.Publication{Broker: "kafka", Destination: "good"}))
 		require.NoError(t, err)
 		outbox.LimitTurns(l, time.Hour)
 		return l, &sent
@@ -296,7 +296,7 @@ func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 			t.Cleanup(narrow.Close)
 			newCrowd("a", "b").talk(t, pool, 7)
 			inTx(t, pool, func(tx pgx.Tx) {
-				_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
+				_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
 				require.NoError(t, err)
 			})
 			l, h := reading(t, narrow, outbox.ListenerSpec{}, 3, well)

@@ -19,26 +19,26 @@ type publication struct {
 	outgoing            func(Event, json.RawMessage) (Outgoing, error)
 }
 
-func newPublication[P any](t Topic[P], p Publication[P]) *publication {
-	decode := decoder(t)
+func newPublication(t *UntypedTopic, p Publication) *publication {
+	decoder := t.decoder()
 	return &publication{broker: p.Broker, destination: p.Destination, outgoing: func(e Event, payload json.RawMessage) (Outgoing, error) {
 		o := Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey}
 		if p.Key == nil && p.Headers == nil {
 			return o, nil
 		}
-		d, err := decode(e, payload)
+		decoded, err := decoder.Decode(e.Version, payload)
 		if err != nil {
 			return o, err
 		}
 		if p.Key != nil {
-			key := p.Key(d.Payload)
+			key := p.Key(decoded)
 			if err := keyError("key", key); err != nil {
 				return o, Permanent(err)
 			}
 			o.Key = key.String()
 		}
 		if p.Headers != nil {
-			if o.Headers = p.Headers(d.Payload); o.Headers == nil {
+			if o.Headers = p.Headers(decoded); o.Headers == nil {
 				o.Headers = make(map[string]string, len(e.Headers))
 			}
 			for name, value := range e.Headers {

@@ -1,13 +1,15 @@
 package outbox
 
 // Publication says where a topic is published and as what. Generated code fills it from the YAML.
-type Publication[P any] struct {
+type Publication struct {
 	// Broker is the key of the Publisher in the configuration: "kafka", "nats" or "webhook".
 	Broker string
 	// Destination is the broker's name for where events go.
 	Destination string
-	// Key keeps events in order at the broker; nil means the partition key of the event.
-	Key func(P) Key
-	// Headers are sent beside those of the event; nil means none. The event's own win.
-	Headers func(P) map[string]string
+	// Key keeps events in order at the broker. It is made from the payload, a pointer to a value of the topic's type. nil
+	// means the partition key of the event.
+	Key func(payload any) Key
+	// Headers are made from the payload, a pointer to a value of the topic's type, and sent with those of the event. nil means
+	// none. If both have a header of the same name, the event's is sent.
+	Headers func(payload any) map[string]string
 }

@@ -45,14 +45,15 @@ func (b *broker) Publish(_ context.Context, events []outbox.Outgoing) []error {
 	return errs
 }
 
-var publishedTopic = outbox.Topic[said]{
+var publishedTopic = outbox.NewTopic[said](outbox.TopicSpec{
 	Namespace: "test", Name: "published", Version: 1, Retry: late,
-	Keys: func(n said) outbox.Keys {
+	Keys: func(v any) outbox.Keys {
+		n := v.(*said)
 		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
 	},
-}
+})
 
-func publishTo(t testing.TB, pool *pgxpool.Pool, b *broker, p outbox.Publication[said]) *outbox.Dispatcher {
+func publishTo(t testing.TB, pool *pgxpool.Pool, b *broker, p outbox.Publication) *outbox.Dispatcher {
 	t.Helper()
 	p.Broker, p.Destination = "kafka", "sc.test"
 	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
@@ -66,7 +67,7 @@ func enqueueSaid(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	inTx(t, pool, func(tx pgx.Tx) {
 		for i := range n {
-			_, err := publishedTopic.Enqueue(t.Context(), tx, said{Key: "a", N: i}, outbox.WithHeaders(map[string]string{"own": "yes"}))
+			_, err := publishedTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "a", N: i}, outbox.WithHeaders(map[string]string{"own": "yes"}))
 			require.NoError(t, err)
 		}
 	})
@@ -76,7 +77,8 @@ func TestDispatcherPublishesInPlaceOfAHandler(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	b := newBroker()
-	d := publishTo(t, pool, b, outbox.Publication[said]{Headers: func(s said) map[string]string {
+	d := publishTo(t, pool, b, outbox.Publication{Headers: func(v any) map[string]string {
+		s := v.(*said)
 		return map[string]string{"n": fmt.Sprint(s.N), "own": "no"}
 	}})
 	enqueueSaid(t, pool, 3)
@@ -95,7 +97,7 @@ func TestUnavailablePublisherCostsNoAttempt(t *testing.T) {
 	pool := pgtest.Database(t)
 	b := newBroker()
 	b.answer = func(outbox.Outgoing) error { return outbox.Unavailable(errors.New("nobody home")) }
-	d := publishTo(t, pool, b, outbox.Publication[said]{})
+	d := publishTo(t, pool, b, outbox.Publication{})
 	enqueueSaid(t, pool, 3)
 	for range 20 {
 		r, err := d.Drain(t.Context())
@@ -127,10 +129,10 @@ func TestNotSentCostsNoAttempt(t *testing.T) {
 	b := newBroker()
 	b.answer = notSentOnce()
 	topic := publishedTopic
-	topic.Retry.MaxAttempts = 1
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1 })
 	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
 		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
-	}, outbox.Publish(topic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
+	}, outbox.Publish(topic, outbox.Publication{Broker: "kafka", Destination: "sc.test"}))
 	require.NoError(t, err)
 	enqueueSaid(t, pool, 4)
 	for delivered := 0; delivered < 4; {
@@ -173,7 +175,7 @@ func TestPublisherFailuresAreThoseOfTheEvent(t *testing.T) {
 		}
 		return nil
 	}
-	d := publishTo(t, pool, b, outbox.Publication[said]{})
+	d := publishTo(t, pool, b, outbox.Publication{})
 	enqueueSaid(t, pool, 4)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
@@ -198,7 +200,7 @@ func TestPublisherMustBeConfigured(t *testing.T) {
 		"its entry in field Publishers is nil":                    {"kafka": nil},
 	} {
 		_, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{Publishers: publishers},
-			outbox.Publish(publishedTopic, outbox.Publication[said]{Broker: "kafka"}))
+			outbox.Publish(publishedTopic, outbox.Publication{Broker: "kafka"}))
 		require.EqualError(t, err, "new dispatcher: topic test/published: publishes to kafka: "+want)
 	}
 }
@@ -209,7 +211,7 @@ func listenerTo(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, b *b
 	spec.Name = "relay"
 	l, err := outbox.NewListener(pool, withLateRetries(spec), outbox.ListenerConfig{
 		Logger: quiet(), Publishers: map[string]outbox.Publisher{"kafka": b},
-	}, outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.test"}))
+	}, outbox.ListenPublish(saidTopic, outbox.Publication{Broker: "kafka", Destination: "sc.test"}))
 	require.NoError(t, err)
 	return l
 }

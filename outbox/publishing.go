@@ -9,8 +9,12 @@ import (
 )
 
 // Publish ties t to a publisher in place of a handler.
-func Publish[P any](t Topic[P], p Publication[P]) TopicHandler {
-	th := Handle[any](t, nil, nil)
+func Publish[P any](t Topic[P], p Publication) TopicHandler {
+	return published(t.Untyped(), p)
+}
+
+func published(t *UntypedTopic, p Publication) TopicHandler {
+	th := topicHandler(t, false, nil)
 	th.publication = newPublication(t, p)
 	return th
 }

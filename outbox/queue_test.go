@@ -19,12 +19,12 @@ func TestQueueRidesInTheCallersBatch(t *testing.T) {
 	tx := begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
 	b.Queue("INSERT INTO business VALUES (1)")
-	fresh, err := outbox.Queue(&b, "", message(tenantA, 2))
+	fresh, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 2))
 	require.NoError(t, err)
 	b.Queue("INSERT INTO business VALUES (2)")
-	taken, err := outbox.Queue(&b, "", message(tenantA, 1))
+	taken, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
 	require.NoError(t, err)
-	twice, err := outbox.Queue(&b, "", message(tenantA, 2))
+	twice, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 2))
 	require.NoError(t, err)
 	require.Equal(t, 5, b.Len())
 	_, err = fresh.Receipt()
@@ -57,7 +57,7 @@ func TestQueueDuplicateWhoseRivalCommitsMeanwhile(t *testing.T) {
 
 	tx := begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
-	queued, err := outbox.Queue(&b, "", message(tenantA, 1))
+	queued, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
 	require.NoError(t, err)
 	sent := make(chan error, 1)
 	go func() { sent <- tx.SendBatch(t.Context(), &b).Close() }()
@@ -88,7 +88,7 @@ func TestResolveOfADeletedRival(t *testing.T) {
 		require.NoError(t, err)
 		tx := begin(t, pool, pgx.TxOptions{})
 		var b pgx.Batch
-		queued, err := outbox.Queue(&b, "", m)
+		queued, err := outbox.EnqueueInBatch(&b, "", m)
 		require.NoError(t, err)
 		sent := make(chan error, 1)
 		go func() { sent <- tx.SendBatch(t.Context(), &b).Close() }()
@@ -155,7 +155,7 @@ func TestQueueAfterAFailedStatement(t *testing.T) {
 	tx := begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
 	b.Queue("SELECT 1/0")
-	queued, err := outbox.Queue(&b, "", message(tenantA, 1))
+	queued, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
 	require.NoError(t, err)
 	require.Error(t, tx.SendBatch(t.Context(), &b).Close())
 	_, err = queued.Receipt()
@@ -169,7 +169,7 @@ func TestQueueReportsItsOwnError(t *testing.T) {
 	pool := pgtest.Pool(t, pgtest.Empty(t))
 	tx := begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
-	queued, err := outbox.Queue(&b, "", message(tenantA, 1))
+	queued, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
 	require.NoError(t, err)
 	require.Error(t, tx.SendBatch(t.Context(), &b).Close())
 	_, err = queued.Receipt()

@@ -118,7 +118,7 @@ func (a *audience) put(tx pgx.Tx, n int) {
 		if a.random.IntN(4) == 0 {
 			topic = looseTopic
 		}
-		_, err := topic.Enqueue(a.t.Context(), tx, p)
+		_, err := topic.Untyped().Enqueue(a.t.Context(), tx, p)
 		require.NoError(a.t, err)
 	}
 }
@@ -161,7 +161,7 @@ func (a *audience) require() {
 	_, err = pgx.ForEachRow(rows, []any{&id, &topic}, func() error {
 		for name, heard := range a.heard {
 			want := 1
-			if name == "transactional" && topic == looseTopic.Name {
+			if name == "transactional" && topic == looseTopic.Untyped().Spec().Name {
 				want = 0
 			}
 			require.Equal(a.t, want, heard[id], "listener %s, event %d, topic %s", name, events, topic)
@@ -365,7 +365,7 @@ func TestRebaseTwice(t *testing.T) {
 	drainAll(t, l)
 	for n := range 3 {
 		open := begin(t, pool, pgx.TxOptions{})
-		_, err := saidTopic.Enqueue(t.Context(), open, said{Key: "late", N: n})
+		_, err := saidTopic.Untyped().Enqueue(t.Context(), open, said{Key: "late", N: n})
 		require.NoError(t, err)
 		put1(t, pool, "a", n)
 		drainAll(t, l)

@@ -115,14 +115,14 @@ func TestReturnReachesAllKeys(t *testing.T) {
 			o, spy := newOutage(t, outbox.Unavailable(outbox.RetryAfter(500*time.Millisecond, errors.New("connection refused")))), newSpy()
 			inTx(t, pool, func(tx pgx.Tx) {
 				for i := range outageEvents {
-					_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+					_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
 					require.NoError(t, err)
 				}
 			})
 			b := outbox.Breaker{FirstPause: 500 * time.Millisecond, MaxPause: 20 * time.Second} // twice as long for all but one
-			h := outbox.Listen(saidTopic, o, (*outage).handle)
+			h := outbox.Listen(saidTopic, o, o.handle)
 			if name == "publishing" {
-				h = outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders})
+				h = outbox.ListenPublish(saidTopic, outbox.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders})
 			}
 			r := outageListener(t, pool, outbox.ListenerSpec{Concurrency: concurrency}, o, spy, b, h)
 			ctx, cancel := context.WithCancel(t.Context())

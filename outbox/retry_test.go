@@ -19,7 +19,7 @@ func failsAlways(t *testing.T, yaml outbox.Retry, cfg outbox.DispatcherConfig) (
 	t.Helper()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
-	topic.Retry = yaml
+	topic = altered(topic, func(s *outbox.TopicSpec) { s.Retry = yaml })
 	id := enqueueJobs(t, pool, topic, numbered(1)...)[0]
 	d := dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error { return errHandler }))
 	_, err := d.Drain(t.Context())

@@ -227,7 +227,7 @@ func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery
 // byHistory splits the indexes of events by whether their topic keeps delivered events.
 func (s *Store) byHistory(events []*Claimed) (keep, drop []int) {
 	for i := range events {
-		if s.policyOf(events[i].Topic).retention.Delivered == 0 {
+		if s.policyOf(events[i].Topic).retention.DeleteOnAck {
 			drop = append(drop, i)
 		} else {
 			keep = append(keep, i)
@@ -398,7 +398,7 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 		*o = Lost
 		switch kind {
 		case acking:
-			deleted := !there && s.policyOf(c.Topic).retention.Delivered == 0
+			deleted := !there && s.policyOf(c.Topic).retention.DeleteOnAck
 			if deleted || same && row.Status == "delivered" {
 				*o = Already
 			}

@@ -77,7 +77,7 @@ func TestStopIsBounded(t *testing.T) {
 			if c.work == "publisher" {
 				h := hanging{called: started, open: open}
 				cfg.Publishers = map[string]outbox.Publisher{"kafka": h}
-				handler = outbox.Publish(publishedTopic, outbox.Publication[said]{Broker: "kafka", Destination: "x"})
+				handler = outbox.Publish(publishedTopic, outbox.Publication{Broker: "kafka", Destination: "x"})
 			}
 			d := dispatcher(t, proxy.pool(t), cfg, handler)
 			watch := outbox.Watch(d)
@@ -142,7 +142,7 @@ func TestListenerStopIsBounded(t *testing.T) {
 			open, started, gone := make(chan struct{}), make(chan struct{}, 2), make(chan struct{}, 2)
 			defer close(open)
 			cfg := outbox.ListenerConfig{ShutdownTimeout: stopTimeout, Logger: quiet()}
-			handle := func(_ struct{}, ctx context.Context, _ outbox.Delivery[said]) error {
+			handle := func(ctx context.Context, _ outbox.Delivery[said]) error {
 				started <- struct{}{}
 				<-ctx.Done()
 				if c.work == "hangs" {
@@ -154,7 +154,7 @@ func TestListenerStopIsBounded(t *testing.T) {
 			handler := outbox.Listen(saidTopic, struct{}{}, handle)
 			if c.work == "publisher" {
 				cfg.Publishers = map[string]outbox.Publisher{"kafka": hanging{called: started, open: open}}
-				handler = outbox.ListenPublish(saidTopic, outbox.Publication[said]{Broker: "kafka", Destination: "x"})
+				handler = outbox.ListenPublish(saidTopic, outbox.Publication{Broker: "kafka", Destination: "x"})
 			}
 			l, err := outbox.NewListener(proxy.pool(t), outbox.ListenerSpec{Name: "ears"}, cfg, handler)
 			require.NoError(t, err)

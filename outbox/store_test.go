@@ -483,7 +483,7 @@ func TestPruneKeepsToItsTopics(t *testing.T) {
 func TestStoreDeletesOnAckWhereItsRetentionSaysSo(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {Dead: time.Hour}}})
+	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {DeleteOnAck: true}}})
 	require.NoError(t, err)
 	enqueueN(t, pool, 1)
 	_, err = s.Ack(t.Context(), claimN(t, s, 1)...)

@@ -6,34 +6,91 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/incoming"
 )
 
-// Topic describes one kind of event with payload P. outboxgen generates one variable a topic; a Topic is
-// not changed after that and may be used from any number of goroutines.
-type Topic[P any] struct {
+// Topic is one kind of event with payload P. outboxgen generates a variable per topic. A Topic cannot be changed and may be
+// used concurrently. The zero value is not a topic: nothing can be enqueued with it.
+type Topic[P any] struct{ untyped *UntypedTopic }
+
+// TopicSpec describes a topic to NewTopic.
+type TopicSpec struct {
 	// Schema, Namespace and Name say where the events are. Schema "" means "outbox".
 	Schema, Namespace, Name string
 	// Version is the payload's schema number; 0 means 1.
 	Version int
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
-	// Silent enqueues without the doorbell, for producers that use PREPARE TRANSACTION, which refuses
-	// NOTIFY. A dispatcher then notices by polling.
+	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
+	// producers that use PREPARE TRANSACTION, which refuses NOTIFY.
 	Silent bool
 	Retry  Retry
 	// Lease is how long a crashed worker keeps an event from the others; 0 means 30 s.
 	Lease     time.Duration
 	Retention Retention
-	// Keys derives the columns of an event from its payload; nil means it has none.
-	Keys func(P) Keys
-	// Validate checks a payload before it is enqueued; nil means any will do.
-	Validate func(P) error
+	// Keys derives the columns of an event from its payload, a pointer to a value of the topic's type. nil means that it has
+	// none.
+	Keys func(payload any) Keys
+}
+
+// NewTopic returns the topic that spec describes. What is wrong with spec is an error of each enqueue. If P has a method
+// Validate() error, each payload is validated before it is enqueued.
+func NewTopic[P any](spec TopicSpec) Topic[P] {
+	return Topic[P]{newTopic(&spec, (*P)(nil))}
+}
+
+// newTopic returns the topic with payloads of the type that pointer points to. It is not inlined, since each package of
+// topics would have a copy per topic.
+//
+//go:noinline
+func newTopic(spec *TopicSpec, pointer any) *UntypedTopic {
+	return &UntypedTopic{spec: *spec, pointer: reflect.TypeOf(pointer)}
+}
+
+// validator is a payload that knows its rules.
+type validator interface{ Validate() error }
+
+// Untyped returns t without the type of its payload.
+func (t Topic[P]) Untyped() *UntypedTopic { return t.untyped }
+
+// UntypedTopic is a Topic without the type of its payload. Generated code uses it, so that what topics do is compiled once
+// and not for each payload. A payload is a value of the topic's type or a pointer to one, which saves a copy. Anything else is
+// an error.
+type UntypedTopic struct {
+	spec    TopicSpec
+	pointer reflect.Type // to a payload
+}
+
+// Spec returns what the topic was made of, the zero TopicSpec for the zero Topic.
+func (t *UntypedTopic) Spec() TopicSpec {
+	if t == nil {
+		return TopicSpec{}
+	}
+	return t.spec
+}
+
+// version returns the schema number of what t enqueues, which is also the newest that its handler knows.
+func (t *UntypedTopic) version() int { return cmp.Or(t.Spec().Version, 1) }
+
+// decoder returns the decoder of the topic's payloads.
+func (t *UntypedTopic) decoder() *incoming.Decoder {
+	if t == nil {
+		return incoming.NewDecoder(reflect.TypeFor[any](), 1)
+	}
+	return incoming.NewDecoder(t.pointer.Elem(), t.version())
+}
+
+// String returns "namespace/name".
+func (t *UntypedTopic) String() string {
+	s := t.Spec()
+	return s.Namespace + "/" + s.Name
 }
 
 // Keys are the columns of an event that come from its payload.
@@ -47,12 +104,6 @@ type Keys struct {
 
 // Tenant returns id, a uuid.UUID or a type made of it, as the tenant of an event.
 func Tenant[U ~[16]byte](id U) uuid.NullUUID { return uuid.NullUUID{UUID: uuid.UUID(id), Valid: true} }
-
-// String returns "namespace/name".
-func (t Topic[P]) String() string { return t.Namespace + "/" + t.Name }
-
-// version returns the schema number of what t enqueues, which is also the newest that its handler knows.
-func (t Topic[P]) version() int { return cmp.Or(t.Version, 1) }
 
 // EnqueueOption changes how one event is enqueued.
 type EnqueueOption func(*enqueueOptions)
@@ -80,39 +131,58 @@ func WithTenant(tenant uuid.UUID) EnqueueOption {
 }
 
 // Enqueue writes one event with tx, as the function Enqueue does.
-func (t Topic[P]) Enqueue(ctx context.Context, tx pgx.Tx, p P, opts ...EnqueueOption) (Receipt, error) {
-	m, err := t.message(p, opts)
+func (t *UntypedTopic) Enqueue(ctx context.Context, tx pgx.Tx, payload any, opts ...EnqueueOption) (Receipt, error) {
+	m, err := t.message(payload, opts)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("enqueue %s: %w", t, err)
 	}
-	return enqueue(ctx, tx, t.Schema, m, !t.Silent)
+	return enqueue(ctx, tx, t.spec.Schema, m, !t.spec.Silent)
 }
 
-// EnqueueMany writes one event a payload with tx, as the function EnqueueMany does.
-func (t Topic[P]) EnqueueMany(ctx context.Context, tx pgx.Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
-	ms := make([]Message, len(ps))
-	for i, p := range ps {
+// EnqueueMany writes one event per payload with tx, as the function EnqueueMany does. payloads is a slice of values of the
+// topic's type.
+func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx pgx.Tx, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
+	ps := reflect.ValueOf(payloads)
+	if ps.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("enqueue %s: the payloads are a %T and not a slice", t, payloads)
+	}
+	ms := make([]Message, ps.Len())
+	for i := range ms {
 		var err error
-		if ms[i], err = t.message(p, opts); err != nil {
-			return nil, fmt.Errorf("enqueue %s: event %d of %d: %w", t, i+1, len(ps), err)
+		if ms[i], err = t.message(ps.Index(i).Addr().Interface(), opts); err != nil {
+			return nil, fmt.Errorf("enqueue %s: event %d of %d: %w", t, i+1, len(ms), err)
 		}
 	}
-	return enqueueMany(ctx, tx, t.Schema, ms, !t.Silent)
+	return enqueueMany(ctx, tx, t.Spec().Schema, ms, !t.Spec().Silent)
 }
 
-// Queue adds one event to b, as the function Queue does.
-func (t Topic[P]) Queue(b *pgx.Batch, p P, opts ...EnqueueOption) (*QueuedReceipt, error) {
-	m, err := t.message(p, opts)
+// EnqueueInBatch adds one event to b, as the function EnqueueInBatch does.
+func (t *UntypedTopic) EnqueueInBatch(b *pgx.Batch, payload any, opts ...EnqueueOption) (*PendingReceipt, error) {
+	m, err := t.message(payload, opts)
 	if err != nil {
-		return nil, fmt.Errorf("queue %s: %w", t, err)
+		return nil, fmt.Errorf("enqueue %s: %w", t, err)
 	}
-	return queue(b, t.Schema, m, !t.Silent)
+	return enqueueInBatch(b, t.spec.Schema, m, !t.spec.Silent)
 }
 
-// message validates p and turns it into a Message.
+var errZeroTopic = errors.New("the topic was not made by NewTopic")
+
+// message validates the payload p and turns it into a Message.
 //
 // Validate, Keys, options and the codec of the payload are code of others, whose panic is the error of this call.
-func (t Topic[P]) message(p P, opts []EnqueueOption) (m Message, err error) {
+func (t *UntypedTopic) message(p any, opts []EnqueueOption) (m Message, err error) {
+	switch {
+	case t == nil:
+		return m, errZeroTopic
+	case reflect.TypeOf(p) == t.pointer:
+		if reflect.ValueOf(p).IsNil() {
+			return m, fmt.Errorf("the payload is a nil %T", p)
+		}
+	default:
+		if p, err = t.pointerTo(p); err != nil {
+			return m, err
+		}
+	}
 	doing := ""
 	if crashed := guard.Recover("", func() error {
 		m, err = t.build(p, opts, &doing)
@@ -123,17 +193,30 @@ func (t Topic[P]) message(p P, opts []EnqueueOption) (m Message, err error) {
 	return m, err
 }
 
-// build is message, and notes in doing what it calls.
-func (t Topic[P]) build(p P, opts []EnqueueOption, doing *string) (Message, error) {
-	m := Message{Namespace: t.Namespace, Topic: t.Name, Version: t.version(), Log: t.Log, MaxAttempts: t.Retry.MaxAttempts}
-	var invalid error
-	if t.Validate != nil {
-		*doing = "Validate"
-		invalid = t.Validate(p)
+// pointerTo returns a pointer to a copy of the payload p, which may be nil if the topic's type is an interface.
+func (t *UntypedTopic) pointerTo(p any) (any, error) {
+	of := t.pointer.Elem()
+	copied := reflect.New(of)
+	switch v := reflect.ValueOf(p); {
+	case v.IsValid() && v.Type().AssignableTo(of):
+		copied.Elem().Set(v)
+	case v.IsValid() || of.Kind() != reflect.Interface:
+		return nil, fmt.Errorf("the payload is a %T and not a %s", p, of)
 	}
-	if t.Keys != nil {
+	return copied.Interface(), nil
+}
+
+// build is message, and notes in doing what it calls.
+func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Message, error) {
+	m := Message{Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.version(), Log: t.spec.Log, MaxAttempts: t.spec.Retry.MaxAttempts}
+	var invalid error
+	if v, ok := p.(validator); ok {
+		*doing = "Validate"
+		invalid = v.Validate()
+	}
+	if t.spec.Keys != nil {
 		*doing = "Keys"
-		k := t.Keys(p)
+		k := t.spec.Keys(p)
 		err := errors.Join(keyError("dedupe key", k.Dedupe), keyError("partition key", k.Partition), keyError("entity id", k.EntityID))
 		switch {
 		case invalid != nil && err != nil: // a required field that is part of a key

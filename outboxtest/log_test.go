@@ -11,14 +11,14 @@ import (
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-var loggedTopic = outbox.Topic[note]{Namespace: "notes", Name: "logged", Version: 1, Log: true, Keys: noteTopic.Keys}
+var loggedTopic = outbox.NewTopic[note](outbox.TopicSpec{Namespace: "notes", Name: "logged", Version: 1, Log: true, Keys: noteTopic.Untyped().Spec().Keys})
 
 func TestLogTopicIsReadAndDrained(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		outboxtest.RequireNotEnqueued(t, tx, loggedTopic, nil)
-		receipt, err := loggedTopic.Enqueue(t.Context(), tx, note{ID: "a"})
+		receipt, err := loggedTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a"})
 		require.NoError(t, err)
 		require.Equal(t, "a", outboxtest.RequireEnqueued(t, tx, loggedTopic, is("a")).ID)
 		require.Equal(t, "no event of notes/logged matches; there are 1:\n\t"+receipt.ID.String()+` in the log key "a"`,
@@ -33,7 +33,7 @@ func TestLogTopicIsReadAndDrained(t *testing.T) {
 		return nil
 	})
 	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "reader"}, outbox.ListenerConfig{},
-		outbox.Listen(loggedTopic, noteHandlers(h), noteHandlers.HandleWritten))
+		outbox.Listen(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, l))
 	require.Equal(t, []string{"a"}, got)
@@ -43,7 +43,7 @@ func TestDrainListenerLetsHandlersFailTheTest(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := loggedTopic.Enqueue(t.Context(), tx, note{ID: "a"})
+		_, err := loggedTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a"})
 		return err
 	}))
 	message := failure(t, func(t testing.TB) {
@@ -52,7 +52,7 @@ func TestDrainListenerLetsHandlersFailTheTest(t *testing.T) {
 			return nil
 		})
 		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "reader"}, outbox.ListenerConfig{},
-			outbox.Listen(loggedTopic, noteHandlers(h), noteHandlers.HandleWritten))
+			outbox.Listen(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
 		require.NoError(t, err)
 		outboxtest.DrainListener(t, l)
 	})

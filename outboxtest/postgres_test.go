@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/migrate"
+	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
@@ -29,15 +30,17 @@ func TestPostgresSchemas(t *testing.T) {
 		require.NoError(t, migrate.Validate(t.Context(), pool, schema))
 	}
 	require.ErrorIs(t, migrate.Validate(t.Context(), pool, "outbox"), migrate.ErrPending, "only the named schemas have an outbox")
-	topic := noteTopic
-	topic.Schema = "shop"
+	in := func(schema string) outbox.Topic[note] {
+		spec := noteTopic.Untyped().Spec()
+		spec.Schema = schema
+		return outbox.NewTopic[note](spec)
+	}
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := topic.Enqueue(t.Context(), tx, note{ID: "a"})
+		_, err := in("shop").Untyped().Enqueue(t.Context(), tx, note{ID: "a"})
 		return err
 	}))
-	require.Equal(t, "a", outboxtest.RequireEnqueued(t, pool, topic, nil).ID)
-	topic.Schema = "billing"
-	outboxtest.RequireNotEnqueued(t, pool, topic, nil)
+	require.Equal(t, "a", outboxtest.RequireEnqueued(t, pool, in("shop"), nil).ID)
+	outboxtest.RequireNotEnqueued(t, pool, in("billing"), nil)
 }
 
 func TestNilArgumentsFailTheTest(t *testing.T) {

@@ -1,6 +1,7 @@
 package outboxtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,7 +30,7 @@ func RequireEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], mat
 	t.Helper()
 	payload, seen, found := find(t, db, topic, match)
 	if !found {
-		t.Fatalf("no event of %s matches; there are %s", topic, seen)
+		t.Fatalf("no event of %s matches; there are %s", topic.Untyped(), seen)
 	}
 	return payload
 }
@@ -38,7 +39,7 @@ func RequireEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], mat
 func RequireNotEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) {
 	t.Helper()
 	if _, seen, found := find(t, db, topic, match); found {
-		t.Fatalf("an event of %s matches; the last of these: %s", topic, seen)
+		t.Fatalf("an event of %s matches; the last of these: %s", topic.Untyped(), seen)
 	}
 }
 
@@ -74,21 +75,19 @@ func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
 func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) (payload P, seen string, found bool) {
 	t.Helper()
 	if absent.Is(db) {
-		t.Fatalf("read events of %s: no transaction, connection or pool given (nil)", topic)
+		t.Fatalf("read events of %s: no transaction, connection or pool given (nil)", topic.Untyped())
 	}
-	schema := topic.Schema
-	if schema == "" {
-		schema = "outbox"
-	}
+	of := topic.Untyped().Spec()
+	schema := cmp.Or(of.Schema, "outbox")
 	query := "SELECT id, status, coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "events"}.Sanitize() +
 		" WHERE namespace = $1 AND topic = $2 ORDER BY created_at, id"
-	if topic.Log {
+	if of.Log {
 		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +
 			" WHERE namespace = $1 AND topic = $2 ORDER BY seq"
 	}
-	rows, err := db.Query(t.Context(), query, topic.Namespace, topic.Name)
+	rows, err := db.Query(t.Context(), query, of.Namespace, of.Name)
 	if err != nil {
-		t.Fatalf("read events of %s: %v", topic, err)
+		t.Fatalf("read events of %s: %v", topic.Untyped(), err)
 	}
 	var (
 		list        []string
@@ -114,7 +113,7 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("read events of %s: %v", topic, err)
+		t.Fatalf("read events of %s: %v", topic.Untyped(), err)
 	}
 	if len(list) == 0 {
 		return payload, "none", false

@@ -20,9 +20,10 @@ type note struct {
 	Secret string `json:"secret"`
 }
 
-var noteTopic = outbox.Topic[note]{Namespace: "notes", Name: "written", Version: 1, Keys: func(n note) outbox.Keys {
+var noteTopic = outbox.NewTopic[note](outbox.TopicSpec{Namespace: "notes", Name: "written", Version: 1, Keys: func(v any) outbox.Keys {
+	n := v.(*note)
 	return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", n.ID))}
-}}
+}})
 
 type noteHandlers interface {
 	HandleWritten(ctx context.Context, d outbox.Delivery[note]) error
@@ -70,7 +71,7 @@ func TestRequireEnqueued(t *testing.T) {
 	require.Equal(t, "no event of notes/written matches; there are none",
 		failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, tx, noteTopic, nil) }))
 
-	receipt, err := noteTopic.Enqueue(t.Context(), tx, note{ID: "a", Secret: "hush"})
+	receipt, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a", Secret: "hush"})
 	require.NoError(t, err)
 	require.Equal(t, note{ID: "a", Secret: "hush"}, outboxtest.RequireEnqueued(t, tx, noteTopic, is("a")))
 	require.Equal(t, "a", outboxtest.RequireEnqueued(t, tx, noteTopic, nil).ID)
@@ -83,8 +84,9 @@ func TestRequireEnqueued(t *testing.T) {
 	require.Equal(t, "an event of notes/written matches; the last of these: "+list,
 		failure(t, func(t testing.TB) { outboxtest.RequireNotEnqueued(t, tx, noteTopic, is("a")) }))
 
-	elsewhere := noteTopic
-	elsewhere.Schema = "nowhere"
+	spec := noteTopic.Untyped().Spec()
+	spec.Schema = "nowhere"
+	elsewhere := outbox.NewTopic[note](spec)
 	require.Contains(t, failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, pool, elsewhere, nil) }),
 		"read events of notes/written: ")
 }
@@ -93,7 +95,7 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := noteTopic.EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "hopeless"}})
+		_, err := noteTopic.Untyped().EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "hopeless"}})
 		return err
 	}))
 	var order []string // without a lock: the race detector would report another goroutine
@@ -107,7 +109,16 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 				return outbox.Permanent(errors.New("never"))
 			}
 			return nil
-		})), noteHandlers.HandleWritten))
+		})), noteHandlers(noteFunc(func(_ context.Context, d outbox.Delivery[note]) error {
+			order = append(order, d.Payload.ID)
+			switch d.Payload.ID {
+			case "bad":
+				return outbox.RetryAfter(1<<40, errors.New("later"))
+			case "hopeless":
+				return outbox.Permanent(errors.New("never"))
+			}
+			return nil
+		})).HandleWritten))
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1, Dead: 1}, outboxtest.Drain(t, d))
 	require.Equal(t, []string{"good", "bad", "hopeless"}, order)
@@ -118,10 +129,13 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {
 			runtime.Goexit() // what FailNow does
 			return nil
-		})), noteHandlers.HandleWritten))
+		})), noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {
+			runtime.Goexit() // what FailNow does
+			return nil
+		})).HandleWritten))
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := noteTopic.Enqueue(t.Context(), tx, note{ID: "last"})
+		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "last"})
 		return err
 	}))
 	returned := false
@@ -141,7 +155,7 @@ func Example() {
 	test := func() {
 		pool := outboxtest.Postgres(t)
 		tx, _ := pool.Begin(t.Context())
-		_, _ = noteTopic.Enqueue(t.Context(), tx, note{ID: "a"}) // in a real test: the code under test
+		_, _ = noteTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a"}) // in a real test: the code under test
 		outboxtest.RequireEnqueued(t, tx, noteTopic, func(n note) bool { return n.ID == "a" })
 		_ = tx.Commit(t.Context())
 	}

@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderPaidTopic identifies bench/order_paid, payload version 1.
-var OrderPaidTopic = outbox.Topic[OrderPaid]{
+var OrderPaidTopic = outbox.NewTopic[OrderPaid](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "bench",
 	Name:      "order_paid",
@@ -25,9 +26,8 @@ var OrderPaidTopic = outbox.Topic[OrderPaid]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      OrderPaid.outboxKeys,
-	Validate:  OrderPaid.Validate,
-}
+	Keys:      orderPaidKeys,
+})
 
 // OrderPaid is the payload of bench/order_paid.
 //
@@ -38,45 +38,46 @@ type OrderPaid struct {
 	Note    string    `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderPaid) Validate() error {
-	return outbox.Check("bench/order_paid",
-		outbox.RequiredUUID("order_id", p.OrderID),
-		outbox.Text("note", p.Note),
+	return payload.Check("bench/order_paid",
+		payload.RequiredUUID("order_id", p.OrderID),
+		payload.Text("note", p.Note),
 	)
 }
 
 // DedupeKey returns "{order_id}": a second event with the same key is a duplicate. It is "" when
 // one of its fields is empty; enqueue then returns an error.
 func (p OrderPaid) DedupeKey() string {
-	return p.dedupeKey().String()
+	return orderPaidDedupeKey(&p).String()
 }
 
-func (p OrderPaid) dedupeKey() outbox.Key {
+func orderPaidDedupeKey(p *OrderPaid) outbox.Key {
 	return outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))
 }
 
-func (p OrderPaid) outboxKeys() outbox.Keys {
-	return outbox.Keys{Dedupe: p.dedupeKey()}
+func orderPaidKeys(untyped any) outbox.Keys {
+	p := untyped.(*OrderPaid)
+	return outbox.Keys{Dedupe: orderPaidDedupeKey(p)}
 }
 
 // EnqueueOrderPaid writes one bench/order_paid event with tx: it is delivered if and only if tx
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderPaidTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderPaidTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderPaidMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOrderPaid. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderPaidTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderPaidTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderPaid adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderPaid(b *pgx.Batch, p OrderPaid, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderPaidTopic.Queue(b, p, opts...)
+// EnqueueOrderPaidInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderPaidInBatch(b *pgx.Batch, p OrderPaid, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderPaidTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

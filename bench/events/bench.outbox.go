@@ -42,6 +42,8 @@ func (UnimplementedBenchHandlers) HandleOrderPaid(context.Context, outbox.Delive
 // out of bounds, or says that h is nil.
 func NewBenchDispatcher(pool *pgxpool.Pool, h BenchHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderPaidTopic, h, BenchHandlers.HandleOrderPaid),
+		outbox.Handle(OrderPaidTopic, h, func(ctx context.Context, d outbox.Delivery[OrderPaid]) error {
+			return h.HandleOrderPaid(ctx, d)
+		}),
 	)
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderDroppedTopic identifies bench_drop/order_dropped, payload version 1.
-var OrderDroppedTopic = outbox.Topic[OrderDropped]{
+var OrderDroppedTopic = outbox.NewTopic[OrderDropped](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "bench_drop",
 	Name:      "order_dropped",
 	Version:   1,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
-	Retention: outbox.Retention{Delivered: 0, Dead: 720 * time.Hour},
-	Validate:  OrderDropped.Validate,
-}
+	Retention: outbox.Retention{DeleteOnAck: true, Dead: 720 * time.Hour},
+})
 
 // OrderDropped is the payload of bench_drop/order_dropped.
 //
@@ -37,30 +37,30 @@ type OrderDropped struct {
 	Note    string    `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderDropped) Validate() error {
-	return outbox.Check("bench_drop/order_dropped",
-		outbox.RequiredUUID("order_id", p.OrderID),
-		outbox.Text("note", p.Note),
+	return payload.Check("bench_drop/order_dropped",
+		payload.RequiredUUID("order_id", p.OrderID),
+		payload.Text("note", p.Note),
 	)
 }
 
 // EnqueueOrderDropped writes one bench_drop/order_dropped event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderDroppedTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderDroppedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderDroppedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderDropped. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderDroppedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderDroppedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderDropped adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderDropped(b *pgx.Batch, p OrderDropped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderDroppedTopic.Queue(b, p, opts...)
+// EnqueueOrderDroppedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderDroppedInBatch(b *pgx.Batch, p OrderDropped, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderDroppedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -18,16 +19,15 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderMovedTopic identifies bench_log/order_moved, payload version 1, a log topic that listener
 // mover reads.
-var OrderMovedTopic = outbox.Topic[OrderMoved]{
+var OrderMovedTopic = outbox.NewTopic[OrderMoved](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "bench_log",
 	Name:      "order_moved",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      OrderMoved.outboxKeys,
-	Validate:  OrderMoved.Validate,
-}
+	Keys:      orderMovedKeys,
+})
 
 // OrderMoved is the payload of bench_log/order_moved.
 //
@@ -38,34 +38,35 @@ type OrderMoved struct {
 	Note    string    `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderMoved) Validate() error {
-	return outbox.Check("bench_log/order_moved",
-		outbox.RequiredUUID("order_id", p.OrderID),
-		outbox.Text("note", p.Note),
+	return payload.Check("bench_log/order_moved",
+		payload.RequiredUUID("order_id", p.OrderID),
+		payload.Text("note", p.Note),
 	)
 }
 
-func (p OrderMoved) outboxKeys() outbox.Keys {
+func orderMovedKeys(untyped any) outbox.Keys {
+	p := untyped.(*OrderMoved)
 	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))}
 }
 
 // EnqueueOrderMoved appends one bench_log/order_moved event to the log with tx: listeners read it
 // if and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderMovedTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderMovedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderMovedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOrderMoved. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
 func EnqueueOrderMovedMany(ctx context.Context, tx pgx.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderMovedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderMovedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderMoved adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderMoved(b *pgx.Batch, p OrderMoved, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderMovedTopic.Queue(b, p, opts...)
+// EnqueueOrderMovedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderMovedInBatch(b *pgx.Batch, p OrderMoved, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderMovedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

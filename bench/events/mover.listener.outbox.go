@@ -53,6 +53,8 @@ func NewMoverListener(pool *pgxpool.Pool, h MoverHandlers, cfg outbox.ListenerCo
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(OrderMovedTopic, h, MoverHandlers.HandleOrderMoved),
+		outbox.Listen(OrderMovedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderMoved]) error {
+			return h.HandleOrderMoved(ctx, d)
+		}),
 	)
 }

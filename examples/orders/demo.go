@@ -162,7 +162,7 @@ func (d demo) backlog(ctx context.Context) (n int, err error) {
 		SELECT count(*)
 		FROM outbox.events
 		WHERE namespace = $1 AND tenant_id = $2 AND finalized_at IS NULL`,
-		events.OrderCreatedTopic.Namespace, d.shop).Scan(&n)
+		events.OrderCreatedTopic.Untyped().Spec().Namespace, d.shop).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("count backlog: %w", err)
 	}

@@ -46,19 +46,11 @@ func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields [
 		g.Line()
 		return
 	}
-	addComment(g, "Validate returns nil, or "+e.validationError()+" that lists every invalid field, without values.")
+	addComment(g, "Validate returns nil, or a *payload.ValidationError that lists every invalid field, without values.")
 	g.Func().Params(jen.Id(self).Id(name)).Id("Validate").Params().Error().Block(
-		jen.Return(jen.Qual(e.lib, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
+		jen.Return(jen.Qual(payloadPath, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
 	)
 	g.Line()
-}
-
-// validationError names what Validate returns, with its article.
-func (e *emitter) validationError() string {
-	if e.lib == payloadPath {
-		return "a *payload.ValidationError"
-	}
-	return "an *outbox.ValidationError"
 }
 
 // callLines renders the arguments of a call with a line per argument, after those in head, which stay on its line.
@@ -82,21 +74,21 @@ func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
 		if check == nil {
 			return nil
 		}
-		return []jen.Code{jen.Qual(e.lib, "Optional").Call(append(member, check)...)}
+		return []jen.Code{jen.Qual(payloadPath, "Optional").Call(append(member, check)...)}
 	}
 	inner := e.valueChecks(f, jen.Id("field"), jen.Id("value"))
 	result := inner[0]
 	if len(inner) > 1 {
-		result = jen.Qual(e.lib, "All").Custom(callLines(), inner...)
+		result = jen.Qual(payloadPath, "All").Custom(callLines(), inner...)
 	}
 	params := []jen.Code{jen.Id("field").String(), jen.Id("value").Add(e.goType(f.Type))}
 	if f.Type.Kind == model.String {
 		params = []jen.Code{jen.List(jen.Id("field"), jen.Id("value")).String()}
 	}
-	check := jen.Func().Params(params...).Qual(e.lib, "FieldErrors").Block(
+	check := jen.Func().Params(params...).Qual(payloadPath, "FieldErrors").Block(
 		jen.Return(result),
 	)
-	return []jen.Code{jen.Qual(e.lib, "Optional").Call(append(member, check)...)}
+	return []jen.Code{jen.Qual(payloadPath, "Optional").Call(append(member, check)...)}
 }
 
 func hasBounds(f *model.Field) bool {
@@ -107,7 +99,7 @@ func hasBounds(f *model.Field) bool {
 func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen.Code {
 	var checks []jen.Code
 	call := func(name string, args ...jen.Code) *jen.Statement {
-		return jen.Qual(e.lib, name).Call(append([]jen.Code{field.Clone()}, args...)...)
+		return jen.Qual(payloadPath, name).Call(append([]jen.Code{field.Clone()}, args...)...)
 	}
 	add := func(name string, args ...jen.Code) { checks = append(checks, call(name, args...)) }
 
@@ -161,7 +153,7 @@ var lengthUnits = map[model.Kind]string{
 }
 
 func (e *emitter) ifAny(value *jen.Statement, check jen.Code) *jen.Statement {
-	return jen.Qual(e.lib, "IfAny").Call(jen.Len(value.Clone()), check)
+	return jen.Qual(payloadPath, "IfAny").Call(jen.Len(value.Clone()), check)
 }
 
 // typeCheck returns the check that the type of a value needs, nil when every value is valid.
@@ -173,12 +165,12 @@ func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen
 		if check == nil {
 			return nil
 		}
-		return jen.Qual(e.lib, "Each").Call(append(args, check)...)
+		return jen.Qual(payloadPath, "Each").Call(append(args, check)...)
 	case model.Map:
-		return jen.Qual(e.lib, "EachValue").Call(append(args, e.valueOrAny(*ref.Elem))...)
+		return jen.Qual(payloadPath, "EachValue").Call(append(args, e.valueOrAny(*ref.Elem))...)
 	}
 	if name := checkName(ref); name != "" {
-		return jen.Qual(e.lib, name).Call(args...)
+		return jen.Qual(payloadPath, name).Call(args...)
 	}
 	return nil
 }
@@ -192,19 +184,19 @@ func (e *emitter) elementCheck(ref model.TypeRef, inferred bool) *jen.Statement 
 		if check == nil {
 			return nil
 		}
-		return jen.Qual(e.lib, "EachIn").Call(check)
+		return jen.Qual(payloadPath, "EachIn").Call(check)
 	case model.Map:
 		check := e.elementCheck(*ref.Elem, false)
 		if check == nil {
-			check = jen.Qual(e.lib, "AnyValue").Types(e.goType(*ref.Elem))
+			check = jen.Qual(payloadPath, "AnyValue").Types(e.goType(*ref.Elem))
 		}
-		return jen.Qual(e.lib, "EachValueIn").Call(check)
+		return jen.Qual(payloadPath, "EachValueIn").Call(check)
 	}
 	name := checkName(ref)
 	if name == "" {
 		return nil
 	}
-	check := jen.Qual(e.lib, name)
+	check := jen.Qual(payloadPath, name)
 	if name == "Valid" && !inferred {
 		check.Types(e.goType(ref))
 	}
@@ -215,7 +207,7 @@ func (e *emitter) valueOrAny(ref model.TypeRef) *jen.Statement {
 	if check := e.elementCheck(ref, true); check != nil {
 		return check
 	}
-	return jen.Qual(e.lib, "AnyValue")
+	return jen.Qual(payloadPath, "AnyValue")
 }
 
 // checkName is the check that values of a scalar or shared type need, "" for none.

@@ -16,7 +16,7 @@ func (e *emitter) consumerJobs() []job {
 		return nil
 	}
 	c := *e
-	c.pkg, c.part, c.lib, c.guard = e.model.Consumer.Package, consumerPart, payloadPath, consumePath
+	c.pkg, c.part, c.guard = e.model.Consumer.Package, consumerPart, consumePath
 	var jobs []job
 	add := func(name string, render func() ([]byte, error)) {
 		jobs = append(jobs, job{name: c.model.Consumer.Dir + "/" + name, render: render})
@@ -42,12 +42,11 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	f := e.newFile("topic " + t.FullName())
 	g := f.Group
 	addComment(g, topicIdentity(t)+".")
-	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "Topic").Types(jen.Id(t.GoName)).Add(members([]member{
+	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members([]member{
 		{"Namespace", jen.Lit(t.Namespace.Name)},
 		{"Name", jen.Lit(t.Name)},
 		{"Version", jen.Lit(t.Version)},
-		{"Validate", jen.Id(t.GoName).Dot("Validate")},
-	}))
+	})))
 	g.Line()
 	e.addPayload(g, t)
 	e.addMasking(g, payload, t.GoName, t.Fields)

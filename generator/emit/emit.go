@@ -36,7 +36,7 @@ type Options struct {
 func Files(m *model.Model, o Options) ([]File, error) {
 	e := &emitter{
 		model: m, sensitive: sensitiveTypes(m), patterns: patternNames(m),
-		pkg: m.Package, lib: outboxPath, guard: outboxPath,
+		pkg: m.Package, guard: outboxPath,
 	}
 	files, err := renderAll(append(e.jobs(o), e.consumerJobs()...))
 	if err != nil {
@@ -54,7 +54,6 @@ type emitter struct {
 
 	pkg   string // package of the files
 	part  string // what the header says before the part
-	lib   string // import path of the package that payloads use
 	guard string // import path of the compile-time check
 }
 

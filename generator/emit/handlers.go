@@ -83,7 +83,15 @@ func (r reader) ties(function string) []jen.Code {
 }
 
 func (r reader) tie(function string, t *model.Topic) jen.Code {
+	params := []jen.Code{jen.Id("ctx").Qual(contextPath, "Context")}
+	args := []jen.Code{jen.Id("ctx")}
+	if r.transactional {
+		params, args = append(params, jen.Id("tx").Qual(pgxPath, "Tx")), append(args, jen.Id("tx"))
+	}
 	return jen.Qual(outboxPath, function).Call(
-		jen.Id(topicVar(t)), jen.Id("h"), jen.Id(r.handlers()).Dot(handleName(t)),
+		jen.Id(topicVar(t)), jen.Id("h"),
+		jen.Func().Params(append(params, jen.Id("d").Add(delivery(t)))...).Error().Block(
+			jen.Return(jen.Id("h").Dot(handleName(t)).Call(append(args, jen.Id("d"))...)),
+		),
 	)
 }

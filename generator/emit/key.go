@@ -1,6 +1,8 @@
 package emit
 
 import (
+	"slices"
+
 	"github.com/dave/jennifer/jen"
 
 	"github.com/outboxgen/outboxgen/generator/model"
@@ -9,15 +11,41 @@ import (
 // payload names the receiver of payload methods and the parameter that holds a payload.
 const payload = "p"
 
-// addKeys declares the methods that render the keys that the topic has.
+// untyped names the parameter that holds a payload whose type the runtime does not know.
+const untyped = "untyped"
+
+// typed declares p, the payload of t, if it is used.
+func typed(t *model.Topic, used bool) jen.Code {
+	if !used {
+		return jen.Null()
+	}
+	return jen.Id(payload).Op(":=").Id(untyped).Assert(jen.Op("*").Id(t.GoName))
+}
+
+// keysHaveField reports whether a key of t has a part that comes from the payload.
+func keysHaveField(t *model.Topic) bool {
+	if t.Tenant != nil || t.DedupeKey != nil || hasField(t.PartitionKey) {
+		return true
+	}
+	return t.Entity != nil && (hasField(t.Entity.ID) || t.Entity.Version != nil)
+}
+
+func hasField(t *model.Template) bool {
+	return t != nil && slices.ContainsFunc(t.Segments, func(s model.Segment) bool { return s.Field != nil })
+}
+
+func keysFunc(t *model.Topic) string      { return lowerFirst(t.GoName) + "Keys" }
+func dedupeKeyFunc(t *model.Topic) string { return lowerFirst(t.GoName) + "DedupeKey" }
+
+// addKeys declares the functions that render the keys that the topic has.
 func addKeys(g *jen.Group, t *model.Topic) {
 	if t.DedupeKey != nil {
 		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty; enqueue then returns an error.")
 		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("DedupeKey").Params().String().Block(
-			jen.Return(jen.Id(payload).Dot("dedupeKey").Call().Dot("String").Call()),
+			jen.Return(jen.Id(dedupeKeyFunc(t)).Call(jen.Op("&").Id(payload)).Dot("String").Call()),
 		)
 		g.Line()
-		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("dedupeKey").Params().Qual(outboxPath, "Key").Block(
+		g.Func().Id(dedupeKeyFunc(t)).Params(jen.Id(payload).Op("*").Id(t.GoName)).Qual(outboxPath, "Key").Block(
 			jen.Return(newKey(t.DedupeKey)),
 		)
 		g.Line()
@@ -25,7 +53,8 @@ func addKeys(g *jen.Group, t *model.Topic) {
 	if !hasKeys(t) {
 		return
 	}
-	g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("outboxKeys").Params().Qual(outboxPath, "Keys").Block(
+	g.Func().Id(keysFunc(t)).Params(jen.Id(untyped).Any()).Qual(outboxPath, "Keys").Block(
+		typed(t, keysHaveField(t)),
 		jen.Return(jen.Qual(outboxPath, "Keys").Add(members(keyMembers(t)))),
 	)
 	g.Line()
@@ -42,7 +71,7 @@ func keyMembers(t *model.Topic) []member {
 		list = append(list, member{"TenantID", jen.Qual(outboxPath, "Tenant").Call(jen.Id(payload).Dot(t.Tenant.GoName))})
 	}
 	if t.DedupeKey != nil {
-		list = append(list, member{"Dedupe", jen.Id(payload).Dot("dedupeKey").Call()})
+		list = append(list, member{"Dedupe", jen.Id(dedupeKeyFunc(t)).Call(jen.Id(payload))})
 	}
 	if t.PartitionKey != nil {
 		list = append(list, member{"Partition", newKey(t.PartitionKey)})

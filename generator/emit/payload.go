@@ -46,7 +46,7 @@ func (e *emitter) goType(ref model.TypeRef) *jen.Statement {
 	case model.Timestamp:
 		return jen.Qual(timePath, "Time")
 	case model.Date:
-		return jen.Qual(e.lib, "Date")
+		return jen.Qual(payloadPath, "Date")
 	case model.Duration:
 		return jen.Qual(timePath, "Duration")
 	case model.Bytes:
@@ -90,7 +90,7 @@ func (e *emitter) addMasking(g *jen.Group, self, name string, fields []*model.Fi
 	}
 	addComment(g, "Format writes "+self+" the same way for every verb of package fmt, with "+what+".")
 	g.Func().Params(jen.Id(self).Id(name)).Id("Format").Params(jen.Id("s").Qual(fmtPath, "State"), jen.Id("_").Rune()).Block(
-		jen.Qual(e.lib, "FormatMasked").Call(args...),
+		jen.Qual(payloadPath, "FormatMasked").Call(args...),
 	)
 	g.Line()
 	addComment(g, "LogValue returns what Format writes, for package slog.")

@@ -9,7 +9,9 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publication" }
+func publishKeyFunc(t *model.Topic) string     { return lowerFirst(t.GoName) + "PublishKey" }
+func publishHeadersFunc(t *model.Topic) string { return lowerFirst(t.GoName) + "PublishHeaders" }
+func publicationVar(t *model.Topic) string     { return lowerFirst(t.GoName) + "Publication" }
 
 // places name the destinations of the brokers.
 var places = map[model.Broker]string{
@@ -24,17 +26,18 @@ func addPublication(g *jen.Group, t *model.Topic) {
 	}
 	list := []member{{"Broker", jen.Lit(string(p.Broker))}, {"Destination", jen.Lit(p.Destination)}}
 	if p.Key != nil {
-		list = append(list, member{"Key", jen.Id(t.GoName).Dot("publishKey")})
+		list = append(list, member{"Key", jen.Id(publishKeyFunc(t))})
 	}
 	if len(p.Headers) > 0 {
-		list = append(list, member{"Headers", jen.Id(t.GoName).Dot("publishHeaders")})
+		list = append(list, member{"Headers", jen.Id(publishHeadersFunc(t))})
 	}
 	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+".")
-	g.Var().Id(publicationVar(t)).Op("=").Qual(outboxPath, "Publication").Types(jen.Id(t.GoName)).Add(members(list))
+	g.Var().Id(publicationVar(t)).Op("=").Qual(outboxPath, "Publication").Add(members(list))
 	g.Line()
 
 	if p.Key != nil {
-		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("publishKey").Params().Qual(outboxPath, "Key").Block(
+		g.Func().Id(publishKeyFunc(t)).Params(jen.Id(untyped).Any()).Qual(outboxPath, "Key").Block(
+			typed(t, hasField(p.Key)),
 			jen.Return(newKey(p.Key)),
 		)
 		g.Line()
@@ -46,14 +49,15 @@ func addPublication(g *jen.Group, t *model.Topic) {
 
 func addPublishHeaders(g *jen.Group, t *model.Topic) {
 	items := make([]jen.Code, len(t.Publish.Headers))
-	receiver := jen.Id(t.GoName)
+	used := false
 	for i, h := range t.Publish.Headers {
 		items[i] = jen.Lit(h.Name).Op(":").Add(headerValue(h))
 		if slices.ContainsFunc(h.Parts, func(part model.HeaderPart) bool { return part.Field != nil }) {
-			receiver = jen.Id(payload).Id(t.GoName)
+			used = true
 		}
 	}
-	g.Func().Params(receiver).Id("publishHeaders").Params().Map(jen.String()).String().Block(
+	g.Func().Id(publishHeadersFunc(t)).Params(jen.Id(untyped).Any()).Map(jen.String()).String().Block(
+		typed(t, used),
 		jen.Return(jen.Map(jen.String()).String().Custom(
 			jen.Options{Open: "{", Close: "}", Separator: ",", Multi: len(items) > 1}, items...,
 		)),

@@ -34,7 +34,7 @@ func (e *emitter) addSharedStruct(g *jen.Group, t *model.Type) {
 // addEnum declares an enum: a string type, its constants in YAML order and their check.
 func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	doc := t.GoName + " is the shared type " + t.Name + "."
-	if e.lib == payloadPath {
+	if e.part == consumerPart {
 		doc += " A newer producer may send a value that is not among the constants; Known reports whether it is."
 	}
 	addComment(g, doc, userDoc(t.GoName, t.Doc))
@@ -54,9 +54,9 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	g.Line()
 
 	parse := "Parse" + t.GoName
-	addComment(g, parse+" returns the "+t.GoName+" whose text is s, or "+e.validationError()+" that lists the valid values.")
+	addComment(g, parse+" returns the "+t.GoName+" whose text is s, or a *payload.ValidationError that lists the valid values.")
 	g.Func().Id(parse).Params(jen.Id("s").String()).Params(jen.Id(t.GoName), jen.Error()).Block(
-		jen.Return(jen.Qual(e.lib, "ParseEnum").Call(jen.Lit(t.Name), jen.Id("s"), jen.Id(values).Call().Op("..."))),
+		jen.Return(jen.Qual(payloadPath, "ParseEnum").Call(jen.Lit(t.Name), jen.Id("s"), jen.Id(values).Call().Op("..."))),
 	)
 	g.Line()
 
@@ -66,7 +66,7 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	)
 	g.Line()
 
-	addComment(g, "Validate returns nil for the constants of "+t.GoName+", and "+e.validationError()+" for any other value.")
+	addComment(g, "Validate returns nil for the constants of "+t.GoName+", and a *payload.ValidationError for any other value.")
 	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Validate").Params().Error().Block(jen.Return(e.enumCall(t)))
 	g.Line()
 }
@@ -100,10 +100,10 @@ func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	}
 	if t.HasRules() {
 		e.addPatterns(g, t.GoName, []*model.Field{t.Scalar})
-		addComment(g, "Validate returns nil, or "+e.validationError()+" that lists the broken rules, without values.")
+		addComment(g, "Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.")
 		checks := e.valueChecks(t.Scalar, jen.Lit(""), base.Clone().Parens(jen.Id(self)))
 		g.Func().Params(jen.Id(self).Id(t.GoName)).Id("Validate").Params().Error().Block(
-			jen.Return(jen.Qual(e.lib, "Check").Custom(callLines(strconv.Quote(t.Name)), checks...)),
+			jen.Return(jen.Qual(payloadPath, "Check").Custom(callLines(strconv.Quote(t.Name)), checks...)),
 		)
 		g.Line()
 	}
@@ -149,13 +149,13 @@ func (e *emitter) addUUIDMethods(g *jen.Group, self string, t *model.Type) {
 
 // enumCall keeps short enums on one line.
 func (e *emitter) enumCall(t *model.Type) *jen.Statement {
-	length := len(`        return .Enum("", v)`) + len(importNames[e.lib]) + len(t.Name)
+	length := len(`        return .Enum("", v)`) + len(importNames[payloadPath]) + len(t.Name)
 	constants := make([]jen.Code, len(t.Values))
 	for i, v := range t.Values {
 		length += len(", ") + len(v.GoName)
 		constants[i] = jen.Id(v.GoName)
 	}
-	call := jen.Qual(e.lib, "Enum")
+	call := jen.Qual(payloadPath, "Enum")
 	if length <= commentWidth {
 		return call.Call(append([]jen.Code{jen.Lit(t.Name), jen.Id("v")}, constants...)...)
 	}

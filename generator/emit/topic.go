@@ -46,21 +46,28 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	if !isLog(t) {
 		list = append(list, member{"Retry", retry(t.Retry)}, member{"Lease", duration(t.Lease)})
 	}
-	list = append(list, member{"Retention", jen.Qual(outboxPath, "Retention").Values(
-		jen.Id("Delivered").Op(":").Add(duration(t.Retention.Delivered)),
-		jen.Id("Dead").Op(":").Add(duration(t.Retention.Dead)),
-	)})
+	list = append(list, member{"Retention", retention(t.Retention)})
 	if hasKeys(t) {
-		list = append(list, member{"Keys", jen.Id(t.GoName).Dot("outboxKeys")})
+		list = append(list, member{"Keys", jen.Id(keysFunc(t))})
 	}
-	list = append(list, member{"Validate", jen.Id(t.GoName).Dot("Validate")})
 
 	addComment(g, topicVarDoc(t))
-	g.Var().Id(topicVar(t)).Op("=").Qual(outboxPath, "Topic").Types(jen.Id(t.GoName)).Add(members(list))
+	g.Var().Id(topicVar(t)).Op("=").Qual(outboxPath, "NewTopic").Types(jen.Id(t.GoName)).Call(
+		jen.Qual(outboxPath, "TopicSpec").Add(members(list)),
+	)
 	g.Line()
 }
 
 func isLog(t *model.Topic) bool { return t.Delivery == model.Log }
+
+// retention writes how long events are kept on one line.
+func retention(r model.Retention) *jen.Statement {
+	kept := jen.Id("Delivered").Op(":").Add(duration(r.Delivered))
+	if r.Delivered == 0 {
+		kept = jen.Id("DeleteOnAck").Op(":").True()
+	}
+	return jen.Qual(outboxPath, "Retention").Values(kept, jen.Id("Dead").Op(":").Add(duration(r.Dead)))
+}
 
 // retry writes the bounds of retries on one line.
 func retry(r model.Retry) *jen.Statement {
@@ -107,8 +114,8 @@ func listenerNames(t *model.Topic) []string {
 
 // addEnqueue declares the three ways to enqueue.
 func addEnqueue(g *jen.Group, t *model.Topic) {
-	one, many, queue := "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName
-	topic := jen.Id(topicVar(t))
+	one, many, inBatch := "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Enqueue"+t.GoName+"InBatch"
+	topic := jen.Id(topicVar(t)).Dot("Untyped").Call()
 	ctx := jen.Id("ctx").Qual(contextPath, "Context")
 	tx := jen.Id("tx").Qual(pgxPath, "Tx")
 	opts := jen.Id("opts").Op("...").Qual(outboxPath, "EnqueueOption")
@@ -124,7 +131,7 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 	g.Func().Id(one).
 		Params(ctx, tx, jen.Id(payload).Id(t.GoName), opts).
 		Params(jen.Qual(outboxPath, "Receipt"), jen.Error()).
-		Block(jen.Return(topic.Clone().Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload), jen.Id("opts").Op("..."))))
+		Block(jen.Return(topic.Clone().Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
 	g.Line()
 
 	addComment(g, many+" writes one event for each of ps, with one statement per 1,000. The contract is that of "+one+". Receipts are in the order of ps. If one payload is invalid, no event is written.")
@@ -134,11 +141,11 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 		Block(jen.Return(topic.Clone().Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"), jen.Id("opts").Op("..."))))
 	g.Line()
 
-	addComment(g, queue+" adds the event to b. Send b inside your transaction; the event costs no extra round trip. The receipt is filled in when the results of b are read.")
-	g.Func().Id(queue).
+	addComment(g, inBatch+" adds the event to b. Send b inside your transaction; the event costs no extra round trip. The receipt is filled in when the results of b are read.")
+	g.Func().Id(inBatch).
 		Params(jen.Id("b").Op("*").Qual(pgxPath, "Batch"), jen.Id(payload).Id(t.GoName), opts).
-		Params(jen.Op("*").Qual(outboxPath, "QueuedReceipt"), jen.Error()).
-		Block(jen.Return(topic.Clone().Dot("Queue").Call(jen.Id("b"), jen.Id(payload), jen.Id("opts").Op("..."))))
+		Params(jen.Op("*").Qual(outboxPath, "PendingReceipt"), jen.Error()).
+		Block(jen.Return(topic.Clone().Dot("EnqueueInBatch").Call(jen.Id("b"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
 	g.Line()
 }
 

@@ -42,7 +42,7 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":              {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell", "internal/shutdown", "internal/testsignal"},
+		"outbox":              {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/incoming", "internal/backoff", "internal/mark", "internal/doorbell", "internal/shutdown", "internal/testsignal"},
 		"internal/guard":      {},
 		"internal/backoff":    {},
 		"internal/shutdown":   {},
@@ -51,6 +51,7 @@ func TestArrows(t *testing.T) {
 		"internal/mark":       {"internal/backoff", "internal/guard"},
 		"internal/jsonb":      {"payload"},
 		"internal/pgvalue":    {},
+		"internal/incoming":   {"internal/mark", "internal/plainjson"},
 		"internal/plainjson":  {},
 		"payload":             {},
 		"inbox":               {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
@@ -97,7 +98,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline",
-			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/backoff", "internal/mark", "internal/doorbell",
+			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/incoming", "internal/backoff", "internal/mark", "internal/doorbell",
 			"internal/shutdown", "internal/testsignal":
 		default:
 			continue

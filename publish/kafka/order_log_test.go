@@ -25,9 +25,10 @@ func TestLogPastDeadLetters(t *testing.T) {
 		N    int    `json:"n"`
 		Text string `json:"text"`
 	}
-	stepped := outbox.Topic[step]{Namespace: "relay", Name: "stepped", Version: 1, Log: true, Keys: func(s step) outbox.Keys {
+	stepped := outbox.NewTopic[step](outbox.TopicSpec{Namespace: "relay", Name: "stepped", Version: 1, Log: true, Keys: func(v any) outbox.Keys {
+		s := v.(*step)
 		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", s.Key))}
-	}}
+	}})
 	var noise strings.Builder // does not compress below the limit of the cluster
 	for noise.Len() < 400_000 {
 		noise.WriteString(uuid.NewString())
@@ -52,12 +53,12 @@ func TestLogPastDeadLetters(t *testing.T) {
 					}
 				}
 				require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-					_, err := stepped.EnqueueMany(t.Context(), tx, steps)
+					_, err := stepped.Untyped().EnqueueMany(t.Context(), tx, steps)
 					return err
 				}))
 				l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "relay", ParkKeys: park}, outbox.ListenerConfig{
 					BatchSize: 1000, Logger: slog.New(slog.DiscardHandler), Publishers: map[string]outbox.Publisher{"kafka": c.publisher(t)},
-				}, outbox.ListenPublish(stepped, outbox.Publication[step]{Broker: "kafka", Destination: topic}))
+				}, outbox.ListenPublish(stepped, outbox.Publication{Broker: "kafka", Destination: topic}))
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()

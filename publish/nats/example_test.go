@@ -20,7 +20,7 @@ type UserRenamed struct {
 	Name   string `json:"name"`
 }
 
-var userRenamedTopic = outbox.Topic[UserRenamed]{Namespace: "users", Name: "user_renamed", Version: 1}
+var userRenamedTopic = outbox.NewTopic[UserRenamed](outbox.TopicSpec{Namespace: "users", Name: "user_renamed", Version: 1})
 
 // A dispatcher gets its publishers by the names of their brokers in the YAML. Generated constructors, such as
 // NewUsersDispatcher(pool, cfg), take the same configuration.
@@ -40,7 +40,7 @@ func Example() {
 	defer publisher.Close() // after Run has returned
 
 	cfg := outbox.DispatcherConfig{Publishers: map[string]outbox.Publisher{"nats": publisher}}
-	_, err = outbox.NewDispatcher(pool, cfg, outbox.Publish(userRenamedTopic, outbox.Publication[UserRenamed]{
+	_, err = outbox.NewDispatcher(pool, cfg, outbox.Publish(userRenamedTopic, outbox.Publication{
 		Broker: "nats", Destination: "sc.domain.user",
 	}))
 	fmt.Println("dispatcher:", err)

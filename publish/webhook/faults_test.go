@@ -18,12 +18,13 @@ import (
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-var stepTaken = outbox.Topic[step]{
+var stepTaken = outbox.NewTopic[step](outbox.TopicSpec{
 	Namespace: "users", Name: "step_taken", Version: 1, Log: true,
-	Keys: func(s step) outbox.Keys {
+	Keys: func(v any) outbox.Keys {
+		s := v.(*step)
 		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", s.Key))}
 	},
-}
+})
 
 // Faults of the consumer, one after another: a quick one every hundred requests, a slow one every two thousand.
 var (
@@ -78,7 +79,7 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 		Name: "relay", Retry: outbox.Retry{MaxAttempts: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
 	}, outbox.ListenerConfig{
 		BatchSize: 500, Logger: quiet(), Publishers: map[string]outbox.Publisher{"webhook": p},
-	}, outbox.ListenPublish(stepTaken, outbox.Publication[step]{Broker: "webhook", Destination: "crm"}))
+	}, outbox.ListenPublish(stepTaken, outbox.Publication{Broker: "webhook", Destination: "crm"}))
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,7 +131,7 @@ func putSteps(ctx context.Context, pool *pgxpool.Pool, keys, each int) error {
 		}
 		for tries := 0; ; tries++ {
 			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				if _, err := stepTaken.EnqueueMany(ctx, tx, steps); err != nil {
+				if _, err := stepTaken.Untyped().EnqueueMany(ctx, tx, steps); err != nil {
 					return err
 				}
 				if n%8 == 0 && tries == 0 {

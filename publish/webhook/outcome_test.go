@@ -214,18 +214,19 @@ func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 		hang(w, q)
 	})
 	p := newPublisher(t, r.url, func(c *webhook.Config) { c.Concurrency, c.Timeout = limit, time.Hour })
-	once := stepTaken
-	once.Log, once.Retry = false, outbox.Retry{MaxAttempts: 1}
+	spec := stepTaken.Untyped().Spec()
+	spec.Log, spec.Retry = false, outbox.Retry{MaxAttempts: 1}
+	once := outbox.NewTopic[step](spec)
 	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
 		Logger: quiet(), ShutdownTimeout: time.Millisecond, Publishers: map[string]outbox.Publisher{"webhook": p},
-	}, outbox.Publish(once, outbox.Publication[step]{Broker: "webhook", Destination: "crm"}))
+	}, outbox.Publish(once, outbox.Publication{Broker: "webhook", Destination: "crm"}))
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		steps := make([]step, events)
 		for i := range steps {
 			steps[i].Key = fmt.Sprint(i)
 		}
-		_, err := once.EnqueueMany(t.Context(), tx, steps)
+		_, err := once.Untyped().EnqueueMany(t.Context(), tx, steps)
 		return err
 	}))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -131,7 +131,7 @@ func linkMany(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID, n int) {
 
 func store(t *testing.T, pool *pgxpool.Pool) *outbox.Store {
 	t.Helper()
-	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: events.IdentityLinkedTopic.Namespace})
+	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: events.IdentityLinkedTopic.Untyped().Spec().Namespace})
 	require.NoError(t, err)
 	return s
 }

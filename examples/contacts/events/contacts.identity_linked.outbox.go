@@ -14,13 +14,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // IdentityLinkedTopic identifies contacts/identity_linked, payload version 1.
-var IdentityLinkedTopic = outbox.Topic[IdentityLinked]{
+var IdentityLinkedTopic = outbox.NewTopic[IdentityLinked](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "contacts",
 	Name:      "identity_linked",
@@ -28,9 +29,8 @@ var IdentityLinkedTopic = outbox.Topic[IdentityLinked]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      IdentityLinked.outboxKeys,
-	Validate:  IdentityLinked.Validate,
-}
+	Keys:      identityLinkedKeys,
+})
 
 // IdentityLinked is the payload of contacts/identity_linked.
 //
@@ -48,36 +48,36 @@ type IdentityLinked struct {
 // identityLinkedEmailPattern is the pattern of IdentityLinked.Email.
 var identityLinkedEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p IdentityLinked) Validate() error {
-	return outbox.Check("contacts/identity_linked",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("contact_id", p.ContactID),
-		outbox.RequiredUUID("identity_id", p.IdentityID),
-		outbox.Text("external_id", p.ExternalID),
-		outbox.MinLen("external_id", p.ExternalID, 1),
-		outbox.MaxLen("external_id", p.ExternalID, 128),
-		outbox.Optional("email", p.Email, func(field, value string) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Text(field, value),
-				outbox.MinLen(field, value, 3),
-				outbox.MaxLen(field, value, 254),
-				outbox.Match(field, value, identityLinkedEmailPattern),
+	return payload.Check("contacts/identity_linked",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("contact_id", p.ContactID),
+		payload.RequiredUUID("identity_id", p.IdentityID),
+		payload.Text("external_id", p.ExternalID),
+		payload.MinLen("external_id", p.ExternalID, 1),
+		payload.MaxLen("external_id", p.ExternalID, 128),
+		payload.Optional("email", p.Email, func(field, value string) payload.FieldErrors {
+			return payload.All(
+				payload.Text(field, value),
+				payload.MinLen(field, value, 3),
+				payload.MaxLen(field, value, 254),
+				payload.Match(field, value, identityLinkedEmailPattern),
 			)
 		}),
-		outbox.RequiredTime("linked_at", p.LinkedAt),
-		outbox.Instant("linked_at", p.LinkedAt),
+		payload.RequiredTime("linked_at", p.LinkedAt),
+		payload.Instant("linked_at", p.LinkedAt),
 	)
 }
 
 // DedupeKey returns "{tenant_id}/{contact_id}/{contact_version}": a second event with the same key
 // is a duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p IdentityLinked) DedupeKey() string {
-	return p.dedupeKey().String()
+	return identityLinkedDedupeKey(&p).String()
 }
 
-func (p IdentityLinked) dedupeKey() outbox.Key {
+func identityLinkedDedupeKey(p *IdentityLinked) outbox.Key {
 	return outbox.NewKey(
 		outbox.UUIDPart("tenant_id", p.TenantID),
 		outbox.UUIDPart("contact_id", p.ContactID),
@@ -85,10 +85,11 @@ func (p IdentityLinked) dedupeKey() outbox.Key {
 	)
 }
 
-func (p IdentityLinked) outboxKeys() outbox.Keys {
+func identityLinkedKeys(untyped any) outbox.Keys {
+	p := untyped.(*IdentityLinked)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
-		Dedupe:        p.dedupeKey(),
+		Dedupe:        identityLinkedDedupeKey(p),
 		Partition:     outbox.NewKey(outbox.UUIDPart("contact_id", p.ContactID)),
 		EntityType:    "contact",
 		EntityID:      outbox.NewKey(outbox.UUIDPart("contact_id", p.ContactID)),
@@ -98,7 +99,7 @@ func (p IdentityLinked) outboxKeys() outbox.Keys {
 
 // Format writes p the same way for every verb of package fmt, with Email masked.
 func (p IdentityLinked) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p, "Email")
+	payload.FormatMasked(s, p, "Email")
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -110,18 +111,18 @@ func (p IdentityLinked) LogValue() slog.Value {
 // only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return IdentityLinkedTopic.Enqueue(ctx, tx, p, opts...)
+	return IdentityLinkedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueIdentityLinkedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueIdentityLinked. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return IdentityLinkedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return IdentityLinkedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueIdentityLinked adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueIdentityLinked(b *pgx.Batch, p IdentityLinked, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return IdentityLinkedTopic.Queue(b, p, opts...)
+// EnqueueIdentityLinkedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueIdentityLinkedInBatch(b *pgx.Batch, p IdentityLinked, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return IdentityLinkedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

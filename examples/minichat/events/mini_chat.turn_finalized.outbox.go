@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // TurnFinalizedTopic identifies mini_chat/turn_finalized, payload version 1.
-var TurnFinalizedTopic = outbox.Topic[TurnFinalized]{
+var TurnFinalizedTopic = outbox.NewTopic[TurnFinalized](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "mini_chat",
 	Name:      "turn_finalized",
@@ -25,9 +26,8 @@ var TurnFinalizedTopic = outbox.Topic[TurnFinalized]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      TurnFinalized.outboxKeys,
-	Validate:  TurnFinalized.Validate,
-}
+	Keys:      turnFinalizedKeys,
+})
 
 // TurnFinalized is the payload of mini_chat/turn_finalized.
 //
@@ -46,32 +46,32 @@ type TurnFinalized struct {
 	FinalizedAt time.Time `json:"finalized_at"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p TurnFinalized) Validate() error {
-	return outbox.Check("mini_chat/turn_finalized",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("turn_id", p.TurnID),
-		outbox.RequiredUUID("request_id", p.RequestID),
-		outbox.RequiredUUID("chat_id", p.ChatID),
-		outbox.Valid("outcome", p.Outcome),
-		outbox.Valid("usage", p.Usage),
-		outbox.Text("model", p.Model),
-		outbox.MaxLen("model", p.Model, 128),
-		outbox.Optional("note", p.Note, outbox.Text),
-		outbox.Each("tags", p.Tags, outbox.Text),
-		outbox.RequiredTime("finalized_at", p.FinalizedAt),
-		outbox.Instant("finalized_at", p.FinalizedAt),
+	return payload.Check("mini_chat/turn_finalized",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("turn_id", p.TurnID),
+		payload.RequiredUUID("request_id", p.RequestID),
+		payload.RequiredUUID("chat_id", p.ChatID),
+		payload.Valid("outcome", p.Outcome),
+		payload.Valid("usage", p.Usage),
+		payload.Text("model", p.Model),
+		payload.MaxLen("model", p.Model, 128),
+		payload.Optional("note", p.Note, payload.Text),
+		payload.Each("tags", p.Tags, payload.Text),
+		payload.RequiredTime("finalized_at", p.FinalizedAt),
+		payload.Instant("finalized_at", p.FinalizedAt),
 	)
 }
 
 // DedupeKey returns "{tenant_id}/{turn_id}/{request_id}": a second event with the same key is a
 // duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p TurnFinalized) DedupeKey() string {
-	return p.dedupeKey().String()
+	return turnFinalizedDedupeKey(&p).String()
 }
 
-func (p TurnFinalized) dedupeKey() outbox.Key {
+func turnFinalizedDedupeKey(p *TurnFinalized) outbox.Key {
 	return outbox.NewKey(
 		outbox.UUIDPart("tenant_id", p.TenantID),
 		outbox.UUIDPart("turn_id", p.TurnID),
@@ -79,10 +79,11 @@ func (p TurnFinalized) dedupeKey() outbox.Key {
 	)
 }
 
-func (p TurnFinalized) outboxKeys() outbox.Keys {
+func turnFinalizedKeys(untyped any) outbox.Keys {
+	p := untyped.(*TurnFinalized)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
-		Dedupe:        p.dedupeKey(),
+		Dedupe:        turnFinalizedDedupeKey(p),
 		Partition:     outbox.NewKey(outbox.UUIDPart("chat_id", p.ChatID)),
 		EntityType:    "turn",
 		EntityID:      outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID)),
@@ -94,18 +95,18 @@ func (p TurnFinalized) outboxKeys() outbox.Keys {
 // only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return TurnFinalizedTopic.Enqueue(ctx, tx, p, opts...)
+	return TurnFinalizedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueTurnFinalized. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return TurnFinalizedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return TurnFinalizedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueTurnFinalized adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueTurnFinalized(b *pgx.Batch, p TurnFinalized, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return TurnFinalizedTopic.Queue(b, p, opts...)
+// EnqueueTurnFinalizedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueTurnFinalizedInBatch(b *pgx.Batch, p TurnFinalized, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return TurnFinalizedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

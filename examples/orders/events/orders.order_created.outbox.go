@@ -13,13 +13,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderCreatedTopic identifies orders/order_created, payload version 1.
-var OrderCreatedTopic = outbox.Topic[OrderCreated]{
+var OrderCreatedTopic = outbox.NewTopic[OrderCreated](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "orders",
 	Name:      "order_created",
@@ -27,9 +28,8 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Retry:     outbox.Retry{MaxAttempts: 40, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      OrderCreated.outboxKeys,
-	Validate:  OrderCreated.Validate,
-}
+	Keys:      orderCreatedKeys,
+})
 
 // OrderCreated is the payload of orders/order_created.
 //
@@ -44,48 +44,49 @@ type OrderCreated struct {
 	CreatedAt  time.Time `json:"created_at"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCreated) Validate() error {
-	return outbox.Check("orders/order_created",
-		outbox.RequiredUUID("shop_id", p.ShopID),
-		outbox.RequiredUUID("order_id", p.OrderID),
-		outbox.Text("client_key", p.ClientKey),
-		outbox.MinLen("client_key", p.ClientKey, 1),
-		outbox.MaxLen("client_key", p.ClientKey, 64),
-		outbox.Each("lines", p.Lines, outbox.Valid),
-		outbox.MinItems("lines", len(p.Lines), 1),
-		outbox.MaxItems("lines", len(p.Lines), 100),
-		outbox.Min("total_cents", p.TotalCents, 0),
-		outbox.Text("ship_to", p.ShipTo),
-		outbox.MinLen("ship_to", p.ShipTo, 1),
-		outbox.MaxLen("ship_to", p.ShipTo, 500),
-		outbox.RequiredTime("created_at", p.CreatedAt),
-		outbox.Instant("created_at", p.CreatedAt),
+	return payload.Check("orders/order_created",
+		payload.RequiredUUID("shop_id", p.ShopID),
+		payload.RequiredUUID("order_id", p.OrderID),
+		payload.Text("client_key", p.ClientKey),
+		payload.MinLen("client_key", p.ClientKey, 1),
+		payload.MaxLen("client_key", p.ClientKey, 64),
+		payload.Each("lines", p.Lines, payload.Valid),
+		payload.MinItems("lines", len(p.Lines), 1),
+		payload.MaxItems("lines", len(p.Lines), 100),
+		payload.Min("total_cents", p.TotalCents, 0),
+		payload.Text("ship_to", p.ShipTo),
+		payload.MinLen("ship_to", p.ShipTo, 1),
+		payload.MaxLen("ship_to", p.ShipTo, 500),
+		payload.RequiredTime("created_at", p.CreatedAt),
+		payload.Instant("created_at", p.CreatedAt),
 	)
 }
 
 // DedupeKey returns "{shop_id}/{client_key}": a second event with the same key is a duplicate. It
 // is "" when one of its fields is empty; enqueue then returns an error.
 func (p OrderCreated) DedupeKey() string {
-	return p.dedupeKey().String()
+	return orderCreatedDedupeKey(&p).String()
 }
 
-func (p OrderCreated) dedupeKey() outbox.Key {
+func orderCreatedDedupeKey(p *OrderCreated) outbox.Key {
 	return outbox.NewKey(outbox.UUIDPart("shop_id", p.ShopID), outbox.StringPart("client_key", p.ClientKey))
 }
 
-func (p OrderCreated) outboxKeys() outbox.Keys {
+func orderCreatedKeys(untyped any) outbox.Keys {
+	p := untyped.(*OrderCreated)
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.ShopID),
-		Dedupe:    p.dedupeKey(),
+		Dedupe:    orderCreatedDedupeKey(p),
 		Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID)),
 	}
 }
 
 // Format writes p the same way for every verb of package fmt, with ShipTo masked.
 func (p OrderCreated) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p, "ShipTo")
+	payload.FormatMasked(s, p, "ShipTo")
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -97,18 +98,18 @@ func (p OrderCreated) LogValue() slog.Value {
 // tx commits. If an event with its dedupe key already exists, nothing is written and the receipt
 // has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderCreated(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderCreatedTopic.Queue(b, p, opts...)
+// EnqueueOrderCreatedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderCreatedInBatch(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

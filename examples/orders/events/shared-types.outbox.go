@@ -4,7 +4,10 @@
 
 package events
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
+)
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
@@ -19,15 +22,15 @@ type Line struct {
 	PriceCents int64 `json:"price_cents"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Line) Validate() error {
-	return outbox.Check("line",
-		outbox.Text("sku", v.SKU),
-		outbox.MinLen("sku", v.SKU, 1),
-		outbox.MaxLen("sku", v.SKU, 64),
-		outbox.Min("quantity", v.Quantity, 1),
-		outbox.Max("quantity", v.Quantity, 1000),
-		outbox.Min("price_cents", v.PriceCents, 0),
+	return payload.Check("line",
+		payload.Text("sku", v.SKU),
+		payload.MinLen("sku", v.SKU, 1),
+		payload.MaxLen("sku", v.SKU, 64),
+		payload.Min("quantity", v.Quantity, 1),
+		payload.Max("quantity", v.Quantity, 1000),
+		payload.Min("price_cents", v.PriceCents, 0),
 	)
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ReplyRequestedTopic identifies replies/reply_requested, payload version 1.
-var ReplyRequestedTopic = outbox.Topic[ReplyRequested]{
+var ReplyRequestedTopic = outbox.NewTopic[ReplyRequested](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "replies",
 	Name:      "reply_requested",
@@ -25,9 +26,8 @@ var ReplyRequestedTopic = outbox.Topic[ReplyRequested]{
 	Retry:     outbox.Retry{MaxAttempts: 30, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      ReplyRequested.outboxKeys,
-	Validate:  ReplyRequested.Validate,
-}
+	Keys:      replyRequestedKeys,
+})
 
 // ReplyRequested is the payload of replies/reply_requested.
 //
@@ -38,23 +38,23 @@ type ReplyRequested struct {
 	MessageID uuid.UUID `json:"message_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p ReplyRequested) Validate() error {
-	return outbox.Check("replies/reply_requested",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("thread_id", p.ThreadID),
-		outbox.RequiredUUID("message_id", p.MessageID),
+	return payload.Check("replies/reply_requested",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("thread_id", p.ThreadID),
+		payload.RequiredUUID("message_id", p.MessageID),
 	)
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a
 // duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p ReplyRequested) DedupeKey() string {
-	return p.dedupeKey().String()
+	return replyRequestedDedupeKey(&p).String()
 }
 
-func (p ReplyRequested) dedupeKey() outbox.Key {
+func replyRequestedDedupeKey(p *ReplyRequested) outbox.Key {
 	return outbox.NewKey(
 		outbox.UUIDPart("tenant_id", p.TenantID),
 		outbox.UUIDPart("thread_id", p.ThreadID),
@@ -62,10 +62,11 @@ func (p ReplyRequested) dedupeKey() outbox.Key {
 	)
 }
 
-func (p ReplyRequested) outboxKeys() outbox.Keys {
+func replyRequestedKeys(untyped any) outbox.Keys {
+	p := untyped.(*ReplyRequested)
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.TenantID),
-		Dedupe:    p.dedupeKey(),
+		Dedupe:    replyRequestedDedupeKey(p),
 		Partition: outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID)),
 	}
 }
@@ -74,18 +75,18 @@ func (p ReplyRequested) outboxKeys() outbox.Keys {
 // only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ReplyRequestedTopic.Enqueue(ctx, tx, p, opts...)
+	return ReplyRequestedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueReplyRequestedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueReplyRequested. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ReplyRequestedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ReplyRequestedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueReplyRequested adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueReplyRequested(b *pgx.Batch, p ReplyRequested, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ReplyRequestedTopic.Queue(b, p, opts...)
+// EnqueueReplyRequestedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueReplyRequestedInBatch(b *pgx.Batch, p ReplyRequested, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ReplyRequestedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -29,10 +30,10 @@ func RoleValues() []Role {
 	return []Role{RoleUser, RoleCompanion}
 }
 
-// ParseRole returns the Role whose text is s, or an *outbox.ValidationError that lists the valid
+// ParseRole returns the Role whose text is s, or a *payload.ValidationError that lists the valid
 // values.
 func ParseRole(s string) (Role, error) {
-	return outbox.ParseEnum("role", s, RoleValues()...)
+	return payload.ParseEnum("role", s, RoleValues()...)
 }
 
 // Known reports whether v is one of RoleValues.
@@ -40,8 +41,8 @@ func (v Role) Known() bool {
 	return slices.Contains(RoleValues(), v)
 }
 
-// Validate returns nil for the constants of Role, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Role, and a *payload.ValidationError for any other
 // value.
 func (v Role) Validate() error {
-	return outbox.Enum("role", v, RoleUser, RoleCompanion)
+	return payload.Enum("role", v, RoleUser, RoleCompanion)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -20,16 +21,15 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // MessageCreatedTopic identifies threads/message_created, payload version 1, a log topic that
 // listeners broadcast and companion read.
-var MessageCreatedTopic = outbox.Topic[MessageCreated]{
+var MessageCreatedTopic = outbox.NewTopic[MessageCreated](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "threads",
 	Name:      "message_created",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      MessageCreated.outboxKeys,
-	Validate:  MessageCreated.Validate,
-}
+	Keys:      messageCreatedKeys,
+})
 
 // MessageCreated is the payload of threads/message_created.
 //
@@ -47,33 +47,33 @@ type MessageCreated struct {
 	PostedAt time.Time `json:"posted_at"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p MessageCreated) Validate() error {
-	return outbox.Check("threads/message_created",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("thread_id", p.ThreadID),
-		outbox.RequiredUUID("message_id", p.MessageID),
-		outbox.Min("number", p.Number, 1),
-		outbox.Valid("role", p.Role),
-		outbox.Text("author", p.Author),
-		outbox.MinLen("author", p.Author, 1),
-		outbox.MaxLen("author", p.Author, 64),
-		outbox.Text("text", p.Text),
-		outbox.MinLen("text", p.Text, 1),
-		outbox.MaxLen("text", p.Text, 4000),
-		outbox.RequiredTime("posted_at", p.PostedAt),
-		outbox.Instant("posted_at", p.PostedAt),
+	return payload.Check("threads/message_created",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("thread_id", p.ThreadID),
+		payload.RequiredUUID("message_id", p.MessageID),
+		payload.Min("number", p.Number, 1),
+		payload.Valid("role", p.Role),
+		payload.Text("author", p.Author),
+		payload.MinLen("author", p.Author, 1),
+		payload.MaxLen("author", p.Author, 64),
+		payload.Text("text", p.Text),
+		payload.MinLen("text", p.Text, 1),
+		payload.MaxLen("text", p.Text, 4000),
+		payload.RequiredTime("posted_at", p.PostedAt),
+		payload.Instant("posted_at", p.PostedAt),
 	)
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a
 // duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p MessageCreated) DedupeKey() string {
-	return p.dedupeKey().String()
+	return messageCreatedDedupeKey(&p).String()
 }
 
-func (p MessageCreated) dedupeKey() outbox.Key {
+func messageCreatedDedupeKey(p *MessageCreated) outbox.Key {
 	return outbox.NewKey(
 		outbox.UUIDPart("tenant_id", p.TenantID),
 		outbox.UUIDPart("thread_id", p.ThreadID),
@@ -81,10 +81,11 @@ func (p MessageCreated) dedupeKey() outbox.Key {
 	)
 }
 
-func (p MessageCreated) outboxKeys() outbox.Keys {
+func messageCreatedKeys(untyped any) outbox.Keys {
+	p := untyped.(*MessageCreated)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
-		Dedupe:        p.dedupeKey(),
+		Dedupe:        messageCreatedDedupeKey(p),
 		Partition:     outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID)),
 		EntityType:    "thread",
 		EntityID:      outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID)),
@@ -94,7 +95,7 @@ func (p MessageCreated) outboxKeys() outbox.Keys {
 
 // Format writes p the same way for every verb of package fmt, with Text masked.
 func (p MessageCreated) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p, "Text")
+	payload.FormatMasked(s, p, "Text")
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -107,18 +108,18 @@ func (p MessageCreated) LogValue() slog.Value {
 // written and the receipt has Duplicate set. An error leaves tx usable unless it came from
 // PostgreSQL.
 func EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return MessageCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return MessageCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMessageCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueMessageCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return MessageCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return MessageCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMessageCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueMessageCreated(b *pgx.Batch, p MessageCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return MessageCreatedTopic.Queue(b, p, opts...)
+// EnqueueMessageCreatedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueMessageCreatedInBatch(b *pgx.Batch, p MessageCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return MessageCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -28,24 +29,24 @@ type Profile struct {
 // profileEmailPattern is the pattern of Profile.Email.
 var profileEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Profile) Validate() error {
-	return outbox.Check("profile",
-		outbox.Text("name", v.Name),
-		outbox.MinLen("name", v.Name, 1),
-		outbox.MaxLen("name", v.Name, 80),
-		outbox.Text("email", v.Email),
-		outbox.MaxLen("email", v.Email, 254),
-		outbox.Match("email", v.Email, profileEmailPattern),
-		outbox.RequiredTime("joined_at", v.JoinedAt),
-		outbox.Instant("joined_at", v.JoinedAt),
+	return payload.Check("profile",
+		payload.Text("name", v.Name),
+		payload.MinLen("name", v.Name, 1),
+		payload.MaxLen("name", v.Name, 80),
+		payload.Text("email", v.Email),
+		payload.MaxLen("email", v.Email, 254),
+		payload.Match("email", v.Email, profileEmailPattern),
+		payload.RequiredTime("joined_at", v.JoinedAt),
+		payload.Instant("joined_at", v.JoinedAt),
 	)
 }
 
 // Format writes v the same way for every verb of package fmt, with Name and Email masked.
 func (v Profile) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, v, "Name", "Email")
+	payload.FormatMasked(s, v, "Name", "Email")
 }
 
 // LogValue returns what Format writes, for package slog.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -20,16 +21,15 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // UserCreatedTopic identifies user/created, payload version 1, a log topic that listener relay
 // reads.
-var UserCreatedTopic = outbox.Topic[UserCreated]{
+var UserCreatedTopic = outbox.NewTopic[UserCreated](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "user",
 	Name:      "created",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      UserCreated.outboxKeys,
-	Validate:  UserCreated.Validate,
-}
+	Keys:      userCreatedKeys,
+})
 
 // UserCreated is the payload of user/created.
 //
@@ -41,18 +41,19 @@ type UserCreated struct {
 	Profile     Profile   `json:"profile"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserCreated) Validate() error {
-	return outbox.Check("user/created",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("user_id", p.UserID),
-		outbox.Min("user_version", p.UserVersion, 1),
-		outbox.Valid("profile", p.Profile),
+	return payload.Check("user/created",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.Min("user_version", p.UserVersion, 1),
+		payload.Valid("profile", p.Profile),
 	)
 }
 
-func (p UserCreated) outboxKeys() outbox.Keys {
+func userCreatedKeys(untyped any) outbox.Keys {
+	p := untyped.(*UserCreated)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Partition:     outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
@@ -63,7 +64,7 @@ func (p UserCreated) outboxKeys() outbox.Keys {
 }
 
 // userCreatedPublication says where user/created is published: to Kafka topic sc.domain.user.
-var userCreatedPublication = outbox.Publication[UserCreated]{
+var userCreatedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }
@@ -71,7 +72,7 @@ var userCreatedPublication = outbox.Publication[UserCreated]{
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it
 // masked.
 func (p UserCreated) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p)
+	payload.FormatMasked(s, p)
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -82,18 +83,18 @@ func (p UserCreated) LogValue() slog.Value {
 // EnqueueUserCreated appends one user/created event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return UserCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return UserCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return UserCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return UserCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueUserCreated(b *pgx.Batch, p UserCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return UserCreatedTopic.Queue(b, p, opts...)
+// EnqueueUserCreatedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueUserCreatedInBatch(b *pgx.Batch, p UserCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return UserCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

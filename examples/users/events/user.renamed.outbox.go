@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -20,16 +21,15 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // UserRenamedTopic identifies user/renamed, payload version 1, a log topic that listener relay
 // reads.
-var UserRenamedTopic = outbox.Topic[UserRenamed]{
+var UserRenamedTopic = outbox.NewTopic[UserRenamed](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "user",
 	Name:      "renamed",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      UserRenamed.outboxKeys,
-	Validate:  UserRenamed.Validate,
-}
+	Keys:      userRenamedKeys,
+})
 
 // UserRenamed is the payload of user/renamed.
 //
@@ -42,18 +42,19 @@ type UserRenamed struct {
 	Profile     Profile   `json:"profile"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserRenamed) Validate() error {
-	return outbox.Check("user/renamed",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("user_id", p.UserID),
-		outbox.Min("user_version", p.UserVersion, 1),
-		outbox.Valid("profile", p.Profile),
+	return payload.Check("user/renamed",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.Min("user_version", p.UserVersion, 1),
+		payload.Valid("profile", p.Profile),
 	)
 }
 
-func (p UserRenamed) outboxKeys() outbox.Keys {
+func userRenamedKeys(untyped any) outbox.Keys {
+	p := untyped.(*UserRenamed)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Partition:     outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
@@ -64,7 +65,7 @@ func (p UserRenamed) outboxKeys() outbox.Keys {
 }
 
 // userRenamedPublication says where user/renamed is published: to Kafka topic sc.domain.user.
-var userRenamedPublication = outbox.Publication[UserRenamed]{
+var userRenamedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }
@@ -72,7 +73,7 @@ var userRenamedPublication = outbox.Publication[UserRenamed]{
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it
 // masked.
 func (p UserRenamed) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p)
+	payload.FormatMasked(s, p)
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -83,18 +84,18 @@ func (p UserRenamed) LogValue() slog.Value {
 // EnqueueUserRenamed appends one user/renamed event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return UserRenamedTopic.Enqueue(ctx, tx, p, opts...)
+	return UserRenamedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserRenamedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserRenamed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return UserRenamedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return UserRenamedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserRenamed adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueUserRenamed(b *pgx.Batch, p UserRenamed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return UserRenamedTopic.Queue(b, p, opts...)
+// EnqueueUserRenamedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueUserRenamedInBatch(b *pgx.Batch, p UserRenamed, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return UserRenamedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

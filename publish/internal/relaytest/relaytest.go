@@ -58,9 +58,12 @@ type step struct {
 }
 
 func topic(log bool) outbox.Topic[step] {
-	return outbox.Topic[step]{Namespace: "relay", Name: "stepped", Version: 1, Log: log, Keys: func(s step) outbox.Keys {
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", s.Key))}
-	}}
+	return outbox.NewTopic[step](outbox.TopicSpec{
+		Namespace: "relay", Name: "stepped", Version: 1, Log: log, Retry: quick,
+		Keys: func(payload any) outbox.Keys {
+			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", payload.(*step).Key))}
+		},
+	})
 }
 
 // quick makes retries fast, because the faults are short.
@@ -75,7 +78,7 @@ func Log(t testing.TB, b Broker, events int) {
 			BatchSize: 1000, PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 			Publishers: map[string]outbox.Publisher{"broker": b.Publisher},
 		},
-		outbox.ListenPublish(topic(true), outbox.Publication[step]{Broker: "broker", Destination: b.Destination}))
+		outbox.ListenPublish(topic(true), outbox.Publication{Broker: "broker", Destination: b.Destination}))
 	require.NoError(t, err)
 	relay(t, pool, b, topic(true), events, l.Run)
 	require.Equal(t, 0, value(t, pool, "SELECT (SELECT count(*) FROM outbox.dead_letters) + (SELECT count(*) FROM outbox.parked)"))
@@ -88,7 +91,6 @@ func Queue(t testing.TB, b Broker, events int) {
 	t.Helper()
 	pool := pgtest.Database(t)
 	stepped := topic(false)
-	stepped.Retry = quick
 	var runs []func(context.Context) error
 	for range 2 {
 		d, err := outbox.NewDispatcher(pool,
@@ -96,7 +98,7 @@ func Queue(t testing.TB, b Broker, events int) {
 				PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 				Publishers: map[string]outbox.Publisher{"broker": b.Publisher},
 			},
-			outbox.Publish(stepped, outbox.Publication[step]{Broker: "broker", Destination: b.Destination}))
+			outbox.Publish(stepped, outbox.Publication{Broker: "broker", Destination: b.Destination}))
 		require.NoError(t, err)
 		runs = append(runs, d.Run)
 	}
@@ -186,7 +188,7 @@ func (c *consumer) write(ctx context.Context, t testing.TB, topic outbox.Topic[s
 						steps[i].N = -1
 					}
 				}
-				if _, err := topic.EnqueueMany(ctx, tx, steps); err != nil {
+				if _, err := topic.Untyped().EnqueueMany(ctx, tx, steps); err != nil {
 					return err
 				}
 				if aborted {

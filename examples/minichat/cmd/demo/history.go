@@ -41,7 +41,7 @@ func (d *demo) history(ctx context.Context) (history, error) {
 	rows, _ := d.pool.Query(ctx, `
 		SELECT id, entity_id, status, coalesce(last_error, '')
 		FROM outbox.events
-		WHERE namespace = $1 AND topic = $2`, events.TurnFinalizedTopic.Namespace, events.TurnFinalizedTopic.Name)
+		WHERE namespace = $1 AND topic = $2`, events.TurnFinalizedTopic.Untyped().Spec().Namespace, events.TurnFinalizedTopic.Untyped().Spec().Name)
 	if h.events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event]); err != nil {
 		return h, fmt.Errorf("read events: %w", err)
 	}

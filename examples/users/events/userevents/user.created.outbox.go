@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // UserCreatedTopic identifies user/created, payload version 1.
-var UserCreatedTopic = consume.Topic[UserCreated]{
+var UserCreatedTopic = consume.NewTopic[UserCreated](consume.TopicSpec{
 	Namespace: "user",
 	Name:      "created",
 	Version:   1,
-	Validate:  UserCreated.Validate,
-}
+})
 
 // UserCreated is the payload of user/created.
 //

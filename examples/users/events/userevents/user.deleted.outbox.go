@@ -14,12 +14,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // UserDeletedTopic identifies user/deleted, payload version 1.
-var UserDeletedTopic = consume.Topic[UserDeleted]{
+var UserDeletedTopic = consume.NewTopic[UserDeleted](consume.TopicSpec{
 	Namespace: "user",
 	Name:      "deleted",
 	Version:   1,
-	Validate:  UserDeleted.Validate,
-}
+})
 
 // UserDeleted is the payload of user/deleted.
 //

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // UserRenamedTopic identifies user/renamed, payload version 1.
-var UserRenamedTopic = consume.Topic[UserRenamed]{
+var UserRenamedTopic = consume.NewTopic[UserRenamed](consume.TopicSpec{
 	Namespace: "user",
 	Name:      "renamed",
 	Version:   1,
-	Validate:  UserRenamed.Validate,
-}
+})
 
 // UserRenamed is the payload of user/renamed.
 //

@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // DeepTopic identifies catalog/deep, payload version 1.
-var DeepTopic = outbox.Topic[Deep]{
+var DeepTopic = outbox.NewTopic[Deep](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "deep",
@@ -26,8 +27,7 @@ var DeepTopic = outbox.Topic[Deep]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Deep.Validate,
-}
+})
 
 // Deep is the payload of catalog/deep.
 type Deep struct {
@@ -38,7 +38,7 @@ type Deep struct {
 	Float64Value   map[string][]map[string][]float64         `json:"float64_value"`
 	UUIDValue      map[string][]map[string][]uuid.UUID       `json:"uuid_value"`
 	TimestampValue map[string][]map[string][]time.Time       `json:"timestamp_value"`
-	DateValue      map[string][]map[string][]outbox.Date     `json:"date_value"`
+	DateValue      map[string][]map[string][]payload.Date    `json:"date_value"`
 	DurationValue  map[string][]map[string][]time.Duration   `json:"duration_value"`
 	BytesValue     map[string][]map[string][][]byte          `json:"bytes_value"`
 	JSONValue      map[string][]map[string][]json.RawMessage `json:"json_value"`
@@ -47,42 +47,42 @@ type Deep struct {
 	PlainValue     map[string][]map[string][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Deep) Validate() error {
-	return outbox.Check("catalog/deep",
-		outbox.EachValue("string_value", p.StringValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Text)))),
-		outbox.EachValue("bool_value", p.BoolValue, outbox.EachIn(outbox.EachValueIn(outbox.AnyValue[[]bool]))),
-		outbox.EachValue("int32_value", p.Int32Value, outbox.EachIn(outbox.EachValueIn(outbox.AnyValue[[]int32]))),
-		outbox.EachValue("int64_value", p.Int64Value, outbox.EachIn(outbox.EachValueIn(outbox.AnyValue[[]int64]))),
-		outbox.EachValue("float64_value", p.Float64Value, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Finite)))),
-		outbox.EachValue("uuid_value", p.UUIDValue, outbox.EachIn(outbox.EachValueIn(outbox.AnyValue[[]uuid.UUID]))),
-		outbox.EachValue("timestamp_value", p.TimestampValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Instant)))),
-		outbox.EachValue("date_value", p.DateValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Valid[outbox.Date])))),
-		outbox.EachValue("duration_value", p.DurationValue, outbox.EachIn(outbox.EachValueIn(outbox.AnyValue[[]time.Duration]))),
-		outbox.EachValue("bytes_value", p.BytesValue, outbox.EachIn(outbox.EachValueIn(outbox.AnyValue[[][]byte]))),
-		outbox.EachValue("json_value", p.JSONValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.JSON)))),
-		outbox.EachValue("color_value", p.ColorValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Valid[Color])))),
-		outbox.EachValue("part_value", p.PartValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Valid[Part])))),
-		outbox.EachValue("plain_value", p.PlainValue, outbox.EachIn(outbox.EachValueIn(outbox.EachIn(outbox.Valid[Plain])))),
+	return payload.Check("catalog/deep",
+		payload.EachValue("string_value", p.StringValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Text)))),
+		payload.EachValue("bool_value", p.BoolValue, payload.EachIn(payload.EachValueIn(payload.AnyValue[[]bool]))),
+		payload.EachValue("int32_value", p.Int32Value, payload.EachIn(payload.EachValueIn(payload.AnyValue[[]int32]))),
+		payload.EachValue("int64_value", p.Int64Value, payload.EachIn(payload.EachValueIn(payload.AnyValue[[]int64]))),
+		payload.EachValue("float64_value", p.Float64Value, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Finite)))),
+		payload.EachValue("uuid_value", p.UUIDValue, payload.EachIn(payload.EachValueIn(payload.AnyValue[[]uuid.UUID]))),
+		payload.EachValue("timestamp_value", p.TimestampValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Instant)))),
+		payload.EachValue("date_value", p.DateValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Valid[payload.Date])))),
+		payload.EachValue("duration_value", p.DurationValue, payload.EachIn(payload.EachValueIn(payload.AnyValue[[]time.Duration]))),
+		payload.EachValue("bytes_value", p.BytesValue, payload.EachIn(payload.EachValueIn(payload.AnyValue[[][]byte]))),
+		payload.EachValue("json_value", p.JSONValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.JSON)))),
+		payload.EachValue("color_value", p.ColorValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Valid[Color])))),
+		payload.EachValue("part_value", p.PartValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Valid[Part])))),
+		payload.EachValue("plain_value", p.PlainValue, payload.EachIn(payload.EachValueIn(payload.EachIn(payload.Valid[Plain])))),
 	)
 }
 
 // EnqueueDeep writes one catalog/deep event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueDeep(ctx context.Context, tx pgx.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return DeepTopic.Enqueue(ctx, tx, p, opts...)
+	return DeepTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueDeepMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueDeep. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueDeepMany(ctx context.Context, tx pgx.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return DeepTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return DeepTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueDeep adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueDeep(b *pgx.Batch, p Deep, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return DeepTopic.Queue(b, p, opts...)
+// EnqueueDeepInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueDeepInBatch(b *pgx.Batch, p Deep, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return DeepTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // KeyedOnceTopic identifies catalog/keyed_once, payload version 1.
-var KeyedOnceTopic = outbox.Topic[KeyedOnce]{
+var KeyedOnceTopic = outbox.NewTopic[KeyedOnce](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "keyed_once",
@@ -24,9 +25,8 @@ var KeyedOnceTopic = outbox.Topic[KeyedOnce]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      KeyedOnce.outboxKeys,
-	Validate:  KeyedOnce.Validate,
-}
+	Keys:      keyedOnceKeys,
+})
 
 // KeyedOnce is the payload of catalog/keyed_once.
 type KeyedOnce struct {
@@ -34,15 +34,16 @@ type KeyedOnce struct {
 	Revision int32 `json:"revision"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p KeyedOnce) Validate() error {
-	return outbox.Check("catalog/keyed_once",
-		outbox.Valid("code", p.Code),
+	return payload.Check("catalog/keyed_once",
+		payload.Valid("code", p.Code),
 	)
 }
 
-func (p KeyedOnce) outboxKeys() outbox.Keys {
+func keyedOnceKeys(untyped any) outbox.Keys {
+	p := untyped.(*KeyedOnce)
 	return outbox.Keys{
 		Partition:     outbox.NewKey(outbox.StringPart("code", p.Code)),
 		EntityType:    "part",
@@ -54,18 +55,18 @@ func (p KeyedOnce) outboxKeys() outbox.Keys {
 // EnqueueKeyedOnce writes one catalog/keyed_once event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueKeyedOnce(ctx context.Context, tx pgx.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return KeyedOnceTopic.Enqueue(ctx, tx, p, opts...)
+	return KeyedOnceTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueKeyedOnceMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueKeyedOnce. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueKeyedOnceMany(ctx context.Context, tx pgx.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return KeyedOnceTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return KeyedOnceTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueKeyedOnce adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueKeyedOnce(b *pgx.Batch, p KeyedOnce, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return KeyedOnceTopic.Queue(b, p, opts...)
+// EnqueueKeyedOnceInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueKeyedOnceInBatch(b *pgx.Batch, p KeyedOnce, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return KeyedOnceTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

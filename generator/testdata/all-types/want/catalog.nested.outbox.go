@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // NestedTopic identifies catalog/nested, payload version 1.
-var NestedTopic = outbox.Topic[Nested]{
+var NestedTopic = outbox.NewTopic[Nested](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "nested",
@@ -26,8 +27,7 @@ var NestedTopic = outbox.Topic[Nested]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Nested.Validate,
-}
+})
 
 // Nested is the payload of catalog/nested.
 type Nested struct {
@@ -38,7 +38,7 @@ type Nested struct {
 	Float64Value   [][]float64         `json:"float64_value"`
 	UUIDValue      [][]uuid.UUID       `json:"uuid_value"`
 	TimestampValue [][]time.Time       `json:"timestamp_value"`
-	DateValue      [][]outbox.Date     `json:"date_value"`
+	DateValue      [][]payload.Date    `json:"date_value"`
 	DurationValue  [][]time.Duration   `json:"duration_value"`
 	BytesValue     [][][]byte          `json:"bytes_value"`
 	JSONValue      [][]json.RawMessage `json:"json_value"`
@@ -47,36 +47,36 @@ type Nested struct {
 	PlainValue     [][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Nested) Validate() error {
-	return outbox.Check("catalog/nested",
-		outbox.Each("string_value", p.StringValue, outbox.EachIn(outbox.Text)),
-		outbox.Each("float64_value", p.Float64Value, outbox.EachIn(outbox.Finite)),
-		outbox.Each("timestamp_value", p.TimestampValue, outbox.EachIn(outbox.Instant)),
-		outbox.Each("date_value", p.DateValue, outbox.EachIn(outbox.Valid[outbox.Date])),
-		outbox.Each("json_value", p.JSONValue, outbox.EachIn(outbox.JSON)),
-		outbox.Each("color_value", p.ColorValue, outbox.EachIn(outbox.Valid[Color])),
-		outbox.Each("part_value", p.PartValue, outbox.EachIn(outbox.Valid[Part])),
-		outbox.Each("plain_value", p.PlainValue, outbox.EachIn(outbox.Valid[Plain])),
+	return payload.Check("catalog/nested",
+		payload.Each("string_value", p.StringValue, payload.EachIn(payload.Text)),
+		payload.Each("float64_value", p.Float64Value, payload.EachIn(payload.Finite)),
+		payload.Each("timestamp_value", p.TimestampValue, payload.EachIn(payload.Instant)),
+		payload.Each("date_value", p.DateValue, payload.EachIn(payload.Valid[payload.Date])),
+		payload.Each("json_value", p.JSONValue, payload.EachIn(payload.JSON)),
+		payload.Each("color_value", p.ColorValue, payload.EachIn(payload.Valid[Color])),
+		payload.Each("part_value", p.PartValue, payload.EachIn(payload.Valid[Part])),
+		payload.Each("plain_value", p.PlainValue, payload.EachIn(payload.Valid[Plain])),
 	)
 }
 
 // EnqueueNested writes one catalog/nested event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueNested(ctx context.Context, tx pgx.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return NestedTopic.Enqueue(ctx, tx, p, opts...)
+	return NestedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNestedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueNested. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueNestedMany(ctx context.Context, tx pgx.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return NestedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return NestedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNested adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueNested(b *pgx.Batch, p Nested, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return NestedTopic.Queue(b, p, opts...)
+// EnqueueNestedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueNestedInBatch(b *pgx.Batch, p Nested, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return NestedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

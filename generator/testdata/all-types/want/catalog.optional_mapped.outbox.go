@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OptionalMappedTopic identifies catalog/optional_mapped, payload version 1.
-var OptionalMappedTopic = outbox.Topic[OptionalMapped]{
+var OptionalMappedTopic = outbox.NewTopic[OptionalMapped](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "optional_mapped",
@@ -26,8 +27,7 @@ var OptionalMappedTopic = outbox.Topic[OptionalMapped]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  OptionalMapped.Validate,
-}
+})
 
 // OptionalMapped is the payload of catalog/optional_mapped.
 type OptionalMapped struct {
@@ -38,7 +38,7 @@ type OptionalMapped struct {
 	Float64Value   map[string]float64         `json:"float64_value,omitempty"`
 	UUIDValue      map[string]uuid.UUID       `json:"uuid_value,omitempty"`
 	TimestampValue map[string]time.Time       `json:"timestamp_value,omitempty"`
-	DateValue      map[string]outbox.Date     `json:"date_value,omitempty"`
+	DateValue      map[string]payload.Date    `json:"date_value,omitempty"`
 	DurationValue  map[string]time.Duration   `json:"duration_value,omitempty"`
 	BytesValue     map[string][]byte          `json:"bytes_value,omitempty"`
 	JSONValue      map[string]json.RawMessage `json:"json_value,omitempty"`
@@ -47,42 +47,42 @@ type OptionalMapped struct {
 	PlainValue     map[string]Plain           `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OptionalMapped) Validate() error {
-	return outbox.Check("catalog/optional_mapped",
-		outbox.EachValue("string_value", p.StringValue, outbox.Text),
-		outbox.EachValue("bool_value", p.BoolValue, outbox.AnyValue),
-		outbox.EachValue("int32_value", p.Int32Value, outbox.AnyValue),
-		outbox.EachValue("int64_value", p.Int64Value, outbox.AnyValue),
-		outbox.EachValue("float64_value", p.Float64Value, outbox.Finite),
-		outbox.EachValue("uuid_value", p.UUIDValue, outbox.AnyValue),
-		outbox.EachValue("timestamp_value", p.TimestampValue, outbox.Instant),
-		outbox.EachValue("date_value", p.DateValue, outbox.Valid),
-		outbox.EachValue("duration_value", p.DurationValue, outbox.AnyValue),
-		outbox.EachValue("bytes_value", p.BytesValue, outbox.AnyValue),
-		outbox.EachValue("json_value", p.JSONValue, outbox.JSON),
-		outbox.EachValue("color_value", p.ColorValue, outbox.Valid),
-		outbox.EachValue("part_value", p.PartValue, outbox.Valid),
-		outbox.EachValue("plain_value", p.PlainValue, outbox.Valid),
+	return payload.Check("catalog/optional_mapped",
+		payload.EachValue("string_value", p.StringValue, payload.Text),
+		payload.EachValue("bool_value", p.BoolValue, payload.AnyValue),
+		payload.EachValue("int32_value", p.Int32Value, payload.AnyValue),
+		payload.EachValue("int64_value", p.Int64Value, payload.AnyValue),
+		payload.EachValue("float64_value", p.Float64Value, payload.Finite),
+		payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue),
+		payload.EachValue("timestamp_value", p.TimestampValue, payload.Instant),
+		payload.EachValue("date_value", p.DateValue, payload.Valid),
+		payload.EachValue("duration_value", p.DurationValue, payload.AnyValue),
+		payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue),
+		payload.EachValue("json_value", p.JSONValue, payload.JSON),
+		payload.EachValue("color_value", p.ColorValue, payload.Valid),
+		payload.EachValue("part_value", p.PartValue, payload.Valid),
+		payload.EachValue("plain_value", p.PlainValue, payload.Valid),
 	)
 }
 
 // EnqueueOptionalMapped writes one catalog/optional_mapped event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOptionalMapped(ctx context.Context, tx pgx.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OptionalMappedTopic.Enqueue(ctx, tx, p, opts...)
+	return OptionalMappedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOptionalMappedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOptionalMapped. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOptionalMappedMany(ctx context.Context, tx pgx.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OptionalMappedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OptionalMappedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOptionalMapped adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOptionalMapped(b *pgx.Batch, p OptionalMapped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OptionalMappedTopic.Queue(b, p, opts...)
+// EnqueueOptionalMappedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOptionalMappedInBatch(b *pgx.Batch, p OptionalMapped, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OptionalMappedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -160,18 +160,44 @@ func (UnimplementedCatalogHandlers) HandleKeyedOnce(context.Context, outbox.Deli
 // out of bounds, or says that h is nil.
 func NewCatalogDispatcher(pool *pgxpool.Pool, h CatalogHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(RequiredTopic, h, CatalogHandlers.HandleRequired),
-		outbox.Handle(OptionalTopic, h, CatalogHandlers.HandleOptional),
-		outbox.Handle(ListedTopic, h, CatalogHandlers.HandleListed),
-		outbox.Handle(MappedTopic, h, CatalogHandlers.HandleMapped),
-		outbox.Handle(OptionalListedTopic, h, CatalogHandlers.HandleOptionalListed),
-		outbox.Handle(OptionalMappedTopic, h, CatalogHandlers.HandleOptionalMapped),
-		outbox.Handle(NestedTopic, h, CatalogHandlers.HandleNested),
-		outbox.Handle(NestedMapTopic, h, CatalogHandlers.HandleNestedMap),
-		outbox.Handle(MapsInMapsTopic, h, CatalogHandlers.HandleMapsInMaps),
-		outbox.Handle(ListOfMapsTopic, h, CatalogHandlers.HandleListOfMaps),
-		outbox.Handle(DeepTopic, h, CatalogHandlers.HandleDeep),
-		outbox.Handle(BoundedTopic, h, CatalogHandlers.HandleBounded),
-		outbox.Handle(KeyedOnceTopic, h, CatalogHandlers.HandleKeyedOnce),
+		outbox.Handle(RequiredTopic, h, func(ctx context.Context, d outbox.Delivery[Required]) error {
+			return h.HandleRequired(ctx, d)
+		}),
+		outbox.Handle(OptionalTopic, h, func(ctx context.Context, d outbox.Delivery[Optional]) error {
+			return h.HandleOptional(ctx, d)
+		}),
+		outbox.Handle(ListedTopic, h, func(ctx context.Context, d outbox.Delivery[Listed]) error {
+			return h.HandleListed(ctx, d)
+		}),
+		outbox.Handle(MappedTopic, h, func(ctx context.Context, d outbox.Delivery[Mapped]) error {
+			return h.HandleMapped(ctx, d)
+		}),
+		outbox.Handle(OptionalListedTopic, h, func(ctx context.Context, d outbox.Delivery[OptionalListed]) error {
+			return h.HandleOptionalListed(ctx, d)
+		}),
+		outbox.Handle(OptionalMappedTopic, h, func(ctx context.Context, d outbox.Delivery[OptionalMapped]) error {
+			return h.HandleOptionalMapped(ctx, d)
+		}),
+		outbox.Handle(NestedTopic, h, func(ctx context.Context, d outbox.Delivery[Nested]) error {
+			return h.HandleNested(ctx, d)
+		}),
+		outbox.Handle(NestedMapTopic, h, func(ctx context.Context, d outbox.Delivery[NestedMap]) error {
+			return h.HandleNestedMap(ctx, d)
+		}),
+		outbox.Handle(MapsInMapsTopic, h, func(ctx context.Context, d outbox.Delivery[MapsInMaps]) error {
+			return h.HandleMapsInMaps(ctx, d)
+		}),
+		outbox.Handle(ListOfMapsTopic, h, func(ctx context.Context, d outbox.Delivery[ListOfMaps]) error {
+			return h.HandleListOfMaps(ctx, d)
+		}),
+		outbox.Handle(DeepTopic, h, func(ctx context.Context, d outbox.Delivery[Deep]) error {
+			return h.HandleDeep(ctx, d)
+		}),
+		outbox.Handle(BoundedTopic, h, func(ctx context.Context, d outbox.Delivery[Bounded]) error {
+			return h.HandleBounded(ctx, d)
+		}),
+		outbox.Handle(KeyedOnceTopic, h, func(ctx context.Context, d outbox.Delivery[KeyedOnce]) error {
+			return h.HandleKeyedOnce(ctx, d)
+		}),
 	)
 }

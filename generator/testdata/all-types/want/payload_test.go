@@ -12,6 +12,7 @@ import (
 
 	events "github.com/outboxgen/outboxgen/generator/testdata/all-types/want"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 func validPart() events.Part {
@@ -27,7 +28,7 @@ func validRequired() events.Required {
 		Float64Value:   0.1,
 		UUIDValue:      uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057"),
 		TimestampValue: time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC),
-		DateValue:      outbox.Date{Year: 2024, Month: time.February, Day: 29},
+		DateValue:      payload.Date{Year: 2024, Month: time.February, Day: 29},
 		DurationValue:  math.MinInt64,
 		BytesValue:     []byte{0, 255},
 		JSONValue:      json.RawMessage(`{"n":12345678901234567890.00}`),
@@ -77,7 +78,7 @@ func TestOptionalIsPresent(t *testing.T) {
 func broken(t *testing.T, err error) []string {
 	t.Helper()
 	require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
-	var invalid *outbox.ValidationError
+	var invalid *payload.ValidationError
 	require.ErrorAs(t, err, &invalid)
 	list := make([]string, len(invalid.Fields))
 	for i, f := range invalid.Fields {
@@ -89,7 +90,7 @@ func broken(t *testing.T, err error) []string {
 func validBounded() events.Bounded {
 	return events.Bounded{
 		Text: "abc", Blob: []byte{1}, Items: []string{"x"}, Entries: map[string]bool{"a": true},
-		ID: uuid.New(), Day: outbox.Date{Year: 2026, Month: 1, Day: 2}, Color: events.ColorRed, Ratio: 1, Small: -7, Big: math.MinInt64,
+		ID: uuid.New(), Day: payload.Date{Year: 2026, Month: 1, Day: 2}, Color: events.ColorRed, Ratio: 1, Small: -7, Big: math.MinInt64,
 	}
 }
 

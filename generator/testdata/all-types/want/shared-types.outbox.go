@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -44,10 +45,10 @@ func ColorValues() []Color {
 	}
 }
 
-// ParseColor returns the Color whose text is s, or an *outbox.ValidationError that lists the valid
+// ParseColor returns the Color whose text is s, or a *payload.ValidationError that lists the valid
 // values.
 func ParseColor(s string) (Color, error) {
-	return outbox.ParseEnum("color", s, ColorValues()...)
+	return payload.ParseEnum("color", s, ColorValues()...)
 }
 
 // Known reports whether v is one of ColorValues.
@@ -55,10 +56,10 @@ func (v Color) Known() bool {
 	return slices.Contains(ColorValues(), v)
 }
 
-// Validate returns nil for the constants of Color, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Color, and a *payload.ValidationError for any other
 // value.
 func (v Color) Validate() error {
-	return outbox.Enum("color", v,
+	return payload.Enum("color", v,
 		ColorRed,
 		ColorGreen,
 		ColorDeepBlue,
@@ -84,37 +85,37 @@ type Part struct {
 // partSkuPattern is the pattern of Part.Sku.
 var partSkuPattern = regexp.MustCompile(`^[A-Z]{3}-[0-9]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Part) Validate() error {
-	return outbox.Check("part",
-		outbox.Text("sku", v.Sku),
-		outbox.MinLen("sku", v.Sku, 1),
-		outbox.MaxLen("sku", v.Sku, 32),
-		outbox.Match("sku", v.Sku, partSkuPattern),
-		outbox.Finite("weight", v.Weight),
-		outbox.Min("weight", v.Weight, 0.5),
-		outbox.Max("weight", v.Weight, 1e+06),
-		outbox.Valid("color", v.Color),
-		outbox.Optional("maker", v.Maker, outbox.Valid),
-		outbox.Each("colors", v.Colors, outbox.Valid),
+	return payload.Check("part",
+		payload.Text("sku", v.Sku),
+		payload.MinLen("sku", v.Sku, 1),
+		payload.MaxLen("sku", v.Sku, 32),
+		payload.Match("sku", v.Sku, partSkuPattern),
+		payload.Finite("weight", v.Weight),
+		payload.Min("weight", v.Weight, 0.5),
+		payload.Max("weight", v.Weight, 1e+06),
+		payload.Valid("color", v.Color),
+		payload.Optional("maker", v.Maker, payload.Valid),
+		payload.Each("colors", v.Colors, payload.Valid),
 	)
 }
 
 // Maker is the shared type maker.
 type Maker struct {
-	Name  string       `json:"name"`
-	Since *outbox.Date `json:"since,omitempty"`
-	ID    uuid.UUID    `json:"id"`
+	Name  string        `json:"name"`
+	Since *payload.Date `json:"since,omitempty"`
+	ID    uuid.UUID     `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Maker) Validate() error {
-	return outbox.Check("maker",
-		outbox.Text("name", v.Name),
-		outbox.Optional("since", v.Since, outbox.Valid),
-		outbox.RequiredUUID("id", v.ID),
+	return payload.Check("maker",
+		payload.Text("name", v.Name),
+		payload.Optional("since", v.Since, payload.Valid),
+		payload.RequiredUUID("id", v.ID),
 	)
 }
 

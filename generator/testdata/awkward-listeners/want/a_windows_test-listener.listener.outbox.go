@@ -52,6 +52,8 @@ func NewAWindowsTestListener(pool *pgxpool.Pool, h AWindowsTestHandlers, cfg out
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(TestTopic, h, AWindowsTestHandlers.HandleTest),
+		outbox.Listen(TestTopic, h, func(ctx context.Context, d outbox.Delivery[Test]) error {
+			return h.HandleTest(ctx, d)
+		}),
 	)
 }

@@ -51,6 +51,8 @@ func NewAuxListener(pool *pgxpool.Pool, h AuxHandlers, cfg outbox.ListenerConfig
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LogListenerTopic, h, AuxHandlers.HandleLogListener),
+		outbox.Listen(LogListenerTopic, h, func(ctx context.Context, d outbox.Delivery[LogListener]) error {
+			return h.HandleLogListener(ctx, d)
+		}),
 	)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -17,44 +18,43 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // LinuxTopic identifies companion/linux, payload version 1, a log topic that listeners companion,
 // handle_a, outbox and id read.
-var LinuxTopic = outbox.Topic[Linux]{
+var LinuxTopic = outbox.NewTopic[Linux](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "companion",
 	Name:      "linux",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Linux.Validate,
-}
+})
 
 // Linux is the payload of companion/linux.
 type Linux struct {
 	Tx Cfg `json:"tx"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Linux) Validate() error {
-	return outbox.Check("companion/linux",
-		outbox.Valid("tx", p.Tx),
+	return payload.Check("companion/linux",
+		payload.Valid("tx", p.Tx),
 	)
 }
 
 // EnqueueLinux appends one companion/linux event to the log with tx: listeners read it if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LinuxTopic.Enqueue(ctx, tx, p, opts...)
+	return LinuxTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLinuxMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLinux. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LinuxTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LinuxTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLinux adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueLinux(b *pgx.Batch, p Linux, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LinuxTopic.Queue(b, p, opts...)
+// EnqueueLinuxInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueLinuxInBatch(b *pgx.Batch, p Linux, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LinuxTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

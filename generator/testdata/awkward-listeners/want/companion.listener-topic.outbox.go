@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ListenerTopic identifies companion/listener, payload version 1.
-var ListenerTopic = outbox.Topic[Listener]{
+var ListenerTopic = outbox.NewTopic[Listener](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "companion",
 	Name:      "listener",
@@ -24,8 +24,7 @@ var ListenerTopic = outbox.Topic[Listener]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Listener.Validate,
-}
+})
 
 // Listener is the payload of companion/listener.
 type Listener struct {
@@ -40,18 +39,18 @@ func (Listener) Validate() error {
 // EnqueueListener writes one companion/listener event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ListenerTopic.Enqueue(ctx, tx, p, opts...)
+	return ListenerTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueListenerMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueListener. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueListenerMany(ctx context.Context, tx pgx.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ListenerTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ListenerTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueListener adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueListener(b *pgx.Batch, p Listener, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ListenerTopic.Queue(b, p, opts...)
+// EnqueueListenerInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueListenerInBatch(b *pgx.Batch, p Listener, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ListenerTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

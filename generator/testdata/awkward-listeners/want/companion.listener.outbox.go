@@ -74,8 +74,14 @@ func NewCompanionReaderListener(pool *pgxpool.Pool, h CompanionReaderHandlers, c
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LinuxTopic, h, CompanionReaderHandlers.HandleLinux),
-		outbox.Listen(TestTopic, h, CompanionReaderHandlers.HandleTest),
-		outbox.Listen(URLSeenByHTTPTopic, h, CompanionReaderHandlers.HandleURLSeenByHTTP),
+		outbox.Listen(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
+			return h.HandleLinux(ctx, d)
+		}),
+		outbox.Listen(TestTopic, h, func(ctx context.Context, d outbox.Delivery[Test]) error {
+			return h.HandleTest(ctx, d)
+		}),
+		outbox.Listen(URLSeenByHTTPTopic, h, func(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error {
+			return h.HandleURLSeenByHTTP(ctx, d)
+		}),
 	)
 }

@@ -41,6 +41,8 @@ func (UnimplementedCompanionHandlers) HandleListener(context.Context, outbox.Del
 // is out of bounds, or says that h is nil.
 func NewCompanionDispatcher(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(ListenerTopic, h, CompanionHandlers.HandleListener),
+		outbox.Handle(ListenerTopic, h, func(ctx context.Context, d outbox.Delivery[Listener]) error {
+			return h.HandleListener(ctx, d)
+		}),
 	)
 }

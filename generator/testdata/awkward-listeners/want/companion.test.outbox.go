@@ -17,15 +17,14 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // TestTopic identifies companion/test, payload version 1, a log topic that listeners companion,
 // db_test and a_windows_test read.
-var TestTopic = outbox.Topic[Test]{
+var TestTopic = outbox.NewTopic[Test](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "companion",
 	Name:      "test",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Test.Validate,
-}
+})
 
 // Test is the payload of companion/test.
 type Test struct {
@@ -41,18 +40,18 @@ func (Test) Validate() error {
 // EnqueueTest appends one companion/test event to the log with tx: listeners read it if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return TestTopic.Enqueue(ctx, tx, p, opts...)
+	return TestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTestMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueTest. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return TestTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return TestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueTest adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueTest(b *pgx.Batch, p Test, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return TestTopic.Queue(b, p, opts...)
+// EnqueueTestInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueTestInBatch(b *pgx.Batch, p Test, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return TestTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

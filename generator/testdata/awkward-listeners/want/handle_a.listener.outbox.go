@@ -53,6 +53,8 @@ func NewHandleAListener(pool *pgxpool.Pool, h HandleAHandlers, cfg outbox.Listen
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTx(LinuxTopic, h, HandleAHandlers.HandleLinux),
+		outbox.ListenTx(LinuxTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Linux]) error {
+			return h.HandleLinux(ctx, tx, d)
+		}),
 	)
 }

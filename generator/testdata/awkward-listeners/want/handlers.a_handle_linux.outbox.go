@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // AHandleLinuxTopic identifies handlers/a_handle_linux, payload version 1.
-var AHandleLinuxTopic = outbox.Topic[AHandleLinux]{
+var AHandleLinuxTopic = outbox.NewTopic[AHandleLinux](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "handlers",
 	Name:      "a_handle_linux",
@@ -24,8 +24,7 @@ var AHandleLinuxTopic = outbox.Topic[AHandleLinux]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  AHandleLinux.Validate,
-}
+})
 
 // AHandleLinux is the payload of handlers/a_handle_linux.
 type AHandleLinux struct {
@@ -40,18 +39,18 @@ func (AHandleLinux) Validate() error {
 // EnqueueAHandleLinux writes one handlers/a_handle_linux event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueAHandleLinux(ctx context.Context, tx pgx.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return AHandleLinuxTopic.Enqueue(ctx, tx, p, opts...)
+	return AHandleLinuxTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueAHandleLinuxMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueAHandleLinux. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueAHandleLinuxMany(ctx context.Context, tx pgx.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return AHandleLinuxTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return AHandleLinuxTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueAHandleLinux adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueAHandleLinux(b *pgx.Batch, p AHandleLinux, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return AHandleLinuxTopic.Queue(b, p, opts...)
+// EnqueueAHandleLinuxInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueAHandleLinuxInBatch(b *pgx.Batch, p AHandleLinux, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return AHandleLinuxTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

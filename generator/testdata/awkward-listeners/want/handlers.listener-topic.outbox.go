@@ -17,15 +17,14 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // LogListenerTopic identifies handlers/listener, payload version 1, a log topic that listener aux
 // reads.
-var LogListenerTopic = outbox.Topic[LogListener]{
+var LogListenerTopic = outbox.NewTopic[LogListener](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "handlers",
 	Name:      "listener",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  LogListener.Validate,
-}
+})
 
 // LogListener is the payload of handlers/listener.
 type LogListener struct {
@@ -40,18 +39,18 @@ func (LogListener) Validate() error {
 // EnqueueLogListener appends one handlers/listener event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLogListener(ctx context.Context, tx pgx.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LogListenerTopic.Enqueue(ctx, tx, p, opts...)
+	return LogListenerTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLogListenerMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueLogListener. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueLogListenerMany(ctx context.Context, tx pgx.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LogListenerTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LogListenerTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLogListener adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueLogListener(b *pgx.Batch, p LogListener, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LogListenerTopic.Queue(b, p, opts...)
+// EnqueueLogListenerInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueLogListenerInBatch(b *pgx.Batch, p LogListener, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LogListenerTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

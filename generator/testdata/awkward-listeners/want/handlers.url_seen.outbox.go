@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -17,15 +18,14 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // URLSeenByHTTPTopic identifies handlers/url_seen, payload version 1, a log topic that listeners
 // companion and mini_linux read.
-var URLSeenByHTTPTopic = outbox.Topic[URLSeenByHTTP]{
+var URLSeenByHTTPTopic = outbox.NewTopic[URLSeenByHTTP](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "handlers",
 	Name:      "url_seen",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  URLSeenByHTTP.Validate,
-}
+})
 
 // URLSeenByHTTP is the payload of handlers/url_seen.
 type URLSeenByHTTP struct {
@@ -33,30 +33,30 @@ type URLSeenByHTTP struct {
 	D string `json:"d"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p URLSeenByHTTP) Validate() error {
-	return outbox.Check("handlers/url_seen",
-		outbox.Text("h", p.H),
-		outbox.Text("d", p.D),
+	return payload.Check("handlers/url_seen",
+		payload.Text("h", p.H),
+		payload.Text("d", p.D),
 	)
 }
 
 // EnqueueURLSeenByHTTP appends one handlers/url_seen event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return URLSeenByHTTPTopic.Enqueue(ctx, tx, p, opts...)
+	return URLSeenByHTTPTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueURLSeenByHTTP. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return URLSeenByHTTPTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return URLSeenByHTTPTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueURLSeenByHTTP adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueURLSeenByHTTP(b *pgx.Batch, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return URLSeenByHTTPTopic.Queue(b, p, opts...)
+// EnqueueURLSeenByHTTPInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueURLSeenByHTTPInBatch(b *pgx.Batch, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return URLSeenByHTTPTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -51,6 +51,8 @@ func NewIDListener(pool *pgxpool.Pool, h IDHandlers, cfg outbox.ListenerConfig) 
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LinuxTopic, h, IDHandlers.HandleLinux),
+		outbox.Listen(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
+			return h.HandleLinux(ctx, d)
+		}),
 	)
 }

@@ -51,6 +51,8 @@ func NewOutboxListener(pool *pgxpool.Pool, h OutboxHandlers, cfg outbox.Listener
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LinuxTopic, h, OutboxHandlers.HandleLinux),
+		outbox.Listen(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
+			return h.HandleLinux(ctx, d)
+		}),
 	)
 }

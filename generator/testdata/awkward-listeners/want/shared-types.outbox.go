@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -28,10 +29,10 @@ func PoolValues() []Pool {
 	return []Pool{PoolPgx, PoolTx, PoolH}
 }
 
-// ParsePool returns the Pool whose text is s, or an *outbox.ValidationError that lists the valid
+// ParsePool returns the Pool whose text is s, or a *payload.ValidationError that lists the valid
 // values.
 func ParsePool(s string) (Pool, error) {
-	return outbox.ParseEnum("pool", s, PoolValues()...)
+	return payload.ParseEnum("pool", s, PoolValues()...)
 }
 
 // Known reports whether v is one of PoolValues.
@@ -39,10 +40,10 @@ func (v Pool) Known() bool {
 	return slices.Contains(PoolValues(), v)
 }
 
-// Validate returns nil for the constants of Pool, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Pool, and a *payload.ValidationError for any other
 // value.
 func (v Pool) Validate() error {
-	return outbox.Enum("pool", v, PoolPgx, PoolTx, PoolH)
+	return payload.Enum("pool", v, PoolPgx, PoolTx, PoolH)
 }
 
 // Cfg is the shared type cfg.
@@ -51,11 +52,11 @@ type Cfg struct {
 	Context string `json:"context"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Cfg) Validate() error {
-	return outbox.Check("cfg",
-		outbox.Valid("tx", v.Tx),
-		outbox.Text("context", v.Context),
+	return payload.Check("cfg",
+		payload.Valid("tx", v.Tx),
+		payload.Text("context", v.Context),
 	)
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ConTopic identifies aux/con, payload version 1.
-var ConTopic = outbox.Topic[Con]{
+var ConTopic = outbox.NewTopic[Con](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "aux",
 	Name:      "con",
@@ -25,8 +26,7 @@ var ConTopic = outbox.Topic[Con]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Con.Validate,
-}
+})
 
 // Con is the payload of aux/con.
 type Con struct {
@@ -38,30 +38,30 @@ type Con struct {
 	A1b     bool        `json:"a1b"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Con) Validate() error {
-	return outbox.Check("aux/con",
-		outbox.Text("http_url", p.HTTPURL),
-		outbox.Text("utf8", p.UTF8),
+	return payload.Check("aux/con",
+		payload.Text("http_url", p.HTTPURL),
+		payload.Text("utf8", p.UTF8),
 	)
 }
 
 // EnqueueCon writes one aux/con event with tx: it is delivered if and only if tx commits. An error
 // leaves tx usable unless it came from PostgreSQL.
 func EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ConTopic.Enqueue(ctx, tx, p, opts...)
+	return ConTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueConMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueCon. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ConTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ConTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueCon adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueCon(b *pgx.Batch, p Con, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ConTopic.Queue(b, p, opts...)
+// EnqueueConInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueConInBatch(b *pgx.Batch, p Con, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ConTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // CTestTopic identifies db_test/c_test, payload version 1.
-var CTestTopic = outbox.Topic[CTest]{
+var CTestTopic = outbox.NewTopic[CTest](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "db_test",
 	Name:      "c_test",
@@ -25,8 +26,7 @@ var CTestTopic = outbox.Topic[CTest]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  CTest.Validate,
-}
+})
 
 // CTest is the payload of db_test/c_test.
 type CTest struct {
@@ -37,16 +37,16 @@ type CTest struct {
 // cTestValuePattern is the pattern of CTest.Value.
 var cTestValuePattern = regexp.MustCompile(`a`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p CTest) Validate() error {
-	return outbox.Check("db_test/c_test",
-		outbox.Optional("field", p.Field, outbox.Text),
-		outbox.Optional("value", p.Value, func(field, value string) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Text(field, value),
-				outbox.MaxLen(field, value, 3),
-				outbox.Match(field, value, cTestValuePattern),
+	return payload.Check("db_test/c_test",
+		payload.Optional("field", p.Field, payload.Text),
+		payload.Optional("value", p.Value, func(field, value string) payload.FieldErrors {
+			return payload.All(
+				payload.Text(field, value),
+				payload.MaxLen(field, value, 3),
+				payload.Match(field, value, cTestValuePattern),
 			)
 		}),
 	)
@@ -55,18 +55,18 @@ func (p CTest) Validate() error {
 // EnqueueCTest writes one db_test/c_test event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return CTestTopic.Enqueue(ctx, tx, p, opts...)
+	return CTestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueCTestMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueCTest. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return CTestTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return CTestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueCTest adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueCTest(b *pgx.Batch, p CTest, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return CTestTopic.Queue(b, p, opts...)
+// EnqueueCTestInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueCTestInBatch(b *pgx.Batch, p CTest, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return CTestTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

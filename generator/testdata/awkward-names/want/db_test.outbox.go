@@ -40,6 +40,8 @@ func (UnimplementedDBTestHandlers) HandleCTest(context.Context, outbox.Delivery[
 // out of bounds, or says that h is nil.
 func NewDBTestDispatcher(pool *pgxpool.Pool, h DBTestHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(CTestTopic, h, DBTestHandlers.HandleCTest),
+		outbox.Handle(CTestTopic, h, func(ctx context.Context, d outbox.Delivery[CTest]) error {
+			return h.HandleCTest(ctx, d)
+		}),
 	)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HandlersTopic identifies handle_init/handlers, payload version 1.
-var HandlersTopic = outbox.Topic[Handlers]{
+var HandlersTopic = outbox.NewTopic[Handlers](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "handle_init",
 	Name:      "handlers",
@@ -24,8 +24,7 @@ var HandlersTopic = outbox.Topic[Handlers]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Handlers.Validate,
-}
+})
 
 // Handlers is the payload of handle_init/handlers.
 type Handlers struct {
@@ -40,18 +39,18 @@ func (Handlers) Validate() error {
 // EnqueueHandlers writes one handle_init/handlers event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return HandlersTopic.Enqueue(ctx, tx, p, opts...)
+	return HandlersTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueHandlersMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueHandlers. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueHandlersMany(ctx context.Context, tx pgx.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return HandlersTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return HandlersTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueHandlers adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueHandlers(b *pgx.Batch, p Handlers, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return HandlersTopic.Queue(b, p, opts...)
+// EnqueueHandlersInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueHandlersInBatch(b *pgx.Batch, p Handlers, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return HandlersTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

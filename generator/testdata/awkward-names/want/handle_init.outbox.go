@@ -51,7 +51,11 @@ func (UnimplementedHandleInitHandlers) HandleURLSeenByHTTP(context.Context, outb
 // is out of bounds, or says that h is nil.
 func NewHandleInitDispatcher(pool *pgxpool.Pool, h HandleInitHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(HandlersTopic, h, HandleInitHandlers.HandleHandlers),
-		outbox.Handle(URLSeenByHTTPTopic, h, HandleInitHandlers.HandleURLSeenByHTTP),
+		outbox.Handle(HandlersTopic, h, func(ctx context.Context, d outbox.Delivery[Handlers]) error {
+			return h.HandleHandlers(ctx, d)
+		}),
+		outbox.Handle(URLSeenByHTTPTopic, h, func(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error {
+			return h.HandleURLSeenByHTTP(ctx, d)
+		}),
 	)
 }

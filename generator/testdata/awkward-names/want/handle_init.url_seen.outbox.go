@@ -10,13 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // URLSeenByHTTPTopic identifies handle_init/url_seen, payload version 1.
-var URLSeenByHTTPTopic = outbox.Topic[URLSeenByHTTP]{
+var URLSeenByHTTPTopic = outbox.NewTopic[URLSeenByHTTP](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "handle_init",
 	Name:      "url_seen",
@@ -24,37 +25,36 @@ var URLSeenByHTTPTopic = outbox.Topic[URLSeenByHTTP]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  URLSeenByHTTP.Validate,
-}
+})
 
 // URLSeenByHTTP is the payload of handle_init/url_seen.
 type URLSeenByHTTP struct {
 	Address string `json:"url"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p URLSeenByHTTP) Validate() error {
-	return outbox.Check("handle_init/url_seen",
-		outbox.Text("url", p.Address),
+	return payload.Check("handle_init/url_seen",
+		payload.Text("url", p.Address),
 	)
 }
 
 // EnqueueURLSeenByHTTP writes one handle_init/url_seen event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return URLSeenByHTTPTopic.Enqueue(ctx, tx, p, opts...)
+	return URLSeenByHTTPTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueURLSeenByHTTP. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return URLSeenByHTTPTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return URLSeenByHTTPTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueURLSeenByHTTP adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueURLSeenByHTTP(b *pgx.Batch, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return URLSeenByHTTPTopic.Queue(b, p, opts...)
+// EnqueueURLSeenByHTTPInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueURLSeenByHTTPInBatch(b *pgx.Batch, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return URLSeenByHTTPTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

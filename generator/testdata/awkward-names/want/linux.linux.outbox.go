@@ -10,13 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LinuxTopic identifies linux/linux, payload version 1.
-var LinuxTopic = outbox.Topic[Linux]{
+var LinuxTopic = outbox.NewTopic[Linux](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "linux",
 	Name:      "linux",
@@ -24,8 +25,7 @@ var LinuxTopic = outbox.Topic[Linux]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Linux.Validate,
-}
+})
 
 // Linux is the payload of linux/linux.
 type Linux struct {
@@ -36,31 +36,31 @@ type Linux struct {
 	Chan    bool              `json:"chan"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Linux) Validate() error {
-	return outbox.Check("linux/linux",
-		outbox.Text("func", p.Func),
-		outbox.Text("package", p.Package),
-		outbox.EachValue("map", p.Map, outbox.Text),
+	return payload.Check("linux/linux",
+		payload.Text("func", p.Func),
+		payload.Text("package", p.Package),
+		payload.EachValue("map", p.Map, payload.Text),
 	)
 }
 
 // EnqueueLinux writes one linux/linux event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LinuxTopic.Enqueue(ctx, tx, p, opts...)
+	return LinuxTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLinuxMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLinux. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LinuxTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LinuxTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLinux adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueLinux(b *pgx.Batch, p Linux, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LinuxTopic.Queue(b, p, opts...)
+// EnqueueLinuxInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueLinuxInBatch(b *pgx.Batch, p Linux, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LinuxTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

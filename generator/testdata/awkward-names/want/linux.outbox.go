@@ -50,7 +50,11 @@ func (UnimplementedLinuxHandlers) HandleLinux(context.Context, outbox.Delivery[L
 // out of bounds, or says that h is nil.
 func NewLinuxDispatcher(pool *pgxpool.Pool, h LinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(TestTopic, h, LinuxHandlers.HandleTest),
-		outbox.Handle(LinuxTopic, h, LinuxHandlers.HandleLinux),
+		outbox.Handle(TestTopic, h, func(ctx context.Context, d outbox.Delivery[Test]) error {
+			return h.HandleTest(ctx, d)
+		}),
+		outbox.Handle(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
+			return h.HandleLinux(ctx, d)
+		}),
 	)
 }

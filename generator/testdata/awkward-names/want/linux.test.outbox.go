@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // TestTopic identifies linux/test, payload version 1.
-var TestTopic = outbox.Topic[Test]{
+var TestTopic = outbox.NewTopic[Test](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "linux",
 	Name:      "test",
@@ -25,8 +26,7 @@ var TestTopic = outbox.Topic[Test]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Test.Validate,
-}
+})
 
 // Test is the payload of linux/test.
 type Test struct {
@@ -36,32 +36,32 @@ type Test struct {
 	From string    `json:"from"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Test) Validate() error {
-	return outbox.Check("linux/test",
-		outbox.Text("type", p.Type),
-		outbox.RequiredUUID("id", p.ID),
-		outbox.Text("url", p.URL),
-		outbox.Text("from", p.From),
+	return payload.Check("linux/test",
+		payload.Text("type", p.Type),
+		payload.RequiredUUID("id", p.ID),
+		payload.Text("url", p.URL),
+		payload.Text("from", p.From),
 	)
 }
 
 // EnqueueTest writes one linux/test event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return TestTopic.Enqueue(ctx, tx, p, opts...)
+	return TestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTestMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueTest. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return TestTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return TestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueTest adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueTest(b *pgx.Batch, p Test, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return TestTopic.Queue(b, p, opts...)
+// EnqueueTestInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueTestInBatch(b *pgx.Batch, p Test, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return TestTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

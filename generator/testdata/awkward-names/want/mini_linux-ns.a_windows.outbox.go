@@ -10,13 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // AWindowsTopic identifies mini_linux/a_windows, payload version 1.
-var AWindowsTopic = outbox.Topic[AWindows]{
+var AWindowsTopic = outbox.NewTopic[AWindows](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "mini_linux",
 	Name:      "a_windows",
@@ -24,8 +25,7 @@ var AWindowsTopic = outbox.Topic[AWindows]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  AWindows.Validate,
-}
+})
 
 // AWindows is the payload of mini_linux/a_windows.
 type AWindows struct {
@@ -37,34 +37,34 @@ type AWindows struct {
 	V    *StringList `json:"v,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p AWindows) Validate() error {
-	return outbox.Check("mini_linux/a_windows",
-		outbox.Text("p", p.P),
-		outbox.Text("ps", p.Ps),
-		outbox.Valid("ctx", p.Ctx),
-		outbox.Valid("tx", p.Tx),
-		outbox.Valid("opts", p.Opts),
-		outbox.Optional("v", p.V, outbox.Valid),
+	return payload.Check("mini_linux/a_windows",
+		payload.Text("p", p.P),
+		payload.Text("ps", p.Ps),
+		payload.Valid("ctx", p.Ctx),
+		payload.Valid("tx", p.Tx),
+		payload.Valid("opts", p.Opts),
+		payload.Optional("v", p.V, payload.Valid),
 	)
 }
 
 // EnqueueAWindows writes one mini_linux/a_windows event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return AWindowsTopic.Enqueue(ctx, tx, p, opts...)
+	return AWindowsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueAWindowsMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueAWindows. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return AWindowsTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return AWindowsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueAWindows adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueAWindows(b *pgx.Batch, p AWindows, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return AWindowsTopic.Queue(b, p, opts...)
+// EnqueueAWindowsInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueAWindowsInBatch(b *pgx.Batch, p AWindows, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return AWindowsTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

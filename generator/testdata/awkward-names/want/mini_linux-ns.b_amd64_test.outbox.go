@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BAmd64TestTopic identifies mini_linux/b_amd64_test, payload version 1.
-var BAmd64TestTopic = outbox.Topic[BAmd64Test]{
+var BAmd64TestTopic = outbox.NewTopic[BAmd64Test](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "mini_linux",
 	Name:      "b_amd64_test",
@@ -25,8 +26,7 @@ var BAmd64TestTopic = outbox.Topic[BAmd64Test]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  BAmd64Test.Validate,
-}
+})
 
 // BAmd64Test is the payload of mini_linux/b_amd64_test.
 type BAmd64Test struct {
@@ -38,33 +38,33 @@ type BAmd64Test struct {
 	True   bool      `json:"true"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p BAmd64Test) Validate() error {
-	return outbox.Check("mini_linux/b_amd64_test",
-		outbox.Text("outbox", p.Outbox),
-		outbox.RequiredTime("time", p.Time),
-		outbox.Instant("time", p.Time),
-		outbox.RequiredUUID("uuid", p.UUID),
-		outbox.Text("string", p.String),
+	return payload.Check("mini_linux/b_amd64_test",
+		payload.Text("outbox", p.Outbox),
+		payload.RequiredTime("time", p.Time),
+		payload.Instant("time", p.Time),
+		payload.RequiredUUID("uuid", p.UUID),
+		payload.Text("string", p.String),
 	)
 }
 
 // EnqueueBAmd64Test writes one mini_linux/b_amd64_test event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return BAmd64TestTopic.Enqueue(ctx, tx, p, opts...)
+	return BAmd64TestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueBAmd64TestMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueBAmd64Test. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
 func EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return BAmd64TestTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return BAmd64TestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueBAmd64Test adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueBAmd64Test(b *pgx.Batch, p BAmd64Test, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return BAmd64TestTopic.Queue(b, p, opts...)
+// EnqueueBAmd64TestInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueBAmd64TestInBatch(b *pgx.Batch, p BAmd64Test, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return BAmd64TestTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -21,12 +22,12 @@ type StringList struct {
 	Len    int64   `json:"len"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v StringList) Validate() error {
-	return outbox.Check("string_list",
-		outbox.Text("string", v.String),
-		outbox.Optional("error", v.Error, outbox.Text),
+	return payload.Check("string_list",
+		payload.Text("string", v.String),
+		payload.Optional("error", v.Error, payload.Text),
 	)
 }
 
@@ -45,10 +46,10 @@ func ContextValues() []Context {
 	return []Context{ContextPgx, ContextUUID, ContextContext}
 }
 
-// ParseContext returns the Context whose text is s, or an *outbox.ValidationError that lists the
+// ParseContext returns the Context whose text is s, or a *payload.ValidationError that lists the
 // valid values.
 func ParseContext(s string) (Context, error) {
-	return outbox.ParseEnum("context", s, ContextValues()...)
+	return payload.ParseEnum("context", s, ContextValues()...)
 }
 
 // Known reports whether v is one of ContextValues.
@@ -56,10 +57,10 @@ func (v Context) Known() bool {
 	return slices.Contains(ContextValues(), v)
 }
 
-// Validate returns nil for the constants of Context, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Context, and a *payload.ValidationError for any other
 // value.
 func (v Context) Validate() error {
-	return outbox.Enum("context", v, ContextPgx, ContextUUID, ContextContext)
+	return payload.Enum("context", v, ContextPgx, ContextUUID, ContextContext)
 }
 
 // Time is the shared type time.
@@ -67,10 +68,10 @@ type Time struct {
 	JSON json.RawMessage `json:"json"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Time) Validate() error {
-	return outbox.Check("time",
-		outbox.JSON("json", v.JSON),
+	return payload.Check("time",
+		payload.JSON("json", v.JSON),
 	)
 }

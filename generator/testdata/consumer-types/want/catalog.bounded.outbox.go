@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BoundedTopic identifies catalog/bounded, payload version 1.
-var BoundedTopic = outbox.Topic[Bounded]{
+var BoundedTopic = outbox.NewTopic[Bounded](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "bounded",
@@ -26,9 +27,8 @@ var BoundedTopic = outbox.Topic[Bounded]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      Bounded.outboxKeys,
-	Validate:  Bounded.Validate,
-}
+	Keys:      boundedKeys,
+})
 
 // Bounded is the payload of catalog/bounded.
 //
@@ -52,7 +52,7 @@ type Bounded struct {
 	Entries     map[string]bool `json:"entries"`
 	OptEntries  map[string]Part `json:"opt_entries,omitempty"`
 	ID          uuid.UUID       `json:"id"`
-	Day         outbox.Date     `json:"day"`
+	Day         payload.Date    `json:"day"`
 	Color       Color           `json:"color"`
 }
 
@@ -65,86 +65,86 @@ var boundedOptTextPattern = regexp.MustCompile(`^\d+$`)
 // boundedOnlyPatternPattern is the pattern of Bounded.OnlyPattern.
 var boundedOnlyPatternPattern = regexp.MustCompile(`x`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Bounded) Validate() error {
-	return outbox.Check("catalog/bounded",
-		outbox.Text("text", p.Text),
-		outbox.MinLen("text", p.Text, 2),
-		outbox.MaxLen("text", p.Text, 10),
-		outbox.Match("text", p.Text, boundedTextPattern),
-		outbox.Optional("opt_text", p.OptText, func(field, value string) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Text(field, value),
-				outbox.MinLen(field, value, 2),
-				outbox.MaxLen(field, value, 10),
-				outbox.Match(field, value, boundedOptTextPattern),
+	return payload.Check("catalog/bounded",
+		payload.Text("text", p.Text),
+		payload.MinLen("text", p.Text, 2),
+		payload.MaxLen("text", p.Text, 10),
+		payload.Match("text", p.Text, boundedTextPattern),
+		payload.Optional("opt_text", p.OptText, func(field, value string) payload.FieldErrors {
+			return payload.All(
+				payload.Text(field, value),
+				payload.MinLen(field, value, 2),
+				payload.MaxLen(field, value, 10),
+				payload.Match(field, value, boundedOptTextPattern),
 			)
 		}),
-		outbox.Optional("only_pattern", p.OnlyPattern, func(field, value string) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Text(field, value),
-				outbox.Match(field, value, boundedOnlyPatternPattern),
+		payload.Optional("only_pattern", p.OnlyPattern, func(field, value string) payload.FieldErrors {
+			return payload.All(
+				payload.Text(field, value),
+				payload.Match(field, value, boundedOnlyPatternPattern),
 			)
 		}),
-		outbox.Min("small", p.Small, -2147483648),
-		outbox.Max("small", p.Small, 2147483647),
-		outbox.Optional("opt_small", p.OptSmall, func(field string, value int32) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Min(field, value, -5),
-				outbox.Max(field, value, 5),
+		payload.Min("small", p.Small, -2147483648),
+		payload.Max("small", p.Small, 2147483647),
+		payload.Optional("opt_small", p.OptSmall, func(field string, value int32) payload.FieldErrors {
+			return payload.All(
+				payload.Min(field, value, -5),
+				payload.Max(field, value, 5),
 			)
 		}),
-		outbox.Min("big", p.Big, -9223372036854775808),
-		outbox.Max("big", p.Big, 9223372036854775807),
-		outbox.Optional("opt_big", p.OptBig, func(field string, value int64) outbox.FieldErrors {
-			return outbox.Min(field, value, 0)
+		payload.Min("big", p.Big, -9223372036854775808),
+		payload.Max("big", p.Big, 9223372036854775807),
+		payload.Optional("opt_big", p.OptBig, func(field string, value int64) payload.FieldErrors {
+			return payload.Min(field, value, 0)
 		}),
-		outbox.Finite("ratio", p.Ratio),
-		outbox.Min("ratio", p.Ratio, -1.5),
-		outbox.Max("ratio", p.Ratio, 1.7976931348623157e+308),
-		outbox.Optional("opt_ratio", p.OptRatio, func(field string, value float64) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Finite(field, value),
-				outbox.Max(field, value, 0.1),
+		payload.Finite("ratio", p.Ratio),
+		payload.Min("ratio", p.Ratio, -1.5),
+		payload.Max("ratio", p.Ratio, 1.7976931348623157e+308),
+		payload.Optional("opt_ratio", p.OptRatio, func(field string, value float64) payload.FieldErrors {
+			return payload.All(
+				payload.Finite(field, value),
+				payload.Max(field, value, 0.1),
 			)
 		}),
-		outbox.Min("wait", p.Wait, 0),
-		outbox.Max("wait", p.Wait, 90*time.Minute),
-		outbox.Optional("opt_wait", p.OptWait, func(field string, value time.Duration) outbox.FieldErrors {
-			return outbox.All(
-				outbox.Min(field, value, -1500*time.Millisecond),
-				outbox.Max(field, value, 3*time.Nanosecond),
+		payload.Min("wait", p.Wait, 0),
+		payload.Max("wait", p.Wait, 90*time.Minute),
+		payload.Optional("opt_wait", p.OptWait, func(field string, value time.Duration) payload.FieldErrors {
+			return payload.All(
+				payload.Min(field, value, -1500*time.Millisecond),
+				payload.Max(field, value, 3*time.Nanosecond),
 			)
 		}),
-		outbox.MinBytes("blob", len(p.Blob), 1),
-		outbox.MaxBytes("blob", len(p.Blob), 16),
-		outbox.IfAny(len(p.OptBlob), outbox.MinBytes("opt_blob", len(p.OptBlob), 1)),
-		outbox.MaxBytes("opt_blob", len(p.OptBlob), 16),
-		outbox.Each("items", p.Items, outbox.Text),
-		outbox.MinItems("items", len(p.Items), 1),
-		outbox.MaxItems("items", len(p.Items), 3),
-		outbox.IfAny(len(p.OptItems), outbox.MinItems("opt_items", len(p.OptItems), 2)),
-		outbox.MaxItems("opt_items", len(p.OptItems), 3),
-		outbox.EachValue("entries", p.Entries, outbox.AnyValue),
-		outbox.MinItems("entries", len(p.Entries), 1),
-		outbox.MaxItems("entries", len(p.Entries), 3),
-		outbox.EachValue("opt_entries", p.OptEntries, outbox.Valid),
-		outbox.IfAny(len(p.OptEntries), outbox.MinItems("opt_entries", len(p.OptEntries), 1)),
-		outbox.MaxItems("opt_entries", len(p.OptEntries), 3),
-		outbox.RequiredUUID("id", p.ID),
-		outbox.Valid("day", p.Day),
-		outbox.Valid("color", p.Color),
+		payload.MinBytes("blob", len(p.Blob), 1),
+		payload.MaxBytes("blob", len(p.Blob), 16),
+		payload.IfAny(len(p.OptBlob), payload.MinBytes("opt_blob", len(p.OptBlob), 1)),
+		payload.MaxBytes("opt_blob", len(p.OptBlob), 16),
+		payload.Each("items", p.Items, payload.Text),
+		payload.MinItems("items", len(p.Items), 1),
+		payload.MaxItems("items", len(p.Items), 3),
+		payload.IfAny(len(p.OptItems), payload.MinItems("opt_items", len(p.OptItems), 2)),
+		payload.MaxItems("opt_items", len(p.OptItems), 3),
+		payload.EachValue("entries", p.Entries, payload.AnyValue),
+		payload.MinItems("entries", len(p.Entries), 1),
+		payload.MaxItems("entries", len(p.Entries), 3),
+		payload.EachValue("opt_entries", p.OptEntries, payload.Valid),
+		payload.IfAny(len(p.OptEntries), payload.MinItems("opt_entries", len(p.OptEntries), 1)),
+		payload.MaxItems("opt_entries", len(p.OptEntries), 3),
+		payload.RequiredUUID("id", p.ID),
+		payload.Valid("day", p.Day),
+		payload.Valid("color", p.Color),
 	)
 }
 
 // DedupeKey returns "b-{text}-x/v1/{small}/{big}/{id}/{day}/{color}": a second event with the same
 // key is a duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p Bounded) DedupeKey() string {
-	return p.dedupeKey().String()
+	return boundedDedupeKey(&p).String()
 }
 
-func (p Bounded) dedupeKey() outbox.Key {
+func boundedDedupeKey(p *Bounded) outbox.Key {
 	return outbox.NewKey(
 		outbox.StringPart("text", p.Text).Affix("b-", "-x"),
 		outbox.LiteralPart("v1"),
@@ -156,12 +156,13 @@ func (p Bounded) dedupeKey() outbox.Key {
 	)
 }
 
-func (p Bounded) outboxKeys() outbox.Keys {
-	return outbox.Keys{Dedupe: p.dedupeKey()}
+func boundedKeys(untyped any) outbox.Keys {
+	p := untyped.(*Bounded)
+	return outbox.Keys{Dedupe: boundedDedupeKey(p)}
 }
 
 // boundedPublication says where catalog/bounded is published: to Kafka topic parts.
-var boundedPublication = outbox.Publication[Bounded]{
+var boundedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -170,18 +171,18 @@ var boundedPublication = outbox.Publication[Bounded]{
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueBounded(ctx context.Context, tx pgx.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return BoundedTopic.Enqueue(ctx, tx, p, opts...)
+	return BoundedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueBoundedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueBounded. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueBoundedMany(ctx context.Context, tx pgx.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return BoundedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return BoundedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueBounded adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueBounded(b *pgx.Batch, p Bounded, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return BoundedTopic.Queue(b, p, opts...)
+// EnqueueBoundedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueBoundedInBatch(b *pgx.Batch, p Bounded, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return BoundedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ListOfMapsTopic identifies catalog/list_of_maps, payload version 1.
-var ListOfMapsTopic = outbox.Topic[ListOfMaps]{
+var ListOfMapsTopic = outbox.NewTopic[ListOfMaps](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "list_of_maps",
@@ -26,8 +27,7 @@ var ListOfMapsTopic = outbox.Topic[ListOfMaps]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  ListOfMaps.Validate,
-}
+})
 
 // ListOfMaps is the payload of catalog/list_of_maps.
 type ListOfMaps struct {
@@ -38,7 +38,7 @@ type ListOfMaps struct {
 	Float64Value   []map[string]float64         `json:"float64_value"`
 	UUIDValue      []map[string]uuid.UUID       `json:"uuid_value"`
 	TimestampValue []map[string]time.Time       `json:"timestamp_value"`
-	DateValue      []map[string]outbox.Date     `json:"date_value"`
+	DateValue      []map[string]payload.Date    `json:"date_value"`
 	DurationValue  []map[string]time.Duration   `json:"duration_value"`
 	BytesValue     []map[string][]byte          `json:"bytes_value"`
 	JSONValue      []map[string]json.RawMessage `json:"json_value"`
@@ -47,29 +47,29 @@ type ListOfMaps struct {
 	PlainValue     []map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p ListOfMaps) Validate() error {
-	return outbox.Check("catalog/list_of_maps",
-		outbox.Each("string_value", p.StringValue, outbox.EachValueIn(outbox.Text)),
-		outbox.Each("bool_value", p.BoolValue, outbox.EachValueIn(outbox.AnyValue[bool])),
-		outbox.Each("int32_value", p.Int32Value, outbox.EachValueIn(outbox.AnyValue[int32])),
-		outbox.Each("int64_value", p.Int64Value, outbox.EachValueIn(outbox.AnyValue[int64])),
-		outbox.Each("float64_value", p.Float64Value, outbox.EachValueIn(outbox.Finite)),
-		outbox.Each("uuid_value", p.UUIDValue, outbox.EachValueIn(outbox.AnyValue[uuid.UUID])),
-		outbox.Each("timestamp_value", p.TimestampValue, outbox.EachValueIn(outbox.Instant)),
-		outbox.Each("date_value", p.DateValue, outbox.EachValueIn(outbox.Valid[outbox.Date])),
-		outbox.Each("duration_value", p.DurationValue, outbox.EachValueIn(outbox.AnyValue[time.Duration])),
-		outbox.Each("bytes_value", p.BytesValue, outbox.EachValueIn(outbox.AnyValue[[]byte])),
-		outbox.Each("json_value", p.JSONValue, outbox.EachValueIn(outbox.JSON)),
-		outbox.Each("color_value", p.ColorValue, outbox.EachValueIn(outbox.Valid[Color])),
-		outbox.Each("part_value", p.PartValue, outbox.EachValueIn(outbox.Valid[Part])),
-		outbox.Each("plain_value", p.PlainValue, outbox.EachValueIn(outbox.Valid[Plain])),
+	return payload.Check("catalog/list_of_maps",
+		payload.Each("string_value", p.StringValue, payload.EachValueIn(payload.Text)),
+		payload.Each("bool_value", p.BoolValue, payload.EachValueIn(payload.AnyValue[bool])),
+		payload.Each("int32_value", p.Int32Value, payload.EachValueIn(payload.AnyValue[int32])),
+		payload.Each("int64_value", p.Int64Value, payload.EachValueIn(payload.AnyValue[int64])),
+		payload.Each("float64_value", p.Float64Value, payload.EachValueIn(payload.Finite)),
+		payload.Each("uuid_value", p.UUIDValue, payload.EachValueIn(payload.AnyValue[uuid.UUID])),
+		payload.Each("timestamp_value", p.TimestampValue, payload.EachValueIn(payload.Instant)),
+		payload.Each("date_value", p.DateValue, payload.EachValueIn(payload.Valid[payload.Date])),
+		payload.Each("duration_value", p.DurationValue, payload.EachValueIn(payload.AnyValue[time.Duration])),
+		payload.Each("bytes_value", p.BytesValue, payload.EachValueIn(payload.AnyValue[[]byte])),
+		payload.Each("json_value", p.JSONValue, payload.EachValueIn(payload.JSON)),
+		payload.Each("color_value", p.ColorValue, payload.EachValueIn(payload.Valid[Color])),
+		payload.Each("part_value", p.PartValue, payload.EachValueIn(payload.Valid[Part])),
+		payload.Each("plain_value", p.PlainValue, payload.EachValueIn(payload.Valid[Plain])),
 	)
 }
 
 // listOfMapsPublication says where catalog/list_of_maps is published: to Kafka topic parts.
-var listOfMapsPublication = outbox.Publication[ListOfMaps]{
+var listOfMapsPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -77,18 +77,18 @@ var listOfMapsPublication = outbox.Publication[ListOfMaps]{
 // EnqueueListOfMaps writes one catalog/list_of_maps event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueListOfMaps(ctx context.Context, tx pgx.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ListOfMapsTopic.Enqueue(ctx, tx, p, opts...)
+	return ListOfMapsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueListOfMapsMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueListOfMaps. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
 func EnqueueListOfMapsMany(ctx context.Context, tx pgx.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ListOfMapsTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ListOfMapsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueListOfMaps adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueListOfMaps(b *pgx.Batch, p ListOfMaps, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ListOfMapsTopic.Queue(b, p, opts...)
+// EnqueueListOfMapsInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueListOfMapsInBatch(b *pgx.Batch, p ListOfMaps, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ListOfMapsTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ListedTopic identifies catalog/listed, payload version 1.
-var ListedTopic = outbox.Topic[Listed]{
+var ListedTopic = outbox.NewTopic[Listed](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "listed",
@@ -26,8 +27,7 @@ var ListedTopic = outbox.Topic[Listed]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Listed.Validate,
-}
+})
 
 // Listed is the payload of catalog/listed.
 type Listed struct {
@@ -38,7 +38,7 @@ type Listed struct {
 	Float64Value   []float64         `json:"float64_value"`
 	UUIDValue      []uuid.UUID       `json:"uuid_value"`
 	TimestampValue []time.Time       `json:"timestamp_value"`
-	DateValue      []outbox.Date     `json:"date_value"`
+	DateValue      []payload.Date    `json:"date_value"`
 	DurationValue  []time.Duration   `json:"duration_value"`
 	BytesValue     [][]byte          `json:"bytes_value"`
 	JSONValue      []json.RawMessage `json:"json_value"`
@@ -47,23 +47,23 @@ type Listed struct {
 	PlainValue     []Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Listed) Validate() error {
-	return outbox.Check("catalog/listed",
-		outbox.Each("string_value", p.StringValue, outbox.Text),
-		outbox.Each("float64_value", p.Float64Value, outbox.Finite),
-		outbox.Each("timestamp_value", p.TimestampValue, outbox.Instant),
-		outbox.Each("date_value", p.DateValue, outbox.Valid),
-		outbox.Each("json_value", p.JSONValue, outbox.JSON),
-		outbox.Each("color_value", p.ColorValue, outbox.Valid),
-		outbox.Each("part_value", p.PartValue, outbox.Valid),
-		outbox.Each("plain_value", p.PlainValue, outbox.Valid),
+	return payload.Check("catalog/listed",
+		payload.Each("string_value", p.StringValue, payload.Text),
+		payload.Each("float64_value", p.Float64Value, payload.Finite),
+		payload.Each("timestamp_value", p.TimestampValue, payload.Instant),
+		payload.Each("date_value", p.DateValue, payload.Valid),
+		payload.Each("json_value", p.JSONValue, payload.JSON),
+		payload.Each("color_value", p.ColorValue, payload.Valid),
+		payload.Each("part_value", p.PartValue, payload.Valid),
+		payload.Each("plain_value", p.PlainValue, payload.Valid),
 	)
 }
 
 // listedPublication says where catalog/listed is published: to Kafka topic parts.
-var listedPublication = outbox.Publication[Listed]{
+var listedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -71,18 +71,18 @@ var listedPublication = outbox.Publication[Listed]{
 // EnqueueListed writes one catalog/listed event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueListed(ctx context.Context, tx pgx.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ListedTopic.Enqueue(ctx, tx, p, opts...)
+	return ListedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueListedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueListed. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueListedMany(ctx context.Context, tx pgx.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ListedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ListedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueListed adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueListed(b *pgx.Batch, p Listed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ListedTopic.Queue(b, p, opts...)
+// EnqueueListedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueListedInBatch(b *pgx.Batch, p Listed, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ListedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

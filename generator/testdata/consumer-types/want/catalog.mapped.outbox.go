@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // MappedTopic identifies catalog/mapped, payload version 1.
-var MappedTopic = outbox.Topic[Mapped]{
+var MappedTopic = outbox.NewTopic[Mapped](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "mapped",
@@ -26,8 +27,7 @@ var MappedTopic = outbox.Topic[Mapped]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Mapped.Validate,
-}
+})
 
 // Mapped is the payload of catalog/mapped.
 type Mapped struct {
@@ -38,7 +38,7 @@ type Mapped struct {
 	Float64Value   map[string]float64         `json:"float64_value"`
 	UUIDValue      map[string]uuid.UUID       `json:"uuid_value"`
 	TimestampValue map[string]time.Time       `json:"timestamp_value"`
-	DateValue      map[string]outbox.Date     `json:"date_value"`
+	DateValue      map[string]payload.Date    `json:"date_value"`
 	DurationValue  map[string]time.Duration   `json:"duration_value"`
 	BytesValue     map[string][]byte          `json:"bytes_value"`
 	JSONValue      map[string]json.RawMessage `json:"json_value"`
@@ -47,29 +47,29 @@ type Mapped struct {
 	PlainValue     map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Mapped) Validate() error {
-	return outbox.Check("catalog/mapped",
-		outbox.EachValue("string_value", p.StringValue, outbox.Text),
-		outbox.EachValue("bool_value", p.BoolValue, outbox.AnyValue),
-		outbox.EachValue("int32_value", p.Int32Value, outbox.AnyValue),
-		outbox.EachValue("int64_value", p.Int64Value, outbox.AnyValue),
-		outbox.EachValue("float64_value", p.Float64Value, outbox.Finite),
-		outbox.EachValue("uuid_value", p.UUIDValue, outbox.AnyValue),
-		outbox.EachValue("timestamp_value", p.TimestampValue, outbox.Instant),
-		outbox.EachValue("date_value", p.DateValue, outbox.Valid),
-		outbox.EachValue("duration_value", p.DurationValue, outbox.AnyValue),
-		outbox.EachValue("bytes_value", p.BytesValue, outbox.AnyValue),
-		outbox.EachValue("json_value", p.JSONValue, outbox.JSON),
-		outbox.EachValue("color_value", p.ColorValue, outbox.Valid),
-		outbox.EachValue("part_value", p.PartValue, outbox.Valid),
-		outbox.EachValue("plain_value", p.PlainValue, outbox.Valid),
+	return payload.Check("catalog/mapped",
+		payload.EachValue("string_value", p.StringValue, payload.Text),
+		payload.EachValue("bool_value", p.BoolValue, payload.AnyValue),
+		payload.EachValue("int32_value", p.Int32Value, payload.AnyValue),
+		payload.EachValue("int64_value", p.Int64Value, payload.AnyValue),
+		payload.EachValue("float64_value", p.Float64Value, payload.Finite),
+		payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue),
+		payload.EachValue("timestamp_value", p.TimestampValue, payload.Instant),
+		payload.EachValue("date_value", p.DateValue, payload.Valid),
+		payload.EachValue("duration_value", p.DurationValue, payload.AnyValue),
+		payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue),
+		payload.EachValue("json_value", p.JSONValue, payload.JSON),
+		payload.EachValue("color_value", p.ColorValue, payload.Valid),
+		payload.EachValue("part_value", p.PartValue, payload.Valid),
+		payload.EachValue("plain_value", p.PlainValue, payload.Valid),
 	)
 }
 
 // mappedPublication says where catalog/mapped is published: to Kafka topic parts.
-var mappedPublication = outbox.Publication[Mapped]{
+var mappedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -77,18 +77,18 @@ var mappedPublication = outbox.Publication[Mapped]{
 // EnqueueMapped writes one catalog/mapped event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueMapped(ctx context.Context, tx pgx.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return MappedTopic.Enqueue(ctx, tx, p, opts...)
+	return MappedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMappedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueMapped. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueMappedMany(ctx context.Context, tx pgx.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return MappedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return MappedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMapped adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueMapped(b *pgx.Batch, p Mapped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return MappedTopic.Queue(b, p, opts...)
+// EnqueueMappedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueMappedInBatch(b *pgx.Batch, p Mapped, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return MappedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

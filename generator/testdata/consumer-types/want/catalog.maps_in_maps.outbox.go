@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // MapsInMapsTopic identifies catalog/maps_in_maps, payload version 1.
-var MapsInMapsTopic = outbox.Topic[MapsInMaps]{
+var MapsInMapsTopic = outbox.NewTopic[MapsInMaps](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "maps_in_maps",
@@ -26,8 +27,7 @@ var MapsInMapsTopic = outbox.Topic[MapsInMaps]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  MapsInMaps.Validate,
-}
+})
 
 // MapsInMaps is the payload of catalog/maps_in_maps.
 type MapsInMaps struct {
@@ -38,7 +38,7 @@ type MapsInMaps struct {
 	Float64Value   map[string]map[string]float64         `json:"float64_value"`
 	UUIDValue      map[string]map[string]uuid.UUID       `json:"uuid_value"`
 	TimestampValue map[string]map[string]time.Time       `json:"timestamp_value"`
-	DateValue      map[string]map[string]outbox.Date     `json:"date_value"`
+	DateValue      map[string]map[string]payload.Date    `json:"date_value"`
 	DurationValue  map[string]map[string]time.Duration   `json:"duration_value"`
 	BytesValue     map[string]map[string][]byte          `json:"bytes_value"`
 	JSONValue      map[string]map[string]json.RawMessage `json:"json_value"`
@@ -47,29 +47,29 @@ type MapsInMaps struct {
 	PlainValue     map[string]map[string]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p MapsInMaps) Validate() error {
-	return outbox.Check("catalog/maps_in_maps",
-		outbox.EachValue("string_value", p.StringValue, outbox.EachValueIn(outbox.Text)),
-		outbox.EachValue("bool_value", p.BoolValue, outbox.EachValueIn(outbox.AnyValue[bool])),
-		outbox.EachValue("int32_value", p.Int32Value, outbox.EachValueIn(outbox.AnyValue[int32])),
-		outbox.EachValue("int64_value", p.Int64Value, outbox.EachValueIn(outbox.AnyValue[int64])),
-		outbox.EachValue("float64_value", p.Float64Value, outbox.EachValueIn(outbox.Finite)),
-		outbox.EachValue("uuid_value", p.UUIDValue, outbox.EachValueIn(outbox.AnyValue[uuid.UUID])),
-		outbox.EachValue("timestamp_value", p.TimestampValue, outbox.EachValueIn(outbox.Instant)),
-		outbox.EachValue("date_value", p.DateValue, outbox.EachValueIn(outbox.Valid[outbox.Date])),
-		outbox.EachValue("duration_value", p.DurationValue, outbox.EachValueIn(outbox.AnyValue[time.Duration])),
-		outbox.EachValue("bytes_value", p.BytesValue, outbox.EachValueIn(outbox.AnyValue[[]byte])),
-		outbox.EachValue("json_value", p.JSONValue, outbox.EachValueIn(outbox.JSON)),
-		outbox.EachValue("color_value", p.ColorValue, outbox.EachValueIn(outbox.Valid[Color])),
-		outbox.EachValue("part_value", p.PartValue, outbox.EachValueIn(outbox.Valid[Part])),
-		outbox.EachValue("plain_value", p.PlainValue, outbox.EachValueIn(outbox.Valid[Plain])),
+	return payload.Check("catalog/maps_in_maps",
+		payload.EachValue("string_value", p.StringValue, payload.EachValueIn(payload.Text)),
+		payload.EachValue("bool_value", p.BoolValue, payload.EachValueIn(payload.AnyValue[bool])),
+		payload.EachValue("int32_value", p.Int32Value, payload.EachValueIn(payload.AnyValue[int32])),
+		payload.EachValue("int64_value", p.Int64Value, payload.EachValueIn(payload.AnyValue[int64])),
+		payload.EachValue("float64_value", p.Float64Value, payload.EachValueIn(payload.Finite)),
+		payload.EachValue("uuid_value", p.UUIDValue, payload.EachValueIn(payload.AnyValue[uuid.UUID])),
+		payload.EachValue("timestamp_value", p.TimestampValue, payload.EachValueIn(payload.Instant)),
+		payload.EachValue("date_value", p.DateValue, payload.EachValueIn(payload.Valid[payload.Date])),
+		payload.EachValue("duration_value", p.DurationValue, payload.EachValueIn(payload.AnyValue[time.Duration])),
+		payload.EachValue("bytes_value", p.BytesValue, payload.EachValueIn(payload.AnyValue[[]byte])),
+		payload.EachValue("json_value", p.JSONValue, payload.EachValueIn(payload.JSON)),
+		payload.EachValue("color_value", p.ColorValue, payload.EachValueIn(payload.Valid[Color])),
+		payload.EachValue("part_value", p.PartValue, payload.EachValueIn(payload.Valid[Part])),
+		payload.EachValue("plain_value", p.PlainValue, payload.EachValueIn(payload.Valid[Plain])),
 	)
 }
 
 // mapsInMapsPublication says where catalog/maps_in_maps is published: to Kafka topic parts.
-var mapsInMapsPublication = outbox.Publication[MapsInMaps]{
+var mapsInMapsPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -77,18 +77,18 @@ var mapsInMapsPublication = outbox.Publication[MapsInMaps]{
 // EnqueueMapsInMaps writes one catalog/maps_in_maps event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueMapsInMaps(ctx context.Context, tx pgx.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return MapsInMapsTopic.Enqueue(ctx, tx, p, opts...)
+	return MapsInMapsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMapsInMapsMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueMapsInMaps. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
 func EnqueueMapsInMapsMany(ctx context.Context, tx pgx.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return MapsInMapsTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return MapsInMapsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMapsInMaps adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueMapsInMaps(b *pgx.Batch, p MapsInMaps, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return MapsInMapsTopic.Queue(b, p, opts...)
+// EnqueueMapsInMapsInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueMapsInMapsInBatch(b *pgx.Batch, p MapsInMaps, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return MapsInMapsTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

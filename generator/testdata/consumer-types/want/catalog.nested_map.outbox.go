@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // NestedMapTopic identifies catalog/nested_map, payload version 1.
-var NestedMapTopic = outbox.Topic[NestedMap]{
+var NestedMapTopic = outbox.NewTopic[NestedMap](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "nested_map",
@@ -26,8 +27,7 @@ var NestedMapTopic = outbox.Topic[NestedMap]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  NestedMap.Validate,
-}
+})
 
 // NestedMap is the payload of catalog/nested_map.
 type NestedMap struct {
@@ -38,7 +38,7 @@ type NestedMap struct {
 	Float64Value   map[string][]float64         `json:"float64_value"`
 	UUIDValue      map[string][]uuid.UUID       `json:"uuid_value"`
 	TimestampValue map[string][]time.Time       `json:"timestamp_value"`
-	DateValue      map[string][]outbox.Date     `json:"date_value"`
+	DateValue      map[string][]payload.Date    `json:"date_value"`
 	DurationValue  map[string][]time.Duration   `json:"duration_value"`
 	BytesValue     map[string][][]byte          `json:"bytes_value"`
 	JSONValue      map[string][]json.RawMessage `json:"json_value"`
@@ -47,29 +47,29 @@ type NestedMap struct {
 	PlainValue     map[string][]Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p NestedMap) Validate() error {
-	return outbox.Check("catalog/nested_map",
-		outbox.EachValue("string_value", p.StringValue, outbox.EachIn(outbox.Text)),
-		outbox.EachValue("bool_value", p.BoolValue, outbox.AnyValue),
-		outbox.EachValue("int32_value", p.Int32Value, outbox.AnyValue),
-		outbox.EachValue("int64_value", p.Int64Value, outbox.AnyValue),
-		outbox.EachValue("float64_value", p.Float64Value, outbox.EachIn(outbox.Finite)),
-		outbox.EachValue("uuid_value", p.UUIDValue, outbox.AnyValue),
-		outbox.EachValue("timestamp_value", p.TimestampValue, outbox.EachIn(outbox.Instant)),
-		outbox.EachValue("date_value", p.DateValue, outbox.EachIn(outbox.Valid[outbox.Date])),
-		outbox.EachValue("duration_value", p.DurationValue, outbox.AnyValue),
-		outbox.EachValue("bytes_value", p.BytesValue, outbox.AnyValue),
-		outbox.EachValue("json_value", p.JSONValue, outbox.EachIn(outbox.JSON)),
-		outbox.EachValue("color_value", p.ColorValue, outbox.EachIn(outbox.Valid[Color])),
-		outbox.EachValue("part_value", p.PartValue, outbox.EachIn(outbox.Valid[Part])),
-		outbox.EachValue("plain_value", p.PlainValue, outbox.EachIn(outbox.Valid[Plain])),
+	return payload.Check("catalog/nested_map",
+		payload.EachValue("string_value", p.StringValue, payload.EachIn(payload.Text)),
+		payload.EachValue("bool_value", p.BoolValue, payload.AnyValue),
+		payload.EachValue("int32_value", p.Int32Value, payload.AnyValue),
+		payload.EachValue("int64_value", p.Int64Value, payload.AnyValue),
+		payload.EachValue("float64_value", p.Float64Value, payload.EachIn(payload.Finite)),
+		payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue),
+		payload.EachValue("timestamp_value", p.TimestampValue, payload.EachIn(payload.Instant)),
+		payload.EachValue("date_value", p.DateValue, payload.EachIn(payload.Valid[payload.Date])),
+		payload.EachValue("duration_value", p.DurationValue, payload.AnyValue),
+		payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue),
+		payload.EachValue("json_value", p.JSONValue, payload.EachIn(payload.JSON)),
+		payload.EachValue("color_value", p.ColorValue, payload.EachIn(payload.Valid[Color])),
+		payload.EachValue("part_value", p.PartValue, payload.EachIn(payload.Valid[Part])),
+		payload.EachValue("plain_value", p.PlainValue, payload.EachIn(payload.Valid[Plain])),
 	)
 }
 
 // nestedMapPublication says where catalog/nested_map is published: to Kafka topic parts.
-var nestedMapPublication = outbox.Publication[NestedMap]{
+var nestedMapPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -77,18 +77,18 @@ var nestedMapPublication = outbox.Publication[NestedMap]{
 // EnqueueNestedMap writes one catalog/nested_map event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueNestedMap(ctx context.Context, tx pgx.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return NestedMapTopic.Enqueue(ctx, tx, p, opts...)
+	return NestedMapTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNestedMapMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueNestedMap. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueNestedMapMany(ctx context.Context, tx pgx.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return NestedMapTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return NestedMapTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNestedMap adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueNestedMap(b *pgx.Batch, p NestedMap, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return NestedMapTopic.Queue(b, p, opts...)
+// EnqueueNestedMapInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueNestedMapInBatch(b *pgx.Batch, p NestedMap, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return NestedMapTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

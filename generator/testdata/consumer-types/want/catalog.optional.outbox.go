@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OptionalTopic identifies catalog/optional, payload version 1.
-var OptionalTopic = outbox.Topic[Optional]{
+var OptionalTopic = outbox.NewTopic[Optional](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "optional",
@@ -26,8 +27,7 @@ var OptionalTopic = outbox.Topic[Optional]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Optional.Validate,
-}
+})
 
 // Optional is the payload of catalog/optional.
 type Optional struct {
@@ -38,7 +38,7 @@ type Optional struct {
 	Float64Value   *float64        `json:"float64_value,omitempty"`
 	UUIDValue      *uuid.UUID      `json:"uuid_value,omitempty"`
 	TimestampValue *time.Time      `json:"timestamp_value,omitempty"`
-	DateValue      *outbox.Date    `json:"date_value,omitempty"`
+	DateValue      *payload.Date   `json:"date_value,omitempty"`
 	DurationValue  *time.Duration  `json:"duration_value,omitempty"`
 	BytesValue     []byte          `json:"bytes_value,omitempty"`
 	JSONValue      json.RawMessage `json:"json_value,omitempty"`
@@ -47,23 +47,23 @@ type Optional struct {
 	PlainValue     *Plain          `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Optional) Validate() error {
-	return outbox.Check("catalog/optional",
-		outbox.Optional("string_value", p.StringValue, outbox.Text),
-		outbox.Optional("float64_value", p.Float64Value, outbox.Finite),
-		outbox.Optional("timestamp_value", p.TimestampValue, outbox.Instant),
-		outbox.Optional("date_value", p.DateValue, outbox.Valid),
-		outbox.IfAny(len(p.JSONValue), outbox.JSON("json_value", p.JSONValue)),
-		outbox.Optional("color_value", p.ColorValue, outbox.Valid),
-		outbox.Optional("part_value", p.PartValue, outbox.Valid),
-		outbox.Optional("plain_value", p.PlainValue, outbox.Valid),
+	return payload.Check("catalog/optional",
+		payload.Optional("string_value", p.StringValue, payload.Text),
+		payload.Optional("float64_value", p.Float64Value, payload.Finite),
+		payload.Optional("timestamp_value", p.TimestampValue, payload.Instant),
+		payload.Optional("date_value", p.DateValue, payload.Valid),
+		payload.IfAny(len(p.JSONValue), payload.JSON("json_value", p.JSONValue)),
+		payload.Optional("color_value", p.ColorValue, payload.Valid),
+		payload.Optional("part_value", p.PartValue, payload.Valid),
+		payload.Optional("plain_value", p.PlainValue, payload.Valid),
 	)
 }
 
 // optionalPublication says where catalog/optional is published: to Kafka topic parts.
-var optionalPublication = outbox.Publication[Optional]{
+var optionalPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -71,18 +71,18 @@ var optionalPublication = outbox.Publication[Optional]{
 // EnqueueOptional writes one catalog/optional event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOptional(ctx context.Context, tx pgx.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OptionalTopic.Enqueue(ctx, tx, p, opts...)
+	return OptionalTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOptionalMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOptional. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueOptionalMany(ctx context.Context, tx pgx.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OptionalTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OptionalTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOptional adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueOptional(b *pgx.Batch, p Optional, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OptionalTopic.Queue(b, p, opts...)
+// EnqueueOptionalInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOptionalInBatch(b *pgx.Batch, p Optional, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OptionalTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

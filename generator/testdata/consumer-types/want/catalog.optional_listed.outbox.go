@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OptionalListedTopic identifies catalog/optional_listed, payload version 1.
-var OptionalListedTopic = outbox.Topic[OptionalListed]{
+var OptionalListedTopic = outbox.NewTopic[OptionalListed](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "optional_listed",
@@ -26,8 +27,7 @@ var OptionalListedTopic = outbox.Topic[OptionalListed]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  OptionalListed.Validate,
-}
+})
 
 // OptionalListed is the payload of catalog/optional_listed.
 type OptionalListed struct {
@@ -38,7 +38,7 @@ type OptionalListed struct {
 	Float64Value   []float64         `json:"float64_value,omitempty"`
 	UUIDValue      []uuid.UUID       `json:"uuid_value,omitempty"`
 	TimestampValue []time.Time       `json:"timestamp_value,omitempty"`
-	DateValue      []outbox.Date     `json:"date_value,omitempty"`
+	DateValue      []payload.Date    `json:"date_value,omitempty"`
 	DurationValue  []time.Duration   `json:"duration_value,omitempty"`
 	BytesValue     [][]byte          `json:"bytes_value,omitempty"`
 	JSONValue      []json.RawMessage `json:"json_value,omitempty"`
@@ -47,23 +47,23 @@ type OptionalListed struct {
 	PlainValue     []Plain           `json:"plain_value,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OptionalListed) Validate() error {
-	return outbox.Check("catalog/optional_listed",
-		outbox.Each("string_value", p.StringValue, outbox.Text),
-		outbox.Each("float64_value", p.Float64Value, outbox.Finite),
-		outbox.Each("timestamp_value", p.TimestampValue, outbox.Instant),
-		outbox.Each("date_value", p.DateValue, outbox.Valid),
-		outbox.Each("json_value", p.JSONValue, outbox.JSON),
-		outbox.Each("color_value", p.ColorValue, outbox.Valid),
-		outbox.Each("part_value", p.PartValue, outbox.Valid),
-		outbox.Each("plain_value", p.PlainValue, outbox.Valid),
+	return payload.Check("catalog/optional_listed",
+		payload.Each("string_value", p.StringValue, payload.Text),
+		payload.Each("float64_value", p.Float64Value, payload.Finite),
+		payload.Each("timestamp_value", p.TimestampValue, payload.Instant),
+		payload.Each("date_value", p.DateValue, payload.Valid),
+		payload.Each("json_value", p.JSONValue, payload.JSON),
+		payload.Each("color_value", p.ColorValue, payload.Valid),
+		payload.Each("part_value", p.PartValue, payload.Valid),
+		payload.Each("plain_value", p.PlainValue, payload.Valid),
 	)
 }
 
 // optionalListedPublication says where catalog/optional_listed is published: to Kafka topic parts.
-var optionalListedPublication = outbox.Publication[OptionalListed]{
+var optionalListedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -71,18 +71,18 @@ var optionalListedPublication = outbox.Publication[OptionalListed]{
 // EnqueueOptionalListed writes one catalog/optional_listed event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOptionalListed(ctx context.Context, tx pgx.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OptionalListedTopic.Enqueue(ctx, tx, p, opts...)
+	return OptionalListedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOptionalListedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOptionalListed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOptionalListedMany(ctx context.Context, tx pgx.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OptionalListedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OptionalListedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOptionalListed adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOptionalListed(b *pgx.Batch, p OptionalListed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OptionalListedTopic.Queue(b, p, opts...)
+// EnqueueOptionalListedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOptionalListedInBatch(b *pgx.Batch, p OptionalListed, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OptionalListedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

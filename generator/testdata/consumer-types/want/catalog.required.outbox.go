@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // RequiredTopic identifies catalog/required, payload version 1.
-var RequiredTopic = outbox.Topic[Required]{
+var RequiredTopic = outbox.NewTopic[Required](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "catalog",
 	Name:      "required",
@@ -26,8 +27,7 @@ var RequiredTopic = outbox.Topic[Required]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Required.Validate,
-}
+})
 
 // Required is the payload of catalog/required.
 type Required struct {
@@ -38,7 +38,7 @@ type Required struct {
 	Float64Value   float64         `json:"float64_value"`
 	UUIDValue      uuid.UUID       `json:"uuid_value"`
 	TimestampValue time.Time       `json:"timestamp_value"`
-	DateValue      outbox.Date     `json:"date_value"`
+	DateValue      payload.Date    `json:"date_value"`
 	DurationValue  time.Duration   `json:"duration_value"`
 	BytesValue     []byte          `json:"bytes_value"`
 	JSONValue      json.RawMessage `json:"json_value"`
@@ -47,25 +47,25 @@ type Required struct {
 	PlainValue     Plain           `json:"plain_value"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Required) Validate() error {
-	return outbox.Check("catalog/required",
-		outbox.Text("string_value", p.StringValue),
-		outbox.Finite("float64_value", p.Float64Value),
-		outbox.RequiredUUID("uuid_value", p.UUIDValue),
-		outbox.RequiredTime("timestamp_value", p.TimestampValue),
-		outbox.Instant("timestamp_value", p.TimestampValue),
-		outbox.Valid("date_value", p.DateValue),
-		outbox.JSON("json_value", p.JSONValue),
-		outbox.Valid("color_value", p.ColorValue),
-		outbox.Valid("part_value", p.PartValue),
-		outbox.Valid("plain_value", p.PlainValue),
+	return payload.Check("catalog/required",
+		payload.Text("string_value", p.StringValue),
+		payload.Finite("float64_value", p.Float64Value),
+		payload.RequiredUUID("uuid_value", p.UUIDValue),
+		payload.RequiredTime("timestamp_value", p.TimestampValue),
+		payload.Instant("timestamp_value", p.TimestampValue),
+		payload.Valid("date_value", p.DateValue),
+		payload.JSON("json_value", p.JSONValue),
+		payload.Valid("color_value", p.ColorValue),
+		payload.Valid("part_value", p.PartValue),
+		payload.Valid("plain_value", p.PlainValue),
 	)
 }
 
 // requiredPublication says where catalog/required is published: to Kafka topic parts.
-var requiredPublication = outbox.Publication[Required]{
+var requiredPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }
@@ -73,18 +73,18 @@ var requiredPublication = outbox.Publication[Required]{
 // EnqueueRequired writes one catalog/required event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueRequired(ctx context.Context, tx pgx.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return RequiredTopic.Enqueue(ctx, tx, p, opts...)
+	return RequiredTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueRequiredMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueRequired. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueRequiredMany(ctx context.Context, tx pgx.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return RequiredTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return RequiredTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueRequired adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueRequired(b *pgx.Batch, p Required, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return RequiredTopic.Queue(b, p, opts...)
+// EnqueueRequiredInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueRequiredInBatch(b *pgx.Batch, p Required, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return RequiredTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

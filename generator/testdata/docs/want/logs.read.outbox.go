@@ -17,15 +17,14 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // ReadTopic identifies logs/read, payload version 1, a log topic that listeners verb, noun, hostile
 // and wordy read.
-var ReadTopic = outbox.Topic[Read]{
+var ReadTopic = outbox.NewTopic[Read](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "logs",
 	Name:      "read",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Read.Validate,
-}
+})
 
 // Read is the payload of logs/read.
 //
@@ -42,18 +41,18 @@ func (Read) Validate() error {
 // EnqueueRead appends one logs/read event to the log with tx: listeners read it if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ReadTopic.Enqueue(ctx, tx, p, opts...)
+	return ReadTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueReadMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueRead. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueReadMany(ctx context.Context, tx pgx.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ReadTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ReadTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueRead adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueRead(b *pgx.Batch, p Read, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ReadTopic.Queue(b, p, opts...)
+// EnqueueReadInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueReadInBatch(b *pgx.Batch, p Read, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ReadTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // DirectiveTopic identifies nouns/directive, payload version 1.
-var DirectiveTopic = outbox.Topic[Directive]{
+var DirectiveTopic = outbox.NewTopic[Directive](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "directive",
@@ -24,8 +24,7 @@ var DirectiveTopic = outbox.Topic[Directive]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Directive.Validate,
-}
+})
 
 // Directive is the payload of nouns/directive.
 //
@@ -43,18 +42,18 @@ func (Directive) Validate() error {
 // EnqueueDirective writes one nouns/directive event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueDirective(ctx context.Context, tx pgx.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return DirectiveTopic.Enqueue(ctx, tx, p, opts...)
+	return DirectiveTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueDirectiveMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueDirective. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueDirectiveMany(ctx context.Context, tx pgx.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return DirectiveTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return DirectiveTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueDirective adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueDirective(b *pgx.Batch, p Directive, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return DirectiveTopic.Queue(b, p, opts...)
+// EnqueueDirectiveInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueDirectiveInBatch(b *pgx.Batch, p Directive, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return DirectiveTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // InjectionTopic identifies nouns/injection, payload version 1.
-var InjectionTopic = outbox.Topic[Injection]{
+var InjectionTopic = outbox.NewTopic[Injection](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "injection",
@@ -24,8 +24,7 @@ var InjectionTopic = outbox.Topic[Injection]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Injection.Validate,
-}
+})
 
 // Injection is the payload of nouns/injection.
 //
@@ -43,18 +42,18 @@ func (Injection) Validate() error {
 // EnqueueInjection writes one nouns/injection event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueInjection(ctx context.Context, tx pgx.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return InjectionTopic.Enqueue(ctx, tx, p, opts...)
+	return InjectionTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInjectionMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueInjection. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueInjectionMany(ctx context.Context, tx pgx.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return InjectionTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return InjectionTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInjection adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueInjection(b *pgx.Batch, p Injection, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return InjectionTopic.Queue(b, p, opts...)
+// EnqueueInjectionInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueInjectionInBatch(b *pgx.Batch, p Injection, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return InjectionTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LongTopic identifies nouns/long, payload version 1.
-var LongTopic = outbox.Topic[Long]{
+var LongTopic = outbox.NewTopic[Long](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "long",
@@ -24,8 +24,7 @@ var LongTopic = outbox.Topic[Long]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Long.Validate,
-}
+})
 
 // Long is the payload of nouns/long.
 //
@@ -46,18 +45,18 @@ func (Long) Validate() error {
 // EnqueueLong writes one nouns/long event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLong(ctx context.Context, tx pgx.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LongTopic.Enqueue(ctx, tx, p, opts...)
+	return LongTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLongMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLong. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueLongMany(ctx context.Context, tx pgx.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LongTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LongTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLong adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueLong(b *pgx.Batch, p Long, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LongTopic.Queue(b, p, opts...)
+// EnqueueLongInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueLongInBatch(b *pgx.Batch, p Long, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LongTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

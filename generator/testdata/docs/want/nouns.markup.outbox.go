@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // MarkupTopic identifies nouns/markup, payload version 1.
-var MarkupTopic = outbox.Topic[Markup]{
+var MarkupTopic = outbox.NewTopic[Markup](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "markup",
@@ -24,8 +24,7 @@ var MarkupTopic = outbox.Topic[Markup]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Markup.Validate,
-}
+})
 
 // Markup is the payload of nouns/markup.
 //
@@ -44,18 +43,18 @@ func (Markup) Validate() error {
 // EnqueueMarkup writes one nouns/markup event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueMarkup(ctx context.Context, tx pgx.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return MarkupTopic.Enqueue(ctx, tx, p, opts...)
+	return MarkupTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMarkupMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueMarkup. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueMarkupMany(ctx context.Context, tx pgx.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return MarkupTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return MarkupTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueMarkup adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueMarkup(b *pgx.Batch, p Markup, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return MarkupTopic.Queue(b, p, opts...)
+// EnqueueMarkupInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueMarkupInBatch(b *pgx.Batch, p Markup, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return MarkupTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // NoDocTopic identifies nouns/no_doc, payload version 1.
-var NoDocTopic = outbox.Topic[NoDoc]{
+var NoDocTopic = outbox.NewTopic[NoDoc](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "no_doc",
@@ -24,8 +24,7 @@ var NoDocTopic = outbox.Topic[NoDoc]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  NoDoc.Validate,
-}
+})
 
 // NoDoc is the payload of nouns/no_doc.
 type NoDoc struct {
@@ -40,18 +39,18 @@ func (NoDoc) Validate() error {
 // EnqueueNoDoc writes one nouns/no_doc event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return NoDocTopic.Enqueue(ctx, tx, p, opts...)
+	return NoDocTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNoDocMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueNoDoc. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueNoDocMany(ctx context.Context, tx pgx.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return NoDocTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return NoDocTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNoDoc adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueNoDoc(b *pgx.Batch, p NoDoc, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return NoDocTopic.Queue(b, p, opts...)
+// EnqueueNoDocInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueNoDocInBatch(b *pgx.Batch, p NoDoc, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return NoDocTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

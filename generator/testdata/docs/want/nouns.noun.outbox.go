@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // NounTopic identifies nouns/noun, payload version 1.
-var NounTopic = outbox.Topic[Noun]{
+var NounTopic = outbox.NewTopic[Noun](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "noun",
@@ -24,8 +24,7 @@ var NounTopic = outbox.Topic[Noun]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Noun.Validate,
-}
+})
 
 // Noun is the payload of nouns/noun.
 //
@@ -42,18 +41,18 @@ func (Noun) Validate() error {
 // EnqueueNoun writes one nouns/noun event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueNoun(ctx context.Context, tx pgx.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return NounTopic.Enqueue(ctx, tx, p, opts...)
+	return NounTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNounMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueNoun. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueNounMany(ctx context.Context, tx pgx.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return NounTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return NounTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueNoun adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueNoun(b *pgx.Batch, p Noun, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return NounTopic.Queue(b, p, opts...)
+// EnqueueNounInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueNounInBatch(b *pgx.Batch, p Noun, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return NounTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -112,13 +112,29 @@ func (UnimplementedNounsHandlers) HandleLong(context.Context, outbox.Delivery[Lo
 // out of bounds, or says that h is nil.
 func NewNounsDispatcher(pool *pgxpool.Pool, h NounsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(NoDocTopic, h, NounsHandlers.HandleNoDoc),
-		outbox.Handle(NounTopic, h, NounsHandlers.HandleNoun),
-		outbox.Handle(PluralTopic, h, NounsHandlers.HandlePlural),
-		outbox.Handle(UpperTopic, h, NounsHandlers.HandleUpper),
-		outbox.Handle(DirectiveTopic, h, NounsHandlers.HandleDirective),
-		outbox.Handle(InjectionTopic, h, NounsHandlers.HandleInjection),
-		outbox.Handle(MarkupTopic, h, NounsHandlers.HandleMarkup),
-		outbox.Handle(LongTopic, h, NounsHandlers.HandleLong),
+		outbox.Handle(NoDocTopic, h, func(ctx context.Context, d outbox.Delivery[NoDoc]) error {
+			return h.HandleNoDoc(ctx, d)
+		}),
+		outbox.Handle(NounTopic, h, func(ctx context.Context, d outbox.Delivery[Noun]) error {
+			return h.HandleNoun(ctx, d)
+		}),
+		outbox.Handle(PluralTopic, h, func(ctx context.Context, d outbox.Delivery[Plural]) error {
+			return h.HandlePlural(ctx, d)
+		}),
+		outbox.Handle(UpperTopic, h, func(ctx context.Context, d outbox.Delivery[Upper]) error {
+			return h.HandleUpper(ctx, d)
+		}),
+		outbox.Handle(DirectiveTopic, h, func(ctx context.Context, d outbox.Delivery[Directive]) error {
+			return h.HandleDirective(ctx, d)
+		}),
+		outbox.Handle(InjectionTopic, h, func(ctx context.Context, d outbox.Delivery[Injection]) error {
+			return h.HandleInjection(ctx, d)
+		}),
+		outbox.Handle(MarkupTopic, h, func(ctx context.Context, d outbox.Delivery[Markup]) error {
+			return h.HandleMarkup(ctx, d)
+		}),
+		outbox.Handle(LongTopic, h, func(ctx context.Context, d outbox.Delivery[Long]) error {
+			return h.HandleLong(ctx, d)
+		}),
 	)
 }

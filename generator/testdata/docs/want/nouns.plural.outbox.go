@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // PluralTopic identifies nouns/plural, payload version 1.
-var PluralTopic = outbox.Topic[Plural]{
+var PluralTopic = outbox.NewTopic[Plural](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "plural",
@@ -24,8 +24,7 @@ var PluralTopic = outbox.Topic[Plural]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Plural.Validate,
-}
+})
 
 // Plural is the payload of nouns/plural.
 //
@@ -42,18 +41,18 @@ func (Plural) Validate() error {
 // EnqueuePlural writes one nouns/plural event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueuePlural(ctx context.Context, tx pgx.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return PluralTopic.Enqueue(ctx, tx, p, opts...)
+	return PluralTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueuePluralMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueuePlural. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueuePluralMany(ctx context.Context, tx pgx.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return PluralTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return PluralTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueuePlural adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueuePlural(b *pgx.Batch, p Plural, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return PluralTopic.Queue(b, p, opts...)
+// EnqueuePluralInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueuePluralInBatch(b *pgx.Batch, p Plural, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return PluralTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

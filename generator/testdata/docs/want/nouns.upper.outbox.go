@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // UpperTopic identifies nouns/upper, payload version 1.
-var UpperTopic = outbox.Topic[Upper]{
+var UpperTopic = outbox.NewTopic[Upper](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "nouns",
 	Name:      "upper",
@@ -24,8 +24,7 @@ var UpperTopic = outbox.Topic[Upper]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Upper.Validate,
-}
+})
 
 // Upper is the payload of nouns/upper.
 //
@@ -42,18 +41,18 @@ func (Upper) Validate() error {
 // EnqueueUpper writes one nouns/upper event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueUpper(ctx context.Context, tx pgx.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return UpperTopic.Enqueue(ctx, tx, p, opts...)
+	return UpperTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUpperMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueUpper. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueUpperMany(ctx context.Context, tx pgx.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return UpperTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return UpperTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUpper adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueUpper(b *pgx.Batch, p Upper, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return UpperTopic.Queue(b, p, opts...)
+// EnqueueUpperInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueUpperInBatch(b *pgx.Batch, p Upper, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return UpperTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

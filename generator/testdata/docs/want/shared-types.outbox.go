@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -28,12 +29,12 @@ type Usage struct {
 	Tenant uuid.UUID `json:"tenant"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Usage) Validate() error {
-	return outbox.Check("usage",
-		outbox.Text("ebay_id", v.EbayID),
-		outbox.RequiredUUID("tenant", v.Tenant),
+	return payload.Check("usage",
+		payload.Text("ebay_id", v.EbayID),
+		payload.RequiredUUID("tenant", v.Tenant),
 	)
 }
 
@@ -53,10 +54,10 @@ func OutcomeValues() []Outcome {
 	return []Outcome{OutcomeCompleted, OutcomeFailed}
 }
 
-// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// ParseOutcome returns the Outcome whose text is s, or a *payload.ValidationError that lists the
 // valid values.
 func ParseOutcome(s string) (Outcome, error) {
-	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
+	return payload.ParseEnum("outcome", s, OutcomeValues()...)
 }
 
 // Known reports whether v is one of OutcomeValues.
@@ -64,8 +65,8 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Outcome, and a *payload.ValidationError for any other
 // value.
 func (v Outcome) Validate() error {
-	return outbox.Enum("outcome", v, OutcomeCompleted, OutcomeFailed)
+	return payload.Enum("outcome", v, OutcomeCompleted, OutcomeFailed)
 }

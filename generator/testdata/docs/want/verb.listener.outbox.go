@@ -53,6 +53,8 @@ func NewVerbListener(pool *pgxpool.Pool, h VerbHandlers, cfg outbox.ListenerConf
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(ReadTopic, h, VerbHandlers.HandleRead),
+		outbox.Listen(ReadTopic, h, func(ctx context.Context, d outbox.Delivery[Read]) error {
+			return h.HandleRead(ctx, d)
+		}),
 	)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HasNameTopic identifies verbs/has_name, payload version 1.
-var HasNameTopic = outbox.Topic[HasName]{
+var HasNameTopic = outbox.NewTopic[HasName](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "verbs",
 	Name:      "has_name",
@@ -24,8 +24,7 @@ var HasNameTopic = outbox.Topic[HasName]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  HasName.Validate,
-}
+})
 
 // HasName is the payload of verbs/has_name.
 //
@@ -42,18 +41,18 @@ func (HasName) Validate() error {
 // EnqueueHasName writes one verbs/has_name event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return HasNameTopic.Enqueue(ctx, tx, p, opts...)
+	return HasNameTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueHasNameMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueHasName. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return HasNameTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return HasNameTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueHasName adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueHasName(b *pgx.Batch, p HasName, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return HasNameTopic.Queue(b, p, opts...)
+// EnqueueHasNameInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueHasNameInBatch(b *pgx.Batch, p HasName, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return HasNameTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // IsFirstTopic identifies verbs/is_first, payload version 1.
-var IsFirstTopic = outbox.Topic[IsFirst]{
+var IsFirstTopic = outbox.NewTopic[IsFirst](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "verbs",
 	Name:      "is_first",
@@ -24,8 +24,7 @@ var IsFirstTopic = outbox.Topic[IsFirst]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  IsFirst.Validate,
-}
+})
 
 // IsFirst is the payload of verbs/is_first.
 //
@@ -42,18 +41,18 @@ func (IsFirst) Validate() error {
 // EnqueueIsFirst writes one verbs/is_first event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return IsFirstTopic.Enqueue(ctx, tx, p, opts...)
+	return IsFirstTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueIsFirstMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueIsFirst. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return IsFirstTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return IsFirstTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueIsFirst adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueIsFirst(b *pgx.Batch, p IsFirst, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return IsFirstTopic.Queue(b, p, opts...)
+// EnqueueIsFirstInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueIsFirstInBatch(b *pgx.Batch, p IsFirst, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return IsFirstTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

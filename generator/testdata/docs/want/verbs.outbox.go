@@ -62,8 +62,14 @@ func (UnimplementedVerbsHandlers) HandleHasName(context.Context, outbox.Delivery
 // out of bounds, or says that h is nil.
 func NewVerbsDispatcher(pool *pgxpool.Pool, h VerbsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(IsFirstTopic, h, VerbsHandlers.HandleIsFirst),
-		outbox.Handle(WasFirstTopic, h, VerbsHandlers.HandleWasFirst),
-		outbox.Handle(HasNameTopic, h, VerbsHandlers.HandleHasName),
+		outbox.Handle(IsFirstTopic, h, func(ctx context.Context, d outbox.Delivery[IsFirst]) error {
+			return h.HandleIsFirst(ctx, d)
+		}),
+		outbox.Handle(WasFirstTopic, h, func(ctx context.Context, d outbox.Delivery[WasFirst]) error {
+			return h.HandleWasFirst(ctx, d)
+		}),
+		outbox.Handle(HasNameTopic, h, func(ctx context.Context, d outbox.Delivery[HasName]) error {
+			return h.HandleHasName(ctx, d)
+		}),
 	)
 }

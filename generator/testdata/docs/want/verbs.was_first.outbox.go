@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // WasFirstTopic identifies verbs/was_first, payload version 1.
-var WasFirstTopic = outbox.Topic[WasFirst]{
+var WasFirstTopic = outbox.NewTopic[WasFirst](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "verbs",
 	Name:      "was_first",
@@ -24,8 +24,7 @@ var WasFirstTopic = outbox.Topic[WasFirst]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  WasFirst.Validate,
-}
+})
 
 // WasFirst is the payload of verbs/was_first.
 //
@@ -42,18 +41,18 @@ func (WasFirst) Validate() error {
 // EnqueueWasFirst writes one verbs/was_first event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return WasFirstTopic.Enqueue(ctx, tx, p, opts...)
+	return WasFirstTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueWasFirstMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueWasFirst. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return WasFirstTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return WasFirstTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueWasFirst adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueWasFirst(b *pgx.Batch, p WasFirst, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return WasFirstTopic.Queue(b, p, opts...)
+// EnqueueWasFirstInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueWasFirstInBatch(b *pgx.Batch, p WasFirst, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return WasFirstTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -16,7 +16,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // InvoiceSentTopic identifies invoices/sent, payload version 1.
-var InvoiceSentTopic = outbox.Topic[InvoiceSent]{
+var InvoiceSentTopic = outbox.NewTopic[InvoiceSent](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "invoices",
 	Name:      "sent",
@@ -24,8 +24,7 @@ var InvoiceSentTopic = outbox.Topic[InvoiceSent]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  InvoiceSent.Validate,
-}
+})
 
 // InvoiceSent is the payload of invoices/sent.
 type InvoiceSent struct {
@@ -40,18 +39,18 @@ func (InvoiceSent) Validate() error {
 // EnqueueInvoiceSent writes one invoices/sent event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return InvoiceSentTopic.Enqueue(ctx, tx, p, opts...)
+	return InvoiceSentTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInvoiceSentMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueInvoiceSent. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return InvoiceSentTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return InvoiceSentTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInvoiceSent adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueInvoiceSent(b *pgx.Batch, p InvoiceSent, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return InvoiceSentTopic.Queue(b, p, opts...)
+// EnqueueInvoiceSentInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueInvoiceSentInBatch(b *pgx.Batch, p InvoiceSent, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return InvoiceSentTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

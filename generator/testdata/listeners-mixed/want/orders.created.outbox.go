@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderCreatedTopic identifies orders/created, payload version 1.
-var OrderCreatedTopic = outbox.Topic[OrderCreated]{
+var OrderCreatedTopic = outbox.NewTopic[OrderCreated](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "orders",
 	Name:      "created",
@@ -25,37 +26,36 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  OrderCreated.Validate,
-}
+})
 
 // OrderCreated is the payload of orders/created.
 type OrderCreated struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCreated) Validate() error {
-	return outbox.Check("orders/created",
-		outbox.RequiredUUID("order_id", p.OrderID),
+	return payload.Check("orders/created",
+		payload.RequiredUUID("order_id", p.OrderID),
 	)
 }
 
 // EnqueueOrderCreated writes one orders/created event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderCreated(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderCreatedTopic.Queue(b, p, opts...)
+// EnqueueOrderCreatedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderCreatedInBatch(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

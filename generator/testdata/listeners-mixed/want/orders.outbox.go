@@ -40,6 +40,8 @@ func (UnimplementedOrdersHandlers) HandleOrderCreated(context.Context, outbox.De
 // out of bounds, or says that h is nil.
 func NewOrdersDispatcher(pool *pgxpool.Pool, h OrdersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderCreatedTopic, h, OrdersHandlers.HandleOrderCreated),
+		outbox.Handle(OrderCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderCreated]) error {
+			return h.HandleOrderCreated(ctx, d)
+		}),
 	)
 }

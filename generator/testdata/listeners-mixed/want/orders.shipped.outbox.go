@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -18,49 +19,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderShippedTopic identifies orders/shipped, payload version 1, a log topic that listeners search
 // and ledger read.
-var OrderShippedTopic = outbox.Topic[OrderShipped]{
+var OrderShippedTopic = outbox.NewTopic[OrderShipped](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "orders",
 	Name:      "shipped",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      OrderShipped.outboxKeys,
-	Validate:  OrderShipped.Validate,
-}
+	Keys:      orderShippedKeys,
+})
 
 // OrderShipped is the payload of orders/shipped.
 type OrderShipped struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderShipped) Validate() error {
-	return outbox.Check("orders/shipped",
-		outbox.RequiredUUID("order_id", p.OrderID),
+	return payload.Check("orders/shipped",
+		payload.RequiredUUID("order_id", p.OrderID),
 	)
 }
 
-func (p OrderShipped) outboxKeys() outbox.Keys {
+func orderShippedKeys(untyped any) outbox.Keys {
+	p := untyped.(*OrderShipped)
 	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))}
 }
 
 // EnqueueOrderShipped appends one orders/shipped event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderShippedTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderShippedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderShippedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderShipped. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderShippedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderShippedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderShipped adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderShipped(b *pgx.Batch, p OrderShipped, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderShippedTopic.Queue(b, p, opts...)
+// EnqueueOrderShippedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderShippedInBatch(b *pgx.Batch, p OrderShipped, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderShippedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -65,7 +65,11 @@ func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg outbo
 			Retry:       outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(StockMovedTopic, h, SearchIndexHandlers.HandleStockMoved),
-		outbox.Listen(OrderShippedTopic, h, SearchIndexHandlers.HandleOrderShipped),
+		outbox.Listen(StockMovedTopic, h, func(ctx context.Context, d outbox.Delivery[StockMoved]) error {
+			return h.HandleStockMoved(ctx, d)
+		}),
+		outbox.Listen(OrderShippedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderShipped]) error {
+			return h.HandleOrderShipped(ctx, d)
+		}),
 	)
 }

@@ -17,15 +17,14 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // StockCountedTopic identifies stock/counted, payload version 1, a log topic that no listener
 // reads.
-var StockCountedTopic = outbox.Topic[StockCounted]{
+var StockCountedTopic = outbox.NewTopic[StockCounted](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "stock",
 	Name:      "counted",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  StockCounted.Validate,
-}
+})
 
 // StockCounted is the payload of stock/counted.
 type StockCounted struct{}
@@ -38,18 +37,18 @@ func (StockCounted) Validate() error {
 // EnqueueStockCounted appends one stock/counted event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueStockCounted(ctx context.Context, tx pgx.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return StockCountedTopic.Enqueue(ctx, tx, p, opts...)
+	return StockCountedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueStockCountedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueStockCounted. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueStockCountedMany(ctx context.Context, tx pgx.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return StockCountedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return StockCountedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueStockCounted adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueStockCounted(b *pgx.Batch, p StockCounted, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return StockCountedTopic.Queue(b, p, opts...)
+// EnqueueStockCountedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueStockCountedInBatch(b *pgx.Batch, p StockCounted, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return StockCountedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

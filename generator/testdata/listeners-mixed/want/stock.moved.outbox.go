@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -17,15 +18,14 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // StockMovedTopic identifies stock/moved, payload version 1, a log topic that listener search
 // reads.
-var StockMovedTopic = outbox.Topic[StockMoved]{
+var StockMovedTopic = outbox.NewTopic[StockMoved](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "stock",
 	Name:      "moved",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  StockMoved.Validate,
-}
+})
 
 // StockMoved is the payload of stock/moved.
 type StockMoved struct {
@@ -33,29 +33,29 @@ type StockMoved struct {
 	Count int32  `json:"count"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p StockMoved) Validate() error {
-	return outbox.Check("stock/moved",
-		outbox.Text("sku", p.Sku),
+	return payload.Check("stock/moved",
+		payload.Text("sku", p.Sku),
 	)
 }
 
 // EnqueueStockMoved appends one stock/moved event to the log with tx: listeners read it if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueStockMoved(ctx context.Context, tx pgx.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return StockMovedTopic.Enqueue(ctx, tx, p, opts...)
+	return StockMovedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueStockMovedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueStockMoved. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
 func EnqueueStockMovedMany(ctx context.Context, tx pgx.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return StockMovedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return StockMovedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueStockMoved adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueStockMoved(b *pgx.Batch, p StockMoved, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return StockMovedTopic.Queue(b, p, opts...)
+// EnqueueStockMovedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueStockMovedInBatch(b *pgx.Batch, p StockMoved, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return StockMovedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -19,6 +19,6 @@ func TestNobodyHandlesYet(t *testing.T) {
 		require.ErrorIs(t, h.HandleMessageCreated(t.Context(), nil, created), outbox.ErrUnimplemented)
 		require.ErrorIs(t, h.HandleThreadClosed(t.Context(), nil, outbox.Delivery[ThreadClosed]{}), outbox.ErrUnimplemented)
 	}
-	require.True(t, MessageCreatedTopic.Log)
-	require.True(t, ThreadClosedTopic.Silent)
+	require.True(t, MessageCreatedTopic.Untyped().Spec().Log)
+	require.True(t, ThreadClosedTopic.Untyped().Spec().Silent)
 }

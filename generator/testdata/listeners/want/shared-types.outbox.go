@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -27,10 +28,10 @@ func AuthorValues() []Author {
 	return []Author{AuthorUser, AuthorAssistant}
 }
 
-// ParseAuthor returns the Author whose text is s, or an *outbox.ValidationError that lists the
+// ParseAuthor returns the Author whose text is s, or a *payload.ValidationError that lists the
 // valid values.
 func ParseAuthor(s string) (Author, error) {
-	return outbox.ParseEnum("author", s, AuthorValues()...)
+	return payload.ParseEnum("author", s, AuthorValues()...)
 }
 
 // Known reports whether v is one of AuthorValues.
@@ -38,8 +39,8 @@ func (v Author) Known() bool {
 	return slices.Contains(AuthorValues(), v)
 }
 
-// Validate returns nil for the constants of Author, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Author, and a *payload.ValidationError for any other
 // value.
 func (v Author) Validate() error {
-	return outbox.Enum("author", v, AuthorUser, AuthorAssistant)
+	return payload.Enum("author", v, AuthorUser, AuthorAssistant)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -18,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // ThreadClosedTopic identifies threads/thread_closed, payload version 1, a log topic that listener
 // companion reads. Enqueueing an event does not wake a listener: the event waits for the next poll.
-var ThreadClosedTopic = outbox.Topic[ThreadClosed]{
+var ThreadClosedTopic = outbox.NewTopic[ThreadClosed](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "threads",
 	Name:      "thread_closed",
@@ -26,42 +27,42 @@ var ThreadClosedTopic = outbox.Topic[ThreadClosed]{
 	Log:       true,
 	Silent:    true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      ThreadClosed.outboxKeys,
-	Validate:  ThreadClosed.Validate,
-}
+	Keys:      threadClosedKeys,
+})
 
 // ThreadClosed is the payload of threads/thread_closed.
 type ThreadClosed struct {
 	ThreadID uuid.UUID `json:"thread_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p ThreadClosed) Validate() error {
-	return outbox.Check("threads/thread_closed",
-		outbox.RequiredUUID("thread_id", p.ThreadID),
+	return payload.Check("threads/thread_closed",
+		payload.RequiredUUID("thread_id", p.ThreadID),
 	)
 }
 
-func (p ThreadClosed) outboxKeys() outbox.Keys {
+func threadClosedKeys(untyped any) outbox.Keys {
+	p := untyped.(*ThreadClosed)
 	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID))}
 }
 
 // EnqueueThreadClosed appends one threads/thread_closed event to the log with tx: listeners read it
 // if and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return ThreadClosedTopic.Enqueue(ctx, tx, p, opts...)
+	return ThreadClosedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueThreadClosedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueThreadClosed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return ThreadClosedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return ThreadClosedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueThreadClosed adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueThreadClosed(b *pgx.Batch, p ThreadClosed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return ThreadClosedTopic.Queue(b, p, opts...)
+// EnqueueThreadClosedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueThreadClosedInBatch(b *pgx.Batch, p ThreadClosed, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return ThreadClosedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

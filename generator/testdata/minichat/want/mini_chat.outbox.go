@@ -42,6 +42,8 @@ func (UnimplementedMiniChatHandlers) HandleTurnFinalized(context.Context, outbox
 // out of bounds, or says that h is nil.
 func NewMiniChatDispatcher(pool *pgxpool.Pool, h MiniChatHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(TurnFinalizedTopic, h, MiniChatHandlers.HandleTurnFinalized),
+		outbox.Handle(TurnFinalizedTopic, h, func(ctx context.Context, d outbox.Delivery[TurnFinalized]) error {
+			return h.HandleTurnFinalized(ctx, d)
+		}),
 	)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -19,12 +20,12 @@ type Usage struct {
 	OutputTokens int64 `json:"output_tokens"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Usage) Validate() error {
-	return outbox.Check("usage",
-		outbox.Min("input_tokens", v.InputTokens, 0),
-		outbox.Min("output_tokens", v.OutputTokens, 0),
+	return payload.Check("usage",
+		payload.Min("input_tokens", v.InputTokens, 0),
+		payload.Min("output_tokens", v.OutputTokens, 0),
 	)
 }
 
@@ -43,10 +44,10 @@ func OutcomeValues() []Outcome {
 	return []Outcome{OutcomeCompleted, OutcomeFailed, OutcomeAborted}
 }
 
-// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// ParseOutcome returns the Outcome whose text is s, or a *payload.ValidationError that lists the
 // valid values.
 func ParseOutcome(s string) (Outcome, error) {
-	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
+	return payload.ParseEnum("outcome", s, OutcomeValues()...)
 }
 
 // Known reports whether v is one of OutcomeValues.
@@ -54,8 +55,8 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Outcome, and a *payload.ValidationError for any other
 // value.
 func (v Outcome) Validate() error {
-	return outbox.Enum("outcome", v, OutcomeCompleted, OutcomeFailed, OutcomeAborted)
+	return payload.Enum("outcome", v, OutcomeCompleted, OutcomeFailed, OutcomeAborted)
 }

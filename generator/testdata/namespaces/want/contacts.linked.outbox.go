@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LinkedTopic identifies contacts/linked, payload version 1.
-var LinkedTopic = outbox.Topic[Linked]{
+var LinkedTopic = outbox.NewTopic[Linked](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "contacts",
 	Name:      "linked",
@@ -25,9 +26,8 @@ var LinkedTopic = outbox.Topic[Linked]{
 	Retry:     outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     45 * time.Second,
 	Retention: outbox.Retention{Delivered: 48 * time.Hour, Dead: 1440 * time.Hour},
-	Keys:      Linked.outboxKeys,
-	Validate:  Linked.Validate,
-}
+	Keys:      linkedKeys,
+})
 
 // Linked is the payload of contacts/linked.
 type Linked struct {
@@ -35,16 +35,17 @@ type Linked struct {
 	Contact uuid.UUID `json:"contact"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Linked) Validate() error {
-	return outbox.Check("contacts/linked",
-		outbox.RequiredUUID("tenant", p.Tenant),
-		outbox.RequiredUUID("contact", p.Contact),
+	return payload.Check("contacts/linked",
+		payload.RequiredUUID("tenant", p.Tenant),
+		payload.RequiredUUID("contact", p.Contact),
 	)
 }
 
-func (p Linked) outboxKeys() outbox.Keys {
+func linkedKeys(untyped any) outbox.Keys {
+	p := untyped.(*Linked)
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.Tenant),
 		Partition: outbox.NewKey(outbox.UUIDPart("contact", p.Contact)),
@@ -54,18 +55,18 @@ func (p Linked) outboxKeys() outbox.Keys {
 // EnqueueLinked writes one contacts/linked event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LinkedTopic.Enqueue(ctx, tx, p, opts...)
+	return LinkedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLinkedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLinked. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LinkedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LinkedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLinked adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueLinked(b *pgx.Batch, p Linked, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LinkedTopic.Queue(b, p, opts...)
+// EnqueueLinkedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueLinkedInBatch(b *pgx.Batch, p Linked, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LinkedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

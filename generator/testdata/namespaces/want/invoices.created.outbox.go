@@ -10,13 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // InvoiceCreatedTopic identifies invoices/created, payload version 1.
-var InvoiceCreatedTopic = outbox.Topic[InvoiceCreated]{
+var InvoiceCreatedTopic = outbox.NewTopic[InvoiceCreated](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "invoices",
 	Name:      "created",
@@ -24,8 +25,7 @@ var InvoiceCreatedTopic = outbox.Topic[InvoiceCreated]{
 	Retry:     outbox.Retry{MaxAttempts: 1, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     time.Hour,
 	Retention: outbox.Retention{Delivered: 48 * time.Hour, Dead: 1440 * time.Hour},
-	Validate:  InvoiceCreated.Validate,
-}
+})
 
 // InvoiceCreated is the payload of invoices/created.
 type InvoiceCreated struct {
@@ -34,30 +34,30 @@ type InvoiceCreated struct {
 	Lines     []Money `json:"lines"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p InvoiceCreated) Validate() error {
-	return outbox.Check("invoices/created",
-		outbox.Valid("total", p.Total),
-		outbox.Each("lines", p.Lines, outbox.Valid),
+	return payload.Check("invoices/created",
+		payload.Valid("total", p.Total),
+		payload.Each("lines", p.Lines, payload.Valid),
 	)
 }
 
 // EnqueueInvoiceCreated writes one invoices/created event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return InvoiceCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return InvoiceCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInvoiceCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueInvoiceCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return InvoiceCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return InvoiceCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInvoiceCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueInvoiceCreated(b *pgx.Batch, p InvoiceCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return InvoiceCreatedTopic.Queue(b, p, opts...)
+// EnqueueInvoiceCreatedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueInvoiceCreatedInBatch(b *pgx.Batch, p InvoiceCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return InvoiceCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -39,6 +39,8 @@ func (UnimplementedInvoicesHandlers) HandleInvoiceCreated(context.Context, outbo
 // out of bounds, or says that h is nil.
 func NewInvoicesDispatcher(pool *pgxpool.Pool, h InvoicesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(InvoiceCreatedTopic, h, InvoicesHandlers.HandleInvoiceCreated),
+		outbox.Handle(InvoiceCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[InvoiceCreated]) error {
+			return h.HandleInvoiceCreated(ctx, d)
+		}),
 	)
 }

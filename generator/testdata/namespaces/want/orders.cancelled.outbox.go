@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -18,7 +19,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderCancelledTopic identifies orders/cancelled, payload version 1. Enqueueing an event does not
 // wake a dispatcher: the event waits for the next poll.
-var OrderCancelledTopic = outbox.Topic[OrderCancelled]{
+var OrderCancelledTopic = outbox.NewTopic[OrderCancelled](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "orders",
 	Name:      "cancelled",
@@ -26,38 +27,37 @@ var OrderCancelledTopic = outbox.Topic[OrderCancelled]{
 	Silent:    true,
 	Retry:     outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     45 * time.Second,
-	Retention: outbox.Retention{Delivered: 0, Dead: 1440 * time.Hour},
-	Validate:  OrderCancelled.Validate,
-}
+	Retention: outbox.Retention{DeleteOnAck: true, Dead: 1440 * time.Hour},
+})
 
 // OrderCancelled is the payload of orders/cancelled.
 type OrderCancelled struct {
 	OrderID uuid.UUID `json:"order_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCancelled) Validate() error {
-	return outbox.Check("orders/cancelled",
-		outbox.RequiredUUID("order_id", p.OrderID),
+	return payload.Check("orders/cancelled",
+		payload.RequiredUUID("order_id", p.OrderID),
 	)
 }
 
 // EnqueueOrderCancelled writes one orders/cancelled event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderCancelled(ctx context.Context, tx pgx.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderCancelledTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderCancelledTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCancelledMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCancelled. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOrderCancelledMany(ctx context.Context, tx pgx.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderCancelledTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderCancelledTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCancelled adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderCancelled(b *pgx.Batch, p OrderCancelled, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderCancelledTopic.Queue(b, p, opts...)
+// EnqueueOrderCancelledInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderCancelledInBatch(b *pgx.Batch, p OrderCancelled, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderCancelledTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

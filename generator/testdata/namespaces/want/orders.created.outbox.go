@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrderCreatedTopic identifies orders/created, payload version 1.
-var OrderCreatedTopic = outbox.Topic[OrderCreated]{
+var OrderCreatedTopic = outbox.NewTopic[OrderCreated](outbox.TopicSpec{
 	Schema:    "shop_outbox",
 	Namespace: "orders",
 	Name:      "created",
@@ -25,9 +26,8 @@ var OrderCreatedTopic = outbox.Topic[OrderCreated]{
 	Retry:     outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     45 * time.Second,
 	Retention: outbox.Retention{Delivered: 48 * time.Hour, Dead: 1440 * time.Hour},
-	Keys:      OrderCreated.outboxKeys,
-	Validate:  OrderCreated.Validate,
-}
+	Keys:      orderCreatedKeys,
+})
 
 // OrderCreated is the payload of orders/created.
 type OrderCreated struct {
@@ -36,30 +36,31 @@ type OrderCreated struct {
 	Total   Money     `json:"total"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCreated) Validate() error {
-	return outbox.Check("orders/created",
-		outbox.RequiredUUID("shop_id", p.ShopID),
-		outbox.RequiredUUID("order_id", p.OrderID),
-		outbox.Valid("total", p.Total),
+	return payload.Check("orders/created",
+		payload.RequiredUUID("shop_id", p.ShopID),
+		payload.RequiredUUID("order_id", p.OrderID),
+		payload.Valid("total", p.Total),
 	)
 }
 
 // DedupeKey returns "{shop_id}/{order_id}": a second event with the same key is a duplicate. It is
 // "" when one of its fields is empty; enqueue then returns an error.
 func (p OrderCreated) DedupeKey() string {
-	return p.dedupeKey().String()
+	return orderCreatedDedupeKey(&p).String()
 }
 
-func (p OrderCreated) dedupeKey() outbox.Key {
+func orderCreatedDedupeKey(p *OrderCreated) outbox.Key {
 	return outbox.NewKey(outbox.UUIDPart("shop_id", p.ShopID), outbox.UUIDPart("order_id", p.OrderID))
 }
 
-func (p OrderCreated) outboxKeys() outbox.Keys {
+func orderCreatedKeys(untyped any) outbox.Keys {
+	p := untyped.(*OrderCreated)
 	return outbox.Keys{
 		TenantID: outbox.Tenant(p.ShopID),
-		Dedupe:   p.dedupeKey(),
+		Dedupe:   orderCreatedDedupeKey(p),
 	}
 }
 
@@ -67,18 +68,18 @@ func (p OrderCreated) outboxKeys() outbox.Keys {
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return OrderCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return OrderCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return OrderCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return OrderCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueOrderCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueOrderCreated(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return OrderCreatedTopic.Queue(b, p, opts...)
+// EnqueueOrderCreatedInBatch adds the event to b. Send b inside your transaction; the event costs
+// no extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueOrderCreatedInBatch(b *pgx.Batch, p OrderCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return OrderCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -52,7 +52,11 @@ func (UnimplementedOrdersHandlers) HandleOrderCancelled(context.Context, outbox.
 // out of bounds, or says that h is nil.
 func NewOrdersDispatcher(pool *pgxpool.Pool, h OrdersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderCreatedTopic, h, OrdersHandlers.HandleOrderCreated),
-		outbox.Handle(OrderCancelledTopic, h, OrdersHandlers.HandleOrderCancelled),
+		outbox.Handle(OrderCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderCreated]) error {
+			return h.HandleOrderCreated(ctx, d)
+		}),
+		outbox.Handle(OrderCancelledTopic, h, func(ctx context.Context, d outbox.Delivery[OrderCancelled]) error {
+			return h.HandleOrderCancelled(ctx, d)
+		}),
 	)
 }

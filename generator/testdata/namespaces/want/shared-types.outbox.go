@@ -8,6 +8,7 @@ import (
 	"regexp"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -22,12 +23,12 @@ type Money struct {
 // moneyCurrencyPattern is the pattern of Money.Currency.
 var moneyCurrencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Money) Validate() error {
-	return outbox.Check("money",
-		outbox.Min("amount", v.Amount, 0),
-		outbox.Text("currency", v.Currency),
-		outbox.Match("currency", v.Currency, moneyCurrencyPattern),
+	return payload.Check("money",
+		payload.Min("amount", v.Amount, 0),
+		payload.Text("currency", v.Currency),
+		payload.Match("currency", v.Currency, moneyCurrencyPattern),
 	)
 }

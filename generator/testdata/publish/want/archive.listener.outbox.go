@@ -51,6 +51,8 @@ func NewArchiveListener(pool *pgxpool.Pool, h ArchiveHandlers, cfg outbox.Listen
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(UserDeletedTopic, h, ArchiveHandlers.HandleUserDeleted),
+		outbox.Listen(UserDeletedTopic, h, func(ctx context.Context, d outbox.Delivery[UserDeleted]) error {
+			return h.HandleUserDeleted(ctx, d)
+		}),
 	)
 }

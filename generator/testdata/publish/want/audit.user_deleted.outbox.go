@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -18,31 +19,30 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // UserDeletedTopic identifies audit/user_deleted, payload version 1, a log topic that listeners
 // relay and archive read.
-var UserDeletedTopic = outbox.Topic[UserDeleted]{
+var UserDeletedTopic = outbox.NewTopic[UserDeleted](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "audit",
 	Name:      "user_deleted",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  UserDeleted.Validate,
-}
+})
 
 // UserDeleted is the payload of audit/user_deleted.
 type UserDeleted struct {
 	UserID uuid.UUID `json:"user_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserDeleted) Validate() error {
-	return outbox.Check("audit/user_deleted",
-		outbox.RequiredUUID("user_id", p.UserID),
+	return payload.Check("audit/user_deleted",
+		payload.RequiredUUID("user_id", p.UserID),
 	)
 }
 
 // userDeletedPublication says where audit/user_deleted is published: to Kafka topic sc.audit.
-var userDeletedPublication = outbox.Publication[UserDeleted]{
+var userDeletedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "sc.audit",
 }
@@ -50,18 +50,18 @@ var userDeletedPublication = outbox.Publication[UserDeleted]{
 // EnqueueUserDeleted appends one audit/user_deleted event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return UserDeletedTopic.Enqueue(ctx, tx, p, opts...)
+	return UserDeletedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserDeletedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserDeleted. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return UserDeletedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return UserDeletedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserDeleted adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueUserDeleted(b *pgx.Batch, p UserDeleted, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return UserDeletedTopic.Queue(b, p, opts...)
+// EnqueueUserDeletedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueUserDeletedInBatch(b *pgx.Batch, p UserDeleted, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return UserDeletedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -19,50 +20,51 @@ const _ = outbox.IsAtLeastVersion0_1_0
 
 // UserRenamedTopic identifies audit/user_renamed, payload version 1, a log topic that listener
 // relay reads.
-var UserRenamedTopic = outbox.Topic[UserRenamed]{
+var UserRenamedTopic = outbox.NewTopic[UserRenamed](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "audit",
 	Name:      "user_renamed",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      UserRenamed.outboxKeys,
-	Validate:  UserRenamed.Validate,
-}
+	Keys:      userRenamedKeys,
+})
 
 // UserRenamed is the payload of audit/user_renamed.
 type UserRenamed struct {
 	UserID uuid.UUID     `json:"user_id"`
 	At     time.Time     `json:"at"`
-	Day    outbox.Date   `json:"day"`
+	Day    payload.Date  `json:"day"`
 	Took   time.Duration `json:"took"`
 	Ratio  float64       `json:"ratio"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserRenamed) Validate() error {
-	return outbox.Check("audit/user_renamed",
-		outbox.RequiredUUID("user_id", p.UserID),
-		outbox.RequiredTime("at", p.At),
-		outbox.Instant("at", p.At),
-		outbox.Valid("day", p.Day),
-		outbox.Finite("ratio", p.Ratio),
+	return payload.Check("audit/user_renamed",
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.RequiredTime("at", p.At),
+		payload.Instant("at", p.At),
+		payload.Valid("day", p.Day),
+		payload.Finite("ratio", p.Ratio),
 	)
 }
 
-func (p UserRenamed) outboxKeys() outbox.Keys {
+func userRenamedKeys(untyped any) outbox.Keys {
+	p := untyped.(*UserRenamed)
 	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))}
 }
 
 // userRenamedPublication says where audit/user_renamed is published: to Kafka topic sc.audit.
-var userRenamedPublication = outbox.Publication[UserRenamed]{
+var userRenamedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "sc.audit",
-	Headers:     UserRenamed.publishHeaders,
+	Headers:     userRenamedPublishHeaders,
 }
 
-func (p UserRenamed) publishHeaders() map[string]string {
+func userRenamedPublishHeaders(untyped any) map[string]string {
+	p := untyped.(*UserRenamed)
 	return map[string]string{
 		"at":    p.At.Format(time.RFC3339Nano),
 		"day":   p.Day.String(),
@@ -74,18 +76,18 @@ func (p UserRenamed) publishHeaders() map[string]string {
 // EnqueueUserRenamed appends one audit/user_renamed event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return UserRenamedTopic.Enqueue(ctx, tx, p, opts...)
+	return UserRenamedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserRenamedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserRenamed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return UserRenamedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return UserRenamedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserRenamed adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueUserRenamed(b *pgx.Batch, p UserRenamed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return UserRenamedTopic.Queue(b, p, opts...)
+// EnqueueUserRenamedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueUserRenamedInBatch(b *pgx.Batch, p UserRenamed, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return UserRenamedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

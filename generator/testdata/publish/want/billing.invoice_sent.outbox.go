@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // InvoiceSentTopic identifies billing/invoice_sent, payload version 1.
-var InvoiceSentTopic = outbox.Topic[InvoiceSent]{
+var InvoiceSentTopic = outbox.NewTopic[InvoiceSent](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "billing",
 	Name:      "invoice_sent",
@@ -25,48 +26,47 @@ var InvoiceSentTopic = outbox.Topic[InvoiceSent]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  InvoiceSent.Validate,
-}
+})
 
 // InvoiceSent is the payload of billing/invoice_sent.
 type InvoiceSent struct {
 	InvoiceID uuid.UUID `json:"invoice_id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p InvoiceSent) Validate() error {
-	return outbox.Check("billing/invoice_sent",
-		outbox.RequiredUUID("invoice_id", p.InvoiceID),
+	return payload.Check("billing/invoice_sent",
+		payload.RequiredUUID("invoice_id", p.InvoiceID),
 	)
 }
 
 // invoiceSentPublication says where billing/invoice_sent is published: to webhook bookkeeping.
-var invoiceSentPublication = outbox.Publication[InvoiceSent]{
+var invoiceSentPublication = outbox.Publication{
 	Broker:      "webhook",
 	Destination: "bookkeeping",
-	Headers:     InvoiceSent.publishHeaders,
+	Headers:     invoiceSentPublishHeaders,
 }
 
-func (InvoiceSent) publishHeaders() map[string]string {
+func invoiceSentPublishHeaders(untyped any) map[string]string {
 	return map[string]string{"format": "v1"}
 }
 
 // EnqueueInvoiceSent writes one billing/invoice_sent event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return InvoiceSentTopic.Enqueue(ctx, tx, p, opts...)
+	return InvoiceSentTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInvoiceSentMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueInvoiceSent. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return InvoiceSentTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return InvoiceSentTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueInvoiceSent adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueInvoiceSent(b *pgx.Batch, p InvoiceSent, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return InvoiceSentTopic.Queue(b, p, opts...)
+// EnqueueInvoiceSentInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueInvoiceSentInBatch(b *pgx.Batch, p InvoiceSent, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return InvoiceSentTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

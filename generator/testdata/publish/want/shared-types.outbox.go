@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -29,10 +30,10 @@ func PlanValues() []Plan {
 	return []Plan{PlanFree, PlanPaid}
 }
 
-// ParsePlan returns the Plan whose text is s, or an *outbox.ValidationError that lists the valid
+// ParsePlan returns the Plan whose text is s, or a *payload.ValidationError that lists the valid
 // values.
 func ParsePlan(s string) (Plan, error) {
-	return outbox.ParseEnum("plan", s, PlanValues()...)
+	return payload.ParseEnum("plan", s, PlanValues()...)
 }
 
 // Known reports whether v is one of PlanValues.
@@ -40,31 +41,31 @@ func (v Plan) Known() bool {
 	return slices.Contains(PlanValues(), v)
 }
 
-// Validate returns nil for the constants of Plan, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Plan, and a *payload.ValidationError for any other
 // value.
 func (v Plan) Validate() error {
-	return outbox.Enum("plan", v, PlanFree, PlanPaid)
+	return payload.Enum("plan", v, PlanFree, PlanPaid)
 }
 
 // Contact is the shared type contact.
 type Contact struct {
-	Email string      `json:"email"`
-	Since outbox.Date `json:"since"`
+	Email string       `json:"email"`
+	Since payload.Date `json:"since"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Contact) Validate() error {
-	return outbox.Check("contact",
-		outbox.Text("email", v.Email),
-		outbox.MaxLen("email", v.Email, 254),
-		outbox.Valid("since", v.Since),
+	return payload.Check("contact",
+		payload.Text("email", v.Email),
+		payload.MaxLen("email", v.Email, 254),
+		payload.Valid("since", v.Since),
 	)
 }
 
 // Format writes v the same way for every verb of package fmt, with Email masked.
 func (v Contact) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, v, "Email")
+	payload.FormatMasked(s, v, "Email")
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -77,10 +78,10 @@ type InternalNote struct {
 	Text string `json:"text"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v InternalNote) Validate() error {
-	return outbox.Check("internal_note",
-		outbox.Text("text", v.Text),
+	return payload.Check("internal_note",
+		payload.Text("text", v.Text),
 	)
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LoginFailedTopic identifies users/login_failed, payload version 1.
-var LoginFailedTopic = outbox.Topic[LoginFailed]{
+var LoginFailedTopic = outbox.NewTopic[LoginFailed](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "users",
 	Name:      "login_failed",
@@ -26,8 +27,7 @@ var LoginFailedTopic = outbox.Topic[LoginFailed]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  LoginFailed.Validate,
-}
+})
 
 // LoginFailed is the payload of users/login_failed.
 type LoginFailed struct {
@@ -39,30 +39,32 @@ type LoginFailed struct {
 	Plan   Plan      `json:"plan"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p LoginFailed) Validate() error {
-	return outbox.Check("users/login_failed",
-		outbox.RequiredUUID("user_id", p.UserID),
-		outbox.Text("realm", p.Realm),
-		outbox.Valid("plan", p.Plan),
+	return payload.Check("users/login_failed",
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.Text("realm", p.Realm),
+		payload.Valid("plan", p.Plan),
 	)
 }
 
 // loginFailedPublication says where users/login_failed is published: to NATS subject
 // users.login.failed.
-var loginFailedPublication = outbox.Publication[LoginFailed]{
+var loginFailedPublication = outbox.Publication{
 	Broker:      "nats",
 	Destination: "users.login.failed",
-	Key:         LoginFailed.publishKey,
-	Headers:     LoginFailed.publishHeaders,
+	Key:         loginFailedPublishKey,
+	Headers:     loginFailedPublishHeaders,
 }
 
-func (p LoginFailed) publishKey() outbox.Key {
+func loginFailedPublishKey(untyped any) outbox.Key {
+	p := untyped.(*LoginFailed)
 	return outbox.NewKey(outbox.StringPart("realm", p.Realm), outbox.UUIDPart("user_id", p.UserID))
 }
 
-func (p LoginFailed) publishHeaders() map[string]string {
+func loginFailedPublishHeaders(untyped any) map[string]string {
+	p := untyped.(*LoginFailed)
 	return map[string]string{
 		"kind":    "login",
 		"attempt": strconv.FormatInt(int64(p.Count), 10) + " of " + strconv.FormatInt(p.Limit, 10) + ", " + strconv.FormatBool(p.Final),
@@ -73,18 +75,18 @@ func (p LoginFailed) publishHeaders() map[string]string {
 // EnqueueLoginFailed writes one users/login_failed event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLoginFailed(ctx context.Context, tx pgx.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LoginFailedTopic.Enqueue(ctx, tx, p, opts...)
+	return LoginFailedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLoginFailedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueLoginFailed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueLoginFailedMany(ctx context.Context, tx pgx.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LoginFailedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LoginFailedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLoginFailed adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueLoginFailed(b *pgx.Batch, p LoginFailed, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LoginFailedTopic.Queue(b, p, opts...)
+// EnqueueLoginFailedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueLoginFailedInBatch(b *pgx.Batch, p LoginFailed, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LoginFailedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -46,6 +46,8 @@ func NewUsersDispatcher(pool *pgxpool.Pool, h UsersHandlers, cfg outbox.Dispatch
 	return outbox.NewDispatcher(pool, cfg,
 		outbox.Publish(UserCreatedTopic, userCreatedPublication),
 		outbox.Publish(LoginFailedTopic, loginFailedPublication),
-		outbox.Handle(WelcomeDueTopic, h, UsersHandlers.HandleWelcomeDue),
+		outbox.Handle(WelcomeDueTopic, h, func(ctx context.Context, d outbox.Delivery[WelcomeDue]) error {
+			return h.HandleWelcomeDue(ctx, d)
+		}),
 	)
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // UserCreatedTopic identifies users/user_created, payload version 2.
-var UserCreatedTopic = outbox.Topic[UserCreated]{
+var UserCreatedTopic = outbox.NewTopic[UserCreated](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "users",
 	Name:      "user_created",
@@ -28,9 +29,8 @@ var UserCreatedTopic = outbox.Topic[UserCreated]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      UserCreated.outboxKeys,
-	Validate:  UserCreated.Validate,
-}
+	Keys:      userCreatedKeys,
+})
 
 // UserCreated is the payload of users/user_created.
 //
@@ -48,23 +48,24 @@ type UserCreated struct {
 // userCreatedNamePattern is the pattern of UserCreated.Name.
 var userCreatedNamePattern = regexp.MustCompile(`^[^\s]`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserCreated) Validate() error {
-	return outbox.Check("users/user_created",
-		outbox.RequiredUUID("tenant_id", p.TenantID),
-		outbox.RequiredUUID("user_id", p.UserID),
-		outbox.Text("name", p.Name),
-		outbox.MinLen("name", p.Name, 1),
-		outbox.MaxLen("name", p.Name, 40),
-		outbox.Match("name", p.Name, userCreatedNamePattern),
-		outbox.Valid("plan", p.Plan),
-		outbox.Valid("contact", p.Contact),
-		outbox.Each("previous", p.Previous, outbox.Valid),
+	return payload.Check("users/user_created",
+		payload.RequiredUUID("tenant_id", p.TenantID),
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.Text("name", p.Name),
+		payload.MinLen("name", p.Name, 1),
+		payload.MaxLen("name", p.Name, 40),
+		payload.Match("name", p.Name, userCreatedNamePattern),
+		payload.Valid("plan", p.Plan),
+		payload.Valid("contact", p.Contact),
+		payload.Each("previous", p.Previous, payload.Valid),
 	)
 }
 
-func (p UserCreated) outboxKeys() outbox.Keys {
+func userCreatedKeys(untyped any) outbox.Keys {
+	p := untyped.(*UserCreated)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Partition:     outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
@@ -75,7 +76,7 @@ func (p UserCreated) outboxKeys() outbox.Keys {
 }
 
 // userCreatedPublication says where users/user_created is published: to Kafka topic sc.domain.user.
-var userCreatedPublication = outbox.Publication[UserCreated]{
+var userCreatedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }
@@ -83,7 +84,7 @@ var userCreatedPublication = outbox.Publication[UserCreated]{
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it
 // masked.
 func (p UserCreated) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p)
+	payload.FormatMasked(s, p)
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -94,18 +95,18 @@ func (p UserCreated) LogValue() slog.Value {
 // EnqueueUserCreated writes one users/user_created event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return UserCreatedTopic.Enqueue(ctx, tx, p, opts...)
+	return UserCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
 func EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return UserCreatedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return UserCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueUserCreated adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueUserCreated(b *pgx.Batch, p UserCreated, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return UserCreatedTopic.Queue(b, p, opts...)
+// EnqueueUserCreatedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueUserCreatedInBatch(b *pgx.Batch, p UserCreated, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return UserCreatedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

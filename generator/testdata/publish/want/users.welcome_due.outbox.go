@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // WelcomeDueTopic identifies users/welcome_due, payload version 1.
-var WelcomeDueTopic = outbox.Topic[WelcomeDue]{
+var WelcomeDueTopic = outbox.NewTopic[WelcomeDue](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "users",
 	Name:      "welcome_due",
@@ -25,8 +26,7 @@ var WelcomeDueTopic = outbox.Topic[WelcomeDue]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  WelcomeDue.Validate,
-}
+})
 
 // WelcomeDue is the payload of users/welcome_due.
 type WelcomeDue struct {
@@ -34,30 +34,30 @@ type WelcomeDue struct {
 	Note   InternalNote `json:"note"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p WelcomeDue) Validate() error {
-	return outbox.Check("users/welcome_due",
-		outbox.RequiredUUID("user_id", p.UserID),
-		outbox.Valid("note", p.Note),
+	return payload.Check("users/welcome_due",
+		payload.RequiredUUID("user_id", p.UserID),
+		payload.Valid("note", p.Note),
 	)
 }
 
 // EnqueueWelcomeDue writes one users/welcome_due event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueWelcomeDue(ctx context.Context, tx pgx.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return WelcomeDueTopic.Enqueue(ctx, tx, p, opts...)
+	return WelcomeDueTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueWelcomeDueMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueWelcomeDue. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
 func EnqueueWelcomeDueMany(ctx context.Context, tx pgx.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return WelcomeDueTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return WelcomeDueTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueWelcomeDue adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueWelcomeDue(b *pgx.Batch, p WelcomeDue, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return WelcomeDueTopic.Queue(b, p, opts...)
+// EnqueueWelcomeDueInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueWelcomeDueInBatch(b *pgx.Batch, p WelcomeDue, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return WelcomeDueTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

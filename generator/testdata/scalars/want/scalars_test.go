@@ -88,19 +88,19 @@ func TestKeys(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*events.Ended){
-		"tenant is not set":                               func(p *events.Ended) { p.Tenant = events.TenantID{} },
-		"turn_id is not set":                              func(p *events.Ended) { p.TurnID = events.TurnID{} },
-		"started_at is not set":                           func(p *events.Ended) { p.StartedAt = time.Time{} },
-		"step.turn_id is not set":                         func(p *events.Ended) { p.Step.TurnID = events.TurnID{} },
-		"step.at is not set":                              func(p *events.Ended) { p.Step.At = time.Time{} },
-		"steps[0].at is not set":                          func(p *events.Ended) { p.Steps = []events.Step{p.Step}; p.Steps[0].At = time.Time{} },
-		"last.turn_id is not set":                         func(p *events.Ended) { last := p.Step; p.Last = &last; p.Last.TurnID = events.TurnID{} },
-		"slug has 1 character, at least 2 needed":         func(p *events.Ended) { p.Slug = "a" },
-		"alias does not match ^[a-z/%-]+$":                func(p *events.Ended) { p.Alias = new(events.Slug("AB")) },
-		"slugs[0][0] has 1 character, at least 2 needed":  func(p *events.Ended) { p.Slugs[0][0] = "a" },
-		"label is not valid UTF-8":                        func(p *events.Ended) { p.Label = "\xff" },
-		"revision is below 1":                             func(p *events.Ended) { p.Revision = 0 },
-		"revisions[*] is below 1":                         func(p *events.Ended) { p.Revisions["x"] = 0 },
+		"tenant is not set":                                  func(p *events.Ended) { p.Tenant = events.TenantID{} },
+		"turn_id is not set":                                 func(p *events.Ended) { p.TurnID = events.TurnID{} },
+		"started_at is not set":                              func(p *events.Ended) { p.StartedAt = time.Time{} },
+		"step.turn_id is not set":                            func(p *events.Ended) { p.Step.TurnID = events.TurnID{} },
+		"step.at is not set":                                 func(p *events.Ended) { p.Step.At = time.Time{} },
+		"steps[0].at is not set":                             func(p *events.Ended) { p.Steps = []events.Step{p.Step}; p.Steps[0].At = time.Time{} },
+		"last.turn_id is not set":                            func(p *events.Ended) { last := p.Step; p.Last = &last; p.Last.TurnID = events.TurnID{} },
+		"slug has 1 character, at least 2 needed":            func(p *events.Ended) { p.Slug = "a" },
+		"alias does not match ^[a-z/%-]+$":                   func(p *events.Ended) { p.Alias = new(events.Slug("AB")) },
+		"slugs[0][0] has 1 character, at least 2 needed":     func(p *events.Ended) { p.Slugs[0][0] = "a" },
+		"label is not valid UTF-8":                           func(p *events.Ended) { p.Label = "\xff" },
+		"revision is below 1":                                func(p *events.Ended) { p.Revision = 0 },
+		"revisions[*] is below 1":                            func(p *events.Ended) { p.Revisions["x"] = 0 },
 		`outcome is not one of completed, N/A, a-b, a_b, ""`: func(p *events.Ended) { p.Outcome = "x" },
 	} {
 		p := ended()

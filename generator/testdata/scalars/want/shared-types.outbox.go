@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -93,33 +94,33 @@ type Slug string
 // slugPattern is the pattern of Slug.
 var slugPattern = regexp.MustCompile(`^[a-z/%-]+$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists the broken rules, without values.
+// Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Slug) Validate() error {
-	return outbox.Check("slug",
-		outbox.Text("", string(v)),
-		outbox.MinLen("", string(v), 2),
-		outbox.MaxLen("", string(v), 20),
-		outbox.Match("", string(v), slugPattern),
+	return payload.Check("slug",
+		payload.Text("", string(v)),
+		payload.MinLen("", string(v), 2),
+		payload.MaxLen("", string(v), 20),
+		payload.Match("", string(v), slugPattern),
 	)
 }
 
 // Label is the shared type label. Convert it with Label(x) and string(v).
 type Label string
 
-// Validate returns nil, or an *outbox.ValidationError that lists the broken rules, without values.
+// Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Label) Validate() error {
-	return outbox.Check("label",
-		outbox.Text("", string(v)),
+	return payload.Check("label",
+		payload.Text("", string(v)),
 	)
 }
 
 // Revision is the shared type revision. Convert it with Revision(x) and int64(v).
 type Revision int64
 
-// Validate returns nil, or an *outbox.ValidationError that lists the broken rules, without values.
+// Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Revision) Validate() error {
-	return outbox.Check("revision",
-		outbox.Min("", int64(v), 1),
+	return payload.Check("revision",
+		payload.Min("", int64(v), 1),
 	)
 }
 
@@ -149,10 +150,10 @@ func OutcomeValues() []Outcome {
 	}
 }
 
-// ParseOutcome returns the Outcome whose text is s, or an *outbox.ValidationError that lists the
+// ParseOutcome returns the Outcome whose text is s, or a *payload.ValidationError that lists the
 // valid values.
 func ParseOutcome(s string) (Outcome, error) {
-	return outbox.ParseEnum("outcome", s, OutcomeValues()...)
+	return payload.ParseEnum("outcome", s, OutcomeValues()...)
 }
 
 // Known reports whether v is one of OutcomeValues.
@@ -160,10 +161,10 @@ func (v Outcome) Known() bool {
 	return slices.Contains(OutcomeValues(), v)
 }
 
-// Validate returns nil for the constants of Outcome, and an *outbox.ValidationError for any other
+// Validate returns nil for the constants of Outcome, and a *payload.ValidationError for any other
 // value.
 func (v Outcome) Validate() error {
-	return outbox.Enum("outcome", v,
+	return payload.Enum("outcome", v,
 		OutcomeCompleted,
 		OutcomeNotApplicable,
 		OutcomeAB,
@@ -180,14 +181,14 @@ type Step struct {
 	Tags   []Label   `json:"tags"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Step) Validate() error {
-	return outbox.Check("step",
-		outbox.RequiredUUID("turn_id", v.TurnID),
-		outbox.Optional("slug", v.Slug, outbox.Valid),
-		outbox.RequiredTime("at", v.At),
-		outbox.Instant("at", v.At),
-		outbox.Each("tags", v.Tags, outbox.Valid),
+	return payload.Check("step",
+		payload.RequiredUUID("turn_id", v.TurnID),
+		payload.Optional("slug", v.Slug, payload.Valid),
+		payload.RequiredTime("at", v.At),
+		payload.Instant("at", v.At),
+		payload.Each("tags", v.Tags, payload.Valid),
 	)
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // EndedTopic identifies turns/ended, payload version 1.
-var EndedTopic = outbox.Topic[Ended]{
+var EndedTopic = outbox.NewTopic[Ended](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "turns",
 	Name:      "ended",
@@ -25,9 +26,8 @@ var EndedTopic = outbox.Topic[Ended]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      Ended.outboxKeys,
-	Validate:  Ended.Validate,
-}
+	Keys:      endedKeys,
+})
 
 // Ended is the payload of turns/ended.
 type Ended struct {
@@ -51,36 +51,36 @@ type Ended struct {
 	SeenAt    *time.Time          `json:"seen_at,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Ended) Validate() error {
-	return outbox.Check("turns/ended",
-		outbox.RequiredUUID("tenant", p.Tenant),
-		outbox.RequiredUUID("turn_id", p.TurnID),
-		outbox.Valid("slug", p.Slug),
-		outbox.Valid("label", p.Label),
-		outbox.Valid("revision", p.Revision),
-		outbox.Valid("outcome", p.Outcome),
-		outbox.Optional("alias", p.Alias, outbox.Valid),
-		outbox.EachValue("by_name", p.ByName, outbox.AnyValue),
-		outbox.Each("slugs", p.Slugs, outbox.EachIn(outbox.Valid[Slug])),
-		outbox.EachValue("revisions", p.Revisions, outbox.Valid),
-		outbox.Valid("step", p.Step),
-		outbox.Each("steps", p.Steps, outbox.Valid),
-		outbox.Optional("last", p.Last, outbox.Valid),
-		outbox.RequiredTime("started_at", p.StartedAt),
-		outbox.Instant("started_at", p.StartedAt),
-		outbox.Optional("seen_at", p.SeenAt, outbox.Instant),
+	return payload.Check("turns/ended",
+		payload.RequiredUUID("tenant", p.Tenant),
+		payload.RequiredUUID("turn_id", p.TurnID),
+		payload.Valid("slug", p.Slug),
+		payload.Valid("label", p.Label),
+		payload.Valid("revision", p.Revision),
+		payload.Valid("outcome", p.Outcome),
+		payload.Optional("alias", p.Alias, payload.Valid),
+		payload.EachValue("by_name", p.ByName, payload.AnyValue),
+		payload.Each("slugs", p.Slugs, payload.EachIn(payload.Valid[Slug])),
+		payload.EachValue("revisions", p.Revisions, payload.Valid),
+		payload.Valid("step", p.Step),
+		payload.Each("steps", p.Steps, payload.Valid),
+		payload.Optional("last", p.Last, payload.Valid),
+		payload.RequiredTime("started_at", p.StartedAt),
+		payload.Instant("started_at", p.StartedAt),
+		payload.Optional("seen_at", p.SeenAt, payload.Instant),
 	)
 }
 
 // DedupeKey returns "{tenant}/{turn_id}/{slug}/r{revision}/{rank}": a second event with the same
 // key is a duplicate. It is "" when one of its fields is empty; enqueue then returns an error.
 func (p Ended) DedupeKey() string {
-	return p.dedupeKey().String()
+	return endedDedupeKey(&p).String()
 }
 
-func (p Ended) dedupeKey() outbox.Key {
+func endedDedupeKey(p *Ended) outbox.Key {
 	return outbox.NewKey(
 		outbox.UUIDPart("tenant", p.Tenant),
 		outbox.UUIDPart("turn_id", p.TurnID),
@@ -90,10 +90,11 @@ func (p Ended) dedupeKey() outbox.Key {
 	)
 }
 
-func (p Ended) outboxKeys() outbox.Keys {
+func endedKeys(untyped any) outbox.Keys {
+	p := untyped.(*Ended)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.Tenant),
-		Dedupe:        p.dedupeKey(),
+		Dedupe:        endedDedupeKey(p),
 		Partition:     outbox.NewKey(outbox.StringPart("label", p.Label)),
 		EntityType:    "turn",
 		EntityID:      outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID)),
@@ -102,18 +103,20 @@ func (p Ended) outboxKeys() outbox.Keys {
 }
 
 // endedPublication says where turns/ended is published: to Kafka topic turns.
-var endedPublication = outbox.Publication[Ended]{
+var endedPublication = outbox.Publication{
 	Broker:      "kafka",
 	Destination: "turns",
-	Key:         Ended.publishKey,
-	Headers:     Ended.publishHeaders,
+	Key:         endedPublishKey,
+	Headers:     endedPublishHeaders,
 }
 
-func (p Ended) publishKey() outbox.Key {
+func endedPublishKey(untyped any) outbox.Key {
+	p := untyped.(*Ended)
 	return outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID), outbox.IntPart("rank", p.Rank))
 }
 
-func (p Ended) publishHeaders() map[string]string {
+func endedPublishHeaders(untyped any) map[string]string {
+	p := untyped.(*Ended)
 	return map[string]string{
 		"turn":     p.TurnID.String(),
 		"slug":     string(p.Slug),
@@ -127,18 +130,18 @@ func (p Ended) publishHeaders() map[string]string {
 // an event with its dedupe key already exists, nothing is written and the receipt has Duplicate
 // set. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return EndedTopic.Enqueue(ctx, tx, p, opts...)
+	return EndedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueEndedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueEnded. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return EndedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return EndedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueEnded adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueEnded(b *pgx.Batch, p Ended, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return EndedTopic.Queue(b, p, opts...)
+// EnqueueEndedInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueEndedInBatch(b *pgx.Batch, p Ended, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return EndedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -43,6 +43,8 @@ func (UnimplementedTurnsHandlers) HandleRanked(context.Context, outbox.Delivery[
 func NewTurnsDispatcher(pool *pgxpool.Pool, h TurnsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
 		outbox.Publish(EndedTopic, endedPublication),
-		outbox.Handle(RankedTopic, h, TurnsHandlers.HandleRanked),
+		outbox.Handle(RankedTopic, h, func(ctx context.Context, d outbox.Delivery[Ranked]) error {
+			return h.HandleRanked(ctx, d)
+		}),
 	)
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // RankedTopic identifies turns/ranked, payload version 1.
-var RankedTopic = outbox.Topic[Ranked]{
+var RankedTopic = outbox.NewTopic[Ranked](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "turns",
 	Name:      "ranked",
@@ -24,9 +25,8 @@ var RankedTopic = outbox.Topic[Ranked]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Keys:      Ranked.outboxKeys,
-	Validate:  Ranked.Validate,
-}
+	Keys:      rankedKeys,
+})
 
 // Ranked is the payload of turns/ranked.
 type Ranked struct {
@@ -34,15 +34,16 @@ type Ranked struct {
 	Rank   Rank   `json:"rank"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Ranked) Validate() error {
-	return outbox.Check("turns/ranked",
-		outbox.RequiredUUID("turn_id", p.TurnID),
+	return payload.Check("turns/ranked",
+		payload.RequiredUUID("turn_id", p.TurnID),
 	)
 }
 
-func (p Ranked) outboxKeys() outbox.Keys {
+func rankedKeys(untyped any) outbox.Keys {
+	p := untyped.(*Ranked)
 	return outbox.Keys{
 		EntityType:    "turn",
 		EntityID:      outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID)),
@@ -53,18 +54,18 @@ func (p Ranked) outboxKeys() outbox.Keys {
 // EnqueueRanked writes one turns/ranked event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return RankedTopic.Enqueue(ctx, tx, p, opts...)
+	return RankedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueRankedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueRanked. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return RankedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return RankedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueRanked adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueRanked(b *pgx.Batch, p Ranked, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return RankedTopic.Queue(b, p, opts...)
+// EnqueueRankedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueRankedInBatch(b *pgx.Batch, p Ranked, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return RankedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -13,6 +13,7 @@ import (
 
 	events "github.com/outboxgen/outboxgen/generator/testdata/sensitive/want"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // secret is in every sensitive field; born and pin are recognised by their digits.
@@ -21,12 +22,12 @@ const secret = "S3CRET"
 var secrets = []string{secret, "1987", "4711"}
 
 func person() events.Joined {
-	card := events.Card{Number: secret, Expires: outbox.Date{Year: 2030, Month: time.March, Day: 1}}
+	card := events.Card{Number: secret, Expires: payload.Date{Year: 2030, Month: time.March, Day: 1}}
 	return events.Joined{
 		PersonID: uuid.New(),
 		Email:    secret,
 		Phone:    new(secret),
-		Born:     &outbox.Date{Year: 1987, Month: time.May, Day: 4},
+		Born:     &payload.Date{Year: 1987, Month: time.May, Day: 4},
 		Pin:      4711,
 		Tokens:   []string{secret},
 		Nickname: new("nick"),

@@ -13,13 +13,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // JoinedTopic identifies people/joined, payload version 1.
-var JoinedTopic = outbox.Topic[Joined]{
+var JoinedTopic = outbox.NewTopic[Joined](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "people",
 	Name:      "joined",
@@ -27,46 +28,45 @@ var JoinedTopic = outbox.Topic[Joined]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Joined.Validate,
-}
+})
 
 // Joined is the payload of people/joined.
 //
 // Joined is emitted when a person joins.
 type Joined struct {
-	PersonID uuid.UUID    `json:"person_id"`
-	Email    string       `json:"email"`
-	Phone    *string      `json:"phone,omitempty"`
-	Born     *outbox.Date `json:"born,omitempty"`
-	Pin      int32        `json:"pin"`
-	Tokens   []string     `json:"tokens"`
-	Nickname *string      `json:"nickname,omitempty"`
-	Photo    []byte       `json:"photo"`
-	Home     Address      `json:"home"`
-	Wallet   *Wallet      `json:"wallet,omitempty"`
+	PersonID uuid.UUID     `json:"person_id"`
+	Email    string        `json:"email"`
+	Phone    *string       `json:"phone,omitempty"`
+	Born     *payload.Date `json:"born,omitempty"`
+	Pin      int32         `json:"pin"`
+	Tokens   []string      `json:"tokens"`
+	Nickname *string       `json:"nickname,omitempty"`
+	Photo    []byte        `json:"photo"`
+	Home     Address       `json:"home"`
+	Wallet   *Wallet       `json:"wallet,omitempty"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Joined) Validate() error {
-	return outbox.Check("people/joined",
-		outbox.RequiredUUID("person_id", p.PersonID),
-		outbox.Text("email", p.Email),
-		outbox.MaxLen("email", p.Email, 254),
-		outbox.Optional("phone", p.Phone, outbox.Text),
-		outbox.Optional("born", p.Born, outbox.Valid),
-		outbox.Min("pin", p.Pin, 1000),
-		outbox.Each("tokens", p.Tokens, outbox.Text),
-		outbox.Optional("nickname", p.Nickname, outbox.Text),
-		outbox.Valid("home", p.Home),
-		outbox.Optional("wallet", p.Wallet, outbox.Valid),
+	return payload.Check("people/joined",
+		payload.RequiredUUID("person_id", p.PersonID),
+		payload.Text("email", p.Email),
+		payload.MaxLen("email", p.Email, 254),
+		payload.Optional("phone", p.Phone, payload.Text),
+		payload.Optional("born", p.Born, payload.Valid),
+		payload.Min("pin", p.Pin, 1000),
+		payload.Each("tokens", p.Tokens, payload.Text),
+		payload.Optional("nickname", p.Nickname, payload.Text),
+		payload.Valid("home", p.Home),
+		payload.Optional("wallet", p.Wallet, payload.Valid),
 	)
 }
 
 // Format writes p the same way for every verb of package fmt, with Email, Phone, Born, Pin and
 // Tokens masked.
 func (p Joined) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p, "Email", "Phone", "Born", "Pin", "Tokens")
+	payload.FormatMasked(s, p, "Email", "Phone", "Born", "Pin", "Tokens")
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -77,18 +77,18 @@ func (p Joined) LogValue() slog.Value {
 // EnqueueJoined writes one people/joined event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return JoinedTopic.Enqueue(ctx, tx, p, opts...)
+	return JoinedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueJoinedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueJoined. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return JoinedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return JoinedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueJoined adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueJoined(b *pgx.Batch, p Joined, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return JoinedTopic.Queue(b, p, opts...)
+// EnqueueJoinedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueJoinedInBatch(b *pgx.Batch, p Joined, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return JoinedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

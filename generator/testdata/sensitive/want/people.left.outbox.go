@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LeftTopic identifies people/left, payload version 1.
-var LeftTopic = outbox.Topic[Left]{
+var LeftTopic = outbox.NewTopic[Left](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "people",
 	Name:      "left",
@@ -25,8 +26,7 @@ var LeftTopic = outbox.Topic[Left]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Left.Validate,
-}
+})
 
 // Left is the payload of people/left.
 type Left struct {
@@ -34,30 +34,30 @@ type Left struct {
 	From     Address   `json:"from"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Left) Validate() error {
-	return outbox.Check("people/left",
-		outbox.RequiredUUID("person_id", p.PersonID),
-		outbox.Valid("from", p.From),
+	return payload.Check("people/left",
+		payload.RequiredUUID("person_id", p.PersonID),
+		payload.Valid("from", p.From),
 	)
 }
 
 // EnqueueLeft writes one people/left event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return LeftTopic.Enqueue(ctx, tx, p, opts...)
+	return LeftTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLeftMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLeft. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return LeftTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return LeftTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueLeft adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueLeft(b *pgx.Batch, p Left, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return LeftTopic.Queue(b, p, opts...)
+// EnqueueLeftInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueLeftInBatch(b *pgx.Batch, p Left, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return LeftTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -60,8 +60,14 @@ func (UnimplementedPeopleHandlers) HandleLeft(context.Context, outbox.Delivery[L
 // out of bounds, or says that h is nil.
 func NewPeopleDispatcher(pool *pgxpool.Pool, h PeopleHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(JoinedTopic, h, PeopleHandlers.HandleJoined),
-		outbox.Handle(PaidTopic, h, PeopleHandlers.HandlePaid),
-		outbox.Handle(LeftTopic, h, PeopleHandlers.HandleLeft),
+		outbox.Handle(JoinedTopic, h, func(ctx context.Context, d outbox.Delivery[Joined]) error {
+			return h.HandleJoined(ctx, d)
+		}),
+		outbox.Handle(PaidTopic, h, func(ctx context.Context, d outbox.Delivery[Paid]) error {
+			return h.HandlePaid(ctx, d)
+		}),
+		outbox.Handle(LeftTopic, h, func(ctx context.Context, d outbox.Delivery[Left]) error {
+			return h.HandleLeft(ctx, d)
+		}),
 	)
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // PaidTopic identifies people/paid, payload version 1.
-var PaidTopic = outbox.Topic[Paid]{
+var PaidTopic = outbox.NewTopic[Paid](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "people",
 	Name:      "paid",
@@ -27,8 +28,7 @@ var PaidTopic = outbox.Topic[Paid]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Paid.Validate,
-}
+})
 
 // Paid is the payload of people/paid.
 type Paid struct {
@@ -36,19 +36,19 @@ type Paid struct {
 	Wallet   Wallet    `json:"wallet"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Paid) Validate() error {
-	return outbox.Check("people/paid",
-		outbox.RequiredUUID("person_id", p.PersonID),
-		outbox.Valid("wallet", p.Wallet),
+	return payload.Check("people/paid",
+		payload.RequiredUUID("person_id", p.PersonID),
+		payload.Valid("wallet", p.Wallet),
 	)
 }
 
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it
 // masked.
 func (p Paid) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, p)
+	payload.FormatMasked(s, p)
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -59,18 +59,18 @@ func (p Paid) LogValue() slog.Value {
 // EnqueuePaid writes one people/paid event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return PaidTopic.Enqueue(ctx, tx, p, opts...)
+	return PaidTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueuePaidMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueuePaid. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return PaidTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return PaidTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueuePaid adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueuePaid(b *pgx.Batch, p Paid, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return PaidTopic.Queue(b, p, opts...)
+// EnqueuePaidInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueuePaidInBatch(b *pgx.Batch, p Paid, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return PaidTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -19,26 +20,26 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // Card is a payment card.
 type Card struct {
-	Number  string      `json:"number"`
-	Expires outbox.Date `json:"expires"`
+	Number  string       `json:"number"`
+	Expires payload.Date `json:"expires"`
 }
 
 // cardNumberPattern is the pattern of Card.Number.
 var cardNumberPattern = regexp.MustCompile(`^[0-9]{12,19}$`)
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Card) Validate() error {
-	return outbox.Check("card",
-		outbox.Text("number", v.Number),
-		outbox.Match("number", v.Number, cardNumberPattern),
-		outbox.Valid("expires", v.Expires),
+	return payload.Check("card",
+		payload.Text("number", v.Number),
+		payload.Match("number", v.Number, cardNumberPattern),
+		payload.Valid("expires", v.Expires),
 	)
 }
 
 // Format writes v the same way for every verb of package fmt, with Number masked.
 func (v Card) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, v, "Number")
+	payload.FormatMasked(s, v, "Number")
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -53,20 +54,20 @@ type Wallet struct {
 	Named map[string]Card `json:"named"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Wallet) Validate() error {
-	return outbox.Check("wallet",
-		outbox.Each("cards", v.Cards, outbox.Valid),
-		outbox.Optional("spare", v.Spare, outbox.Valid),
-		outbox.EachValue("named", v.Named, outbox.Valid),
+	return payload.Check("wallet",
+		payload.Each("cards", v.Cards, payload.Valid),
+		payload.Optional("spare", v.Spare, payload.Valid),
+		payload.EachValue("named", v.Named, payload.Valid),
 	)
 }
 
 // Format writes v the same way for every verb of package fmt, with the sensitive values inside it
 // masked.
 func (v Wallet) Format(s fmt.State, _ rune) {
-	outbox.FormatMasked(s, v)
+	payload.FormatMasked(s, v)
 }
 
 // LogValue returns what Format writes, for package slog.
@@ -79,10 +80,10 @@ type Address struct {
 	City string `json:"city"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Address) Validate() error {
-	return outbox.Check("address",
-		outbox.Text("city", v.City),
+	return payload.Check("address",
+		payload.Text("city", v.City),
 	)
 }

@@ -51,6 +51,8 @@ func NewEarsListener(pool *pgxpool.Pool, h EarsHandlers, cfg outbox.ListenerConf
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(DoneTopic, h, EarsHandlers.HandleDone),
+		outbox.Listen(DoneTopic, h, func(ctx context.Context, d outbox.Delivery[Done]) error {
+			return h.HandleDone(ctx, d)
+		}),
 	)
 }

@@ -51,6 +51,8 @@ func NewEyesListener(pool *pgxpool.Pool, h EyesHandlers, cfg outbox.ListenerConf
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(DoneTopic, h, EyesHandlers.HandleDone),
+		outbox.Listen(DoneTopic, h, func(ctx context.Context, d outbox.Delivery[Done]) error {
+			return h.HandleDone(ctx, d)
+		}),
 	)
 }

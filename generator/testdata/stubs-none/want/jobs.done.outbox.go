@@ -11,50 +11,50 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // DoneTopic identifies jobs/done, payload version 1, a log topic that listeners ears and eyes read.
-var DoneTopic = outbox.Topic[Done]{
+var DoneTopic = outbox.NewTopic[Done](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "jobs",
 	Name:      "done",
 	Version:   1,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Done.Validate,
-}
+})
 
 // Done is the payload of jobs/done.
 type Done struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Done) Validate() error {
-	return outbox.Check("jobs/done",
-		outbox.RequiredUUID("id", p.ID),
+	return payload.Check("jobs/done",
+		payload.RequiredUUID("id", p.ID),
 	)
 }
 
 // EnqueueDone appends one jobs/done event to the log with tx: listeners read it if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return DoneTopic.Enqueue(ctx, tx, p, opts...)
+	return DoneTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueDoneMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueDone. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return DoneTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return DoneTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueDone adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueDone(b *pgx.Batch, p Done, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return DoneTopic.Queue(b, p, opts...)
+// EnqueueDoneInBatch adds the event to b. Send b inside your transaction; the event costs no extra
+// round trip. The receipt is filled in when the results of b are read.
+func EnqueueDoneInBatch(b *pgx.Batch, p Done, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return DoneTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

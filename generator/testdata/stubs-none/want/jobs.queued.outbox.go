@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // QueuedTopic identifies jobs/queued, payload version 1.
-var QueuedTopic = outbox.Topic[Queued]{
+var QueuedTopic = outbox.NewTopic[Queued](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "jobs",
 	Name:      "queued",
@@ -25,37 +26,36 @@ var QueuedTopic = outbox.Topic[Queued]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  Queued.Validate,
-}
+})
 
 // Queued is the payload of jobs/queued.
 type Queued struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Queued) Validate() error {
-	return outbox.Check("jobs/queued",
-		outbox.RequiredUUID("id", p.ID),
+	return payload.Check("jobs/queued",
+		payload.RequiredUUID("id", p.ID),
 	)
 }
 
 // EnqueueQueued writes one jobs/queued event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
 func EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return QueuedTopic.Enqueue(ctx, tx, p, opts...)
+	return QueuedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueQueuedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueQueued. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
 func EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return QueuedTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return QueuedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueQueued adds the event to b. Send b inside your transaction; the event costs no extra round
-// trip. The receipt is filled in when the results of b are read.
-func QueueQueued(b *pgx.Batch, p Queued, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return QueuedTopic.Queue(b, p, opts...)
+// EnqueueQueuedInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueQueuedInBatch(b *pgx.Batch, p Queued, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return QueuedTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

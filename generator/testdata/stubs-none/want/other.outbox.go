@@ -40,6 +40,8 @@ func (UnimplementedOtherHandlers) HandleQueuedToo(context.Context, outbox.Delive
 // out of bounds, or says that h is nil.
 func NewOtherDispatcher(pool *pgxpool.Pool, h OtherHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(QueuedTooTopic, h, OtherHandlers.HandleQueuedToo),
+		outbox.Handle(QueuedTooTopic, h, func(ctx context.Context, d outbox.Delivery[QueuedToo]) error {
+			return h.HandleQueuedToo(ctx, d)
+		}),
 	)
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // QueuedTooTopic identifies other/queued_too, payload version 1.
-var QueuedTooTopic = outbox.Topic[QueuedToo]{
+var QueuedTooTopic = outbox.NewTopic[QueuedToo](outbox.TopicSpec{
 	Schema:    "outbox",
 	Namespace: "other",
 	Name:      "queued_too",
@@ -25,37 +26,36 @@ var QueuedTooTopic = outbox.Topic[QueuedToo]{
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
-	Validate:  QueuedToo.Validate,
-}
+})
 
 // QueuedToo is the payload of other/queued_too.
 type QueuedToo struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// Validate returns nil, or an *outbox.ValidationError that lists every invalid field, without
+// Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p QueuedToo) Validate() error {
-	return outbox.Check("other/queued_too",
-		outbox.RequiredUUID("id", p.ID),
+	return payload.Check("other/queued_too",
+		payload.RequiredUUID("id", p.ID),
 	)
 }
 
 // EnqueueQueuedToo writes one other/queued_too event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
 func EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return QueuedTooTopic.Enqueue(ctx, tx, p, opts...)
+	return QueuedTooTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueQueuedTooMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueQueuedToo. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
 func EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return QueuedTooTopic.EnqueueMany(ctx, tx, ps, opts...)
+	return QueuedTooTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// QueueQueuedToo adds the event to b. Send b inside your transaction; the event costs no extra
-// round trip. The receipt is filled in when the results of b are read.
-func QueueQueuedToo(b *pgx.Batch, p QueuedToo, opts ...outbox.EnqueueOption) (*outbox.QueuedReceipt, error) {
-	return QueuedTooTopic.Queue(b, p, opts...)
+// EnqueueQueuedTooInBatch adds the event to b. Send b inside your transaction; the event costs no
+// extra round trip. The receipt is filled in when the results of b are read.
+func EnqueueQueuedTooInBatch(b *pgx.Batch, p QueuedToo, opts ...outbox.EnqueueOption) (*outbox.PendingReceipt, error) {
+	return QueuedTooTopic.Untyped().EnqueueInBatch(b, &p, opts...)
 }

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // BoundedTopic identifies catalog/bounded, payload version 1.
-var BoundedTopic = consume.Topic[Bounded]{
+var BoundedTopic = consume.NewTopic[Bounded](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "bounded",
 	Version:   1,
-	Validate:  Bounded.Validate,
-}
+})
 
 // Bounded is the payload of catalog/bounded.
 //

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // DeepTopic identifies catalog/deep, payload version 1.
-var DeepTopic = consume.Topic[Deep]{
+var DeepTopic = consume.NewTopic[Deep](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "deep",
 	Version:   1,
-	Validate:  Deep.Validate,
-}
+})
 
 // Deep is the payload of catalog/deep.
 type Deep struct {

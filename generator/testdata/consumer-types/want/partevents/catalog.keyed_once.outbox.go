@@ -13,12 +13,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // KeyedOnceTopic identifies catalog/keyed_once, payload version 1.
-var KeyedOnceTopic = consume.Topic[KeyedOnce]{
+var KeyedOnceTopic = consume.NewTopic[KeyedOnce](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "keyed_once",
 	Version:   1,
-	Validate:  KeyedOnce.Validate,
-}
+})
 
 // KeyedOnce is the payload of catalog/keyed_once.
 type KeyedOnce struct {

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // ListOfMapsTopic identifies catalog/list_of_maps, payload version 1.
-var ListOfMapsTopic = consume.Topic[ListOfMaps]{
+var ListOfMapsTopic = consume.NewTopic[ListOfMaps](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "list_of_maps",
 	Version:   1,
-	Validate:  ListOfMaps.Validate,
-}
+})
 
 // ListOfMaps is the payload of catalog/list_of_maps.
 type ListOfMaps struct {

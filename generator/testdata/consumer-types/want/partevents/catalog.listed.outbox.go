@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // ListedTopic identifies catalog/listed, payload version 1.
-var ListedTopic = consume.Topic[Listed]{
+var ListedTopic = consume.NewTopic[Listed](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "listed",
 	Version:   1,
-	Validate:  Listed.Validate,
-}
+})
 
 // Listed is the payload of catalog/listed.
 type Listed struct {

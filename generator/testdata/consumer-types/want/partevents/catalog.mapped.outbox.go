@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // MappedTopic identifies catalog/mapped, payload version 1.
-var MappedTopic = consume.Topic[Mapped]{
+var MappedTopic = consume.NewTopic[Mapped](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "mapped",
 	Version:   1,
-	Validate:  Mapped.Validate,
-}
+})
 
 // Mapped is the payload of catalog/mapped.
 type Mapped struct {

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // MapsInMapsTopic identifies catalog/maps_in_maps, payload version 1.
-var MapsInMapsTopic = consume.Topic[MapsInMaps]{
+var MapsInMapsTopic = consume.NewTopic[MapsInMaps](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "maps_in_maps",
 	Version:   1,
-	Validate:  MapsInMaps.Validate,
-}
+})
 
 // MapsInMaps is the payload of catalog/maps_in_maps.
 type MapsInMaps struct {

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // NestedTopic identifies catalog/nested, payload version 1.
-var NestedTopic = consume.Topic[Nested]{
+var NestedTopic = consume.NewTopic[Nested](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "nested",
 	Version:   1,
-	Validate:  Nested.Validate,
-}
+})
 
 // Nested is the payload of catalog/nested.
 type Nested struct {

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // NestedMapTopic identifies catalog/nested_map, payload version 1.
-var NestedMapTopic = consume.Topic[NestedMap]{
+var NestedMapTopic = consume.NewTopic[NestedMap](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "nested_map",
 	Version:   1,
-	Validate:  NestedMap.Validate,
-}
+})
 
 // NestedMap is the payload of catalog/nested_map.
 type NestedMap struct {

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // OptionalTopic identifies catalog/optional, payload version 1.
-var OptionalTopic = consume.Topic[Optional]{
+var OptionalTopic = consume.NewTopic[Optional](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "optional",
 	Version:   1,
-	Validate:  Optional.Validate,
-}
+})
 
 // Optional is the payload of catalog/optional.
 type Optional struct {

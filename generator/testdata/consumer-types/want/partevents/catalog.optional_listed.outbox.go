@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // OptionalListedTopic identifies catalog/optional_listed, payload version 1.
-var OptionalListedTopic = consume.Topic[OptionalListed]{
+var OptionalListedTopic = consume.NewTopic[OptionalListed](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "optional_listed",
 	Version:   1,
-	Validate:  OptionalListed.Validate,
-}
+})
 
 // OptionalListed is the payload of catalog/optional_listed.
 type OptionalListed struct {

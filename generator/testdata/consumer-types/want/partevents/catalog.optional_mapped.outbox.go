@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // OptionalMappedTopic identifies catalog/optional_mapped, payload version 1.
-var OptionalMappedTopic = consume.Topic[OptionalMapped]{
+var OptionalMappedTopic = consume.NewTopic[OptionalMapped](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "optional_mapped",
 	Version:   1,
-	Validate:  OptionalMapped.Validate,
-}
+})
 
 // OptionalMapped is the payload of catalog/optional_mapped.
 type OptionalMapped struct {

@@ -17,12 +17,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // RequiredTopic identifies catalog/required, payload version 1.
-var RequiredTopic = consume.Topic[Required]{
+var RequiredTopic = consume.NewTopic[Required](consume.TopicSpec{
 	Namespace: "catalog",
 	Name:      "required",
 	Version:   1,
-	Validate:  Required.Validate,
-}
+})
 
 // Required is the payload of catalog/required.
 type Required struct {

@@ -14,12 +14,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // UserDeletedTopic identifies audit/user_deleted, payload version 1.
-var UserDeletedTopic = consume.Topic[UserDeleted]{
+var UserDeletedTopic = consume.NewTopic[UserDeleted](consume.TopicSpec{
 	Namespace: "audit",
 	Name:      "user_deleted",
 	Version:   1,
-	Validate:  UserDeleted.Validate,
-}
+})
 
 // UserDeleted is the payload of audit/user_deleted.
 type UserDeleted struct {

@@ -16,12 +16,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // UserRenamedTopic identifies audit/user_renamed, payload version 1.
-var UserRenamedTopic = consume.Topic[UserRenamed]{
+var UserRenamedTopic = consume.NewTopic[UserRenamed](consume.TopicSpec{
 	Namespace: "audit",
 	Name:      "user_renamed",
 	Version:   1,
-	Validate:  UserRenamed.Validate,
-}
+})
 
 // UserRenamed is the payload of audit/user_renamed.
 type UserRenamed struct {

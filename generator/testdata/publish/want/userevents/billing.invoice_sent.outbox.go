@@ -14,12 +14,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // InvoiceSentTopic identifies billing/invoice_sent, payload version 1.
-var InvoiceSentTopic = consume.Topic[InvoiceSent]{
+var InvoiceSentTopic = consume.NewTopic[InvoiceSent](consume.TopicSpec{
 	Namespace: "billing",
 	Name:      "invoice_sent",
 	Version:   1,
-	Validate:  InvoiceSent.Validate,
-}
+})
 
 // InvoiceSent is the payload of billing/invoice_sent.
 type InvoiceSent struct {

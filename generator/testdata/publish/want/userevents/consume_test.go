@@ -52,7 +52,7 @@ func (cards) ConsumeLoginFailed(ctx context.Context, tx pgx.Tx, e consume.Delive
 func created(user uuid.UUID) events.UserCreated {
 	return events.UserCreated{
 		TenantID: uuid.New(), UserID: user, Revision: 1, Name: "Zoë", Plan: events.PlanPaid,
-		Contact: events.Contact{Email: "zoe@example.com", Since: outbox.Date{Year: 2026, Month: time.February, Day: 3}},
+		Contact: events.Contact{Email: "zoe@example.com", Since: payload.Date{Year: 2026, Month: time.February, Day: 3}},
 	}
 }
 

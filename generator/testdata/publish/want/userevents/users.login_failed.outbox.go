@@ -14,12 +14,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // LoginFailedTopic identifies users/login_failed, payload version 1.
-var LoginFailedTopic = consume.Topic[LoginFailed]{
+var LoginFailedTopic = consume.NewTopic[LoginFailed](consume.TopicSpec{
 	Namespace: "users",
 	Name:      "login_failed",
 	Version:   1,
-	Validate:  LoginFailed.Validate,
-}
+})
 
 // LoginFailed is the payload of users/login_failed.
 type LoginFailed struct {

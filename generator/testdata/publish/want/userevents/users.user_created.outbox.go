@@ -18,12 +18,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // UserCreatedTopic identifies users/user_created, payload version 2.
-var UserCreatedTopic = consume.Topic[UserCreated]{
+var UserCreatedTopic = consume.NewTopic[UserCreated](consume.TopicSpec{
 	Namespace: "users",
 	Name:      "user_created",
 	Version:   2,
-	Validate:  UserCreated.Validate,
-}
+})
 
 // UserCreated is the payload of users/user_created.
 //

@@ -15,12 +15,11 @@ import (
 const _ = consume.IsAtLeastVersion0_1_0
 
 // EndedTopic identifies turns/ended, payload version 1.
-var EndedTopic = consume.Topic[Ended]{
+var EndedTopic = consume.NewTopic[Ended](consume.TopicSpec{
 	Namespace: "turns",
 	Name:      "ended",
 	Version:   1,
-	Validate:  Ended.Validate,
-}
+})
 
 // Ended is the payload of turns/ended.
 type Ended struct {

@@ -1,0 +1,67 @@
+// Package incoming makes payloads of stored events, for the handlers of dispatchers and listeners.
+package incoming
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/plainjson"
+)
+
+// Decoder decodes the payloads of a topic. It is safe for concurrent use.
+type Decoder struct {
+	of       reflect.Type
+	plain    *plainjson.Decoder
+	nullable bool
+	version  int
+}
+
+// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows.
+func NewDecoder(of reflect.Type, version int) *Decoder {
+	return &Decoder{of: of, plain: plainjson.Of(of), nullable: takesNull(of), version: version}
+}
+
+// Decode returns a pointer to the payload. An error is permanent, unless the payload has a newer version: then another
+// process may know it.
+func (d *Decoder) Decode(version int, payload json.RawMessage) (any, error) {
+	if version > d.version {
+		return nil, fmt.Errorf("payload has version %d, this process knows %d", version, d.version)
+	}
+	p := reflect.New(d.of)
+	if d.plain.Decode(payload, p.Elem()) {
+		return p.Interface(), nil
+	}
+	if !d.nullable && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) { // json.Unmarshal would leave the zero value
+		return nil, mark.Permanent(fmt.Errorf("decode payload: it is null, which is not a valid %s", d.of))
+	}
+	if err := json.Unmarshal(payload, p.Interface()); err != nil {
+		return nil, mark.Permanent(fmt.Errorf("decode payload: %w", withoutValue(err)))
+	}
+	return p.Interface(), nil
+}
+
+// takesNull tells whether null is a value of t: that of a nil pointer, map, list or interface, or what t makes of it.
+func takesNull(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+		return true
+	}
+	return reflect.PointerTo(t).Implements(plainjson.Unmarshaler)
+}
+
+// withoutValue keeps the place of a decoding error and drops the value, which may be sensitive.
+func withoutValue(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("field %q does not fit %s", kind.Field, kind.Type)
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("invalid JSON at byte %d", syntax.Offset)
+	}
+	return errors.New("a field does not fit its type")
+}
