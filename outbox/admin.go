@@ -151,7 +151,7 @@ func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
 
 // heads fills in the events at which the shards of one listener stand.
 func heads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
-	rows, err := q.ListenerStanding(ctx, dbsqlc.ListenerStandingParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
+	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
 		return dbschema.Wrap("list listeners", err)
 	}

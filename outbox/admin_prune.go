@@ -66,12 +66,12 @@ func (a *ListenerAdmin) pruneLog(ctx context.Context, topics map[string]Retentio
 func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	q := a.db.EachPlanned(a.pool) // they walk whole tables
 	names, delivered, dead := retentions(topics)
-	row, err := q.LogOld(ctx, dbsqlc.LogOldParams{Topics: names, RetentionsUs: delivered})
+	row, err := q.LogPrunable(ctx, dbsqlc.LogPrunableParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return dbschema.Wrap("prune log", err)
 	}
-	r.Log, r.Held = row.Old-row.Held, row.Held
-	if r.Letters, err = q.LetterOld(ctx, dbsqlc.LetterOldParams{Topics: names, RetentionsUs: dead}); err != nil {
+	r.Log, r.Held = row.Old-row.Blocked, row.Blocked
+	if r.Letters, err = q.DeadLetterPrunable(ctx, dbsqlc.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
 		return dbschema.Wrap("prune dead letters", err)
 	}
 	if r.Held == 0 {
@@ -82,12 +82,12 @@ func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r 
 
 func (a *ListenerAdmin) heldBy(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	names, delivered, _ := retentions(topics)
-	rows, err := a.db.EachPlanned(a.pool).LogHeld(ctx, dbsqlc.LogHeldParams{Topics: names, RetentionsUs: delivered})
+	rows, err := a.db.EachPlanned(a.pool).LogBlocked(ctx, dbsqlc.LogBlockedParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return dbschema.Wrap("prune log", err)
 	}
 	for _, row := range rows {
-		r.HeldBy[row.Listener] = row.Held
+		r.HeldBy[row.Listener] = row.Blocked
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (a *ListenerAdmin) pruneQueue(ctx context.Context, topics map[string]Retent
 func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, keep time.Duration) (int64, error) {
 	namespace, topic, _ := strings.Cut(name, "/")
 	if a.preview {
-		n, err := a.db.EachPlanned(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
+		n, err := a.db.EachPlanned(a.pool).EventPrunable(ctx, dbsqlc.EventPrunableParams{
 			Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep),
 		})
 		return n, dbschema.Wrap("prune", err)

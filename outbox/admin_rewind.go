@@ -81,7 +81,7 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 			return 0, err
 		}
 	}
-	return q.ListenerToCome(ctx, name)
+	return q.ListenerRemaining(ctx, name)
 }
 
 // seizeLease is how long seized shards stay so if their taker is killed.
@@ -92,7 +92,7 @@ const carefulAfterAdmin = max(turnBatches*defaultBatchSize, parkedKeyBatch)
 
 // seize takes the shards of a listener by force, all or the one of bucket.
 func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
-	shards, err := q.ListenerSeize(ctx, dbsqlc.ListenerSeizeParams{
+	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
 		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(seizeLease), BatchSize: carefulAfterAdmin, Listener: name, Bucket: bucket,
 	})
 	return len(shards), err
@@ -102,5 +102,5 @@ func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name strin
 func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()
-	return a.db.Each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+	return a.db.Each(a.pool).ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 }

@@ -97,7 +97,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
 				return err
 			}
-			return q.ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+			return q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 		})
 		return n > 0, err
 	}
@@ -183,7 +183,7 @@ func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []s
 // standing returns the events at which the shards of a listener stand: those that have failed; and where none has, the
 // first of each topic, since it is not known here which topics the listener reads.
 func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
-	rows, err := q.ListenerStanding(ctx, dbsqlc.ListenerStandingParams{EventLimit: standingLimit, Listener: name})
+	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: standingLimit, Listener: name})
 	if err != nil {
 		return nil, err
 	}

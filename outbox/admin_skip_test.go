@@ -246,15 +246,15 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	l := listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h)
 	putAll(t, pool, "a1", "b1", "a2")
 	drainAll(t, l)
-	execute(t, pool, `UPDATE outbox.listeners SET running = true, turn = gen_random_uuid(), lease_by = gen_random_uuid(),
-		lease_until = statement_timestamp() - interval '1 s', careful = 100, retry_count = 2, retry_after = NULL, last_seq = 0, ahead_seqs = '{1}', ahead_attempts = '{0}'`)
+	execute(t, pool, `UPDATE outbox.listeners SET running = true, lease_id = gen_random_uuid(), lease_by = gen_random_uuid(),
+		lease_until = statement_timestamp() - interval '1 s', one_by_one = 100, retry_count = 2, retry_after = NULL, last_seq = 0, ahead_seqs = '{1}', ahead_attempts = '{0}'`)
 	require.Equal(t, outbox.ListenerBlocked, statusOf(t, a).State)
 	require.Equal(t, idOf(t, pool, "b1"), statusOf(t, a).Head.UUID)
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
 	require.EqualError(t, err, "skip event: listener ears lost its process to one of its events: name it; the first that it may be is "+
 		idOf(t, pool, "b1").String()+" (test/said)")
 	require.Equal(t, 2, skip(t, a, idOf(t, pool, "b1")).Attempt)
-	require.Equal(t, 800, value[int](t, pool, "SELECT careful FROM outbox.listeners"), "it may have been another, of any batch of the turn")
+	require.Equal(t, 800, value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the turn")
 	require.Equal(t, outbox.DrainReport{Delivered: 1}, drainAll(t, l))
 	require.Equal(t, []string{"a1", "a2"}, h.names())
 }

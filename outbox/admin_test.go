@@ -217,7 +217,7 @@ func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 	execute(t, pool, "ANALYZE outbox.log")
 	for query, args := range map[string][]any{
 		dbsqlc.ListenerList:     nil,
-		dbsqlc.ListenerStanding: {int32(1), true, "first"},
+		dbsqlc.ListenerHead: {int32(1), true, "first"},
 	} {
 		rows, err := pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+strings.ReplaceAll(query, "outbox_schema", "outbox"),
 			append([]any{pgx.QueryExecModeExec}, args...)...)

@@ -23,12 +23,12 @@ var (
 	// WithoutStragglers reads on from the highest seq alone.
 	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
 	// WithoutFence lets a turn that waited for the row go on with the snapshot from before it waited, and takes late copies.
-	WithoutFence = Edit{Statement: dbsqlc.ListenerTurn, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
+	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
 	// SlowTurn has a look at the log take 50 ms.
-	SlowTurn = Edit{Statement: dbsqlc.ListenerTurn, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
+	SlowTurn = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
 	// GatedTurn has a turn wait, its snapshot taken and the row not locked yet, while another session has the lock TurnGate.
 	GatedTurn = Edit{
-		Statement: dbsqlc.ListenerTurn, Old: "AND NOT l.paused",
+		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
 		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
 	}
 )

@@ -187,7 +187,7 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 	if len(a.promote) > 0 {
 		c.queue(b, func(q *dbsqlc.Queries) {
-			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Suspect: a.suspect, Listener: c.l.spec.Name})
+			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Taken: a.suspect, Listener: c.l.spec.Name})
 		})
 	}
 }
@@ -206,21 +206,21 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
 	l.db.Begin(b)
-	var row dbsqlc.ListenerTurnRow
+	var row dbsqlc.ListenerTakeLeaseRow
 	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), Turn: pgvalue.UUID(t.id), Previous: pgvalue.UUID(c.previous),
-			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard), Heir: c.heir(), AfterNo: c.after,
+		_, _ = q.ListenerTakeLease(ctx, dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(t.id), PreviousID: pgvalue.UUID(c.previous),
+			OneByOneSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard), TakeOver: c.heir(), AfterNo: c.after,
 			ParkedLimit: l.parkedCount(),
 		})
 	}).QueryRow(func(r pgx.Row) error {
-		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
+		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.OneByOne, &row.AheadSeqs,
 			&row.AheadAttempts, &row.ParkedDue, &row.ParkedKeys)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
-		t.careful = row.Careful > 0
+		t.careful = row.OneByOne > 0
 		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
 		t.awayRoom = row.ParkedKeys < l.parkedLimit*awayKeys
 		return err
@@ -228,7 +228,7 @@ func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
-			ScanSize: int32(t.scan), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(t.batch),
+			ScanSize: int32(t.scan), Topics: l.topics, KeyPrefixes: l.lanes, BatchSize: int32(t.batch),
 		})
 	}).Query(func(rows pgx.Rows) error {
 		if err := t.scanEvents(rows); err != nil {
@@ -273,7 +273,7 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 	defer cancel()
 	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
-		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), OneByOne: t.careful,
 	})
 	if err != nil {
 		return dbschema.Wrap("listener "+c.l.spec.Name+": take events set aside", err)
@@ -286,7 +286,7 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 				PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
 				CreatedAt: r.CreatedAt.Time,
 			},
-			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts), suspects: r.Suspect,
+			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts), suspects: r.Taken,
 		}
 		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
 		e.key = r.Key
@@ -322,14 +322,14 @@ func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
 // ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
 // lost. The turn right after it may have been taken in that try, too, under the name of the next.
 func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
-	s, err := c.l.db.Each(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
 		return false, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
-	latest := uuid.UUID(s.Turn.Bytes)
+	latest := uuid.UUID(s.LeaseID.Bytes)
 	return latest == a.turn.id && !s.Running || latest == c.next && s.LeaseNo == a.turn.leaseNo+1, nil
 }
 

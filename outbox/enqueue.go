@@ -85,7 +85,7 @@ func usable(ctx context.Context, tx pgx.Tx) error {
 func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
 	bell := doorbell.Of(db, m.Namespace)
 	return dbsqlc.EventInsertParams{
-		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
+		Wake: ring, Bell: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
@@ -196,7 +196,7 @@ func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, e
 				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 				EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Bucket: p.Bucket,
-				Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
+				Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
 			})
 			return
 		}
@@ -205,7 +205,7 @@ func queue(b *pgx.Batch, schema string, m Message, ring bool) (*QueuedReceipt, e
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, MaxAttempts: p.MaxAttempts,
-			NotBefore: p.NotBefore, Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
+			NotBefore: p.NotBefore, Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
 		})
 	})
 	m.Payload = nil

@@ -138,7 +138,7 @@ func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receip
 	}
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
+		Wake: ring, Bell: bell.Key, Channel: bell.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),

@@ -220,7 +220,7 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 				retryNow(t, pool)
 			}
 			if died {
-				execute(t, pool, `UPDATE outbox.listeners SET running = true, lease_by = gen_random_uuid(), turn = gen_random_uuid(),
+				execute(t, pool, `UPDATE outbox.listeners SET running = true, lease_by = gen_random_uuid(), lease_id = gen_random_uuid(),
 					lease_until = statement_timestamp() - interval '1 s'`)
 			}
 			without, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears", Retry: retry}, outbox.ListenerConfig{Logger: quiet()},

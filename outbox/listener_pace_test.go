@@ -26,7 +26,7 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 			if wake == outbox.WakePoll {
 				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
 			}
-			watched, turns := gated(t, pool, "name: ListenerTurn ")
+			watched, turns := gated(t, pool, "name: ListenerTakeLease ")
 			began := make(chan time.Time, 1000)
 			turns.onPass(func() { began <- time.Now() })
 			l := listenTo(t, watched, outbox.ListenerSpec{}, cfg, newNotes())

@@ -135,7 +135,7 @@ func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) 
 func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	s.RLock()
 	for _, q := range data.Batch.QueuedQueries {
-		if strings.Contains(q.SQL, "name: ListenerTurn ") {
+		if strings.Contains(q.SQL, "name: ListenerTakeLease ") {
 			s.turns = append(s.turns, q)
 		}
 	}
@@ -211,7 +211,7 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			for _, d := range h.got {
 				require.Equal(t, 1, d.Attempt)
 			}
-			require.Zero(t, value[int](t, pool, "SELECT careful FROM outbox.listeners"))
+			require.Zero(t, value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"))
 		})
 	}
 }

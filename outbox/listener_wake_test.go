@@ -200,7 +200,7 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	watched, turns := gated(t, pool, "name: ListenerTurn")
+	watched, turns := gated(t, pool, "name: ListenerTakeLease")
 	looks := make(chan time.Time, 10_000)
 	turns.onPass(func() { looks <- time.Now() })
 	h := newNotes()

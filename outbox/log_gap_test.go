@@ -82,9 +82,9 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 
 	look := func(name string) {
 		p.small(l, name+": turn", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
-				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
-				CarefulSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+				OneByOneSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 			})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = $1", uuid.New())
@@ -93,7 +93,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = NULL")
 		p.small(l, name+": standing", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerStanding(t.Context(), dbsqlc.ListenerStandingParams{EventLimit: 1, Listener: l.spec.Name})
+			_, _ = q.ListenerHead(t.Context(), dbsqlc.ListenerHeadParams{EventLimit: 1, Listener: l.spec.Name})
 		})
 		p.exec("UPDATE outbox.listeners SET lease_by = $1, lease_until = statement_timestamp() + interval '1 hour'", l.cfg.WorkerID)
 		p.small(l, name+": rewind", func(q *dbsqlc.Queries) {

@@ -111,9 +111,9 @@ func (p *logPlans) latest(l *Listener) (no int64) {
 func (p *logPlans) turn(l *Listener, name string) {
 	p.t.Helper()
 	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
-			CarefulSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 }
@@ -124,7 +124,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	n := float64(size)
 	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
-			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(size),
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, KeyPrefixes: l.lanes, BatchSize: int32(size),
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
@@ -134,8 +134,8 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 func (p *logPlans) readOn(l *Listener, t *turn, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
-		_, _ = q.LogReadOn(p.t.Context(), dbsqlc.LogReadOnParams{
-			Topics: l.topics, Lanes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		_, _ = q.LogReadNext(p.t.Context(), dbsqlc.LogReadNextParams{
+			Topics: l.topics, KeyPrefixes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
@@ -178,7 +178,7 @@ func (p *logPlans) once(l *Listener) {
 			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
 		},
 		"state": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: l.spec.Name})
+			_, _ = q.ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: l.spec.Name})
 		},
 	} {
 		p.explain(l.db, explained{name: l.spec.Name + ": " + name, reads: 10, sorts: 100, buffers: 100, callers: true, call: call})
@@ -218,9 +218,9 @@ func (p *logPlans) parked(l *Listener) {
 	p.once(l)
 	name := l.spec.Name
 	p.explain(l.db, explained{name: name + ": turn", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
-			CarefulSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 	t := p.take(l)
@@ -229,7 +229,7 @@ func (p *logPlans) parked(l *Listener) {
 	for _, careful := range []bool{false, true} {
 		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, Careful: careful,
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, OneByOne: careful,
 			})
 		}})
 	}
@@ -374,8 +374,8 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	worker, name := pgvalue.UUID(l.cfg.WorkerID), l.spec.Name
 	for _, e := range []explained{
 		{name: "turn", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
-				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(taken.id), CarefulSize: logBatch, Listener: name,
+			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.id), OneByOneSize: logBatch, Listener: name,
 				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
 			})
 		}},
@@ -384,12 +384,12 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		}},
 		{name: "read", reads: 3 * size, sorts: 3 * size, buffers: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
-				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, Lanes: l.lanes, BatchSize: size,
+				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, KeyPrefixes: l.lanes, BatchSize: size,
 			})
 		}},
 		{name: "read on", reads: size, sorts: size, buffers: size, call: func(q *dbsqlc.Queries) {
-			_, _ = q.LogReadOn(t.Context(), dbsqlc.LogReadOnParams{
-				Topics: l.topics, Lanes: l.lanes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+			_, _ = q.LogReadNext(t.Context(), dbsqlc.LogReadNextParams{
+				Topics: l.topics, KeyPrefixes: l.lanes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
 			})
 		}},
 		{name: "take parked", reads: heads, sorts: heads, call: func(q *dbsqlc.Queries) {
@@ -403,7 +403,7 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	}
 }
 
-// LogRead and LogReadOn find out in the same way whether a key is parked: what a turn reads ahead is what the next would read.
+// LogRead and LogReadNext find out in the same way whether a key is parked: what a turn reads ahead is what the next would read.
 func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
 	t.Parallel()
 	asked := func(query string) string {
@@ -413,5 +413,5 @@ func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
 		require.True(t, ok)
 		return lookup
 	}
-	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadOn))
+	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadNext))
 }

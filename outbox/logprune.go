@@ -46,14 +46,14 @@ func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topi
 
 // pruneLetters deletes dead letters of listeners past the retention of their topic.
 func pruneLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
-	p := dbsqlc.LetterPruneParams{BatchSize: pruneChunk}
+	p := dbsqlc.DeadLetterPruneParams{BatchSize: pruneChunk}
 	for topic, keep := range topics {
 		p.Topics = append(p.Topics, topic)
 		p.RetentionsUs = append(p.RetentionsUs, keep.Dead.Microseconds())
 	}
 	total := 0
 	for {
-		n, err := db.EachPlanned(pool).LetterPrune(ctx, p)
+		n, err := db.EachPlanned(pool).DeadLetterPrune(ctx, p)
 		total += int(n)
 		if err != nil || n < pruneChunk {
 			return total, dbschema.Wrap("prune dead letters", err)

@@ -102,7 +102,7 @@ func (t *turn) scanEvents(rows pgx.Rows) error {
 
 var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
 
-// scan reads the rows of LogReadOn, of up to size events of l.
+// scan reads the rows of LogReadNext, of up to size events of l.
 func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 	defer rows.Close()
 	var r logRow

@@ -128,8 +128,8 @@ func (c *cursor) readOn(ctx context.Context, leaseNo int64, p *prefetch) error {
 	b := &pgx.Batch{}
 	c.l.db.BeginReadOnly(b)
 	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.LogReadOn(ctx, dbsqlc.LogReadOnParams{
-			Topics: c.l.topics, Lanes: c.l.lanes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
+		_, _ = q.LogReadNext(ctx, dbsqlc.LogReadNextParams{
+			Topics: c.l.topics, KeyPrefixes: c.l.lanes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
 			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
 		})
 	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })

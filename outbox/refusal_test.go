@@ -207,7 +207,7 @@ func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
 			topic := jobTopic("one")
 			cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
 			require.NoError(t, err)
-			ear := &deaf{part: "EventStates"}
+			ear := &deaf{part: "EventStatuses"}
 			cfg.ConnConfig.Tracer = ear
 			own, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)

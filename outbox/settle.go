@@ -378,14 +378,14 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 	if len(open) == 0 {
 		return nil
 	}
-	var rows []dbsqlc.EventStatesRow
+	var rows []dbsqlc.EventStatusesRow
 	if err := s.guarded(ctx, x.what(), func(q *dbsqlc.Queries) (err error) {
-		rows, err = q.EventStates(ctx, open)
+		rows, err = q.EventStatuses(ctx, open)
 		return err
 	}); err != nil {
 		return err
 	}
-	states := make(map[uuid.UUID]dbsqlc.EventStatesRow, len(rows))
+	states := make(map[uuid.UUID]dbsqlc.EventStatusesRow, len(rows))
 	for _, row := range rows {
 		states[row.ID.Bytes] = row
 	}

@@ -243,7 +243,7 @@ func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
 	if err := s.batches(ctx, t); err != nil {
 		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
 		a := s.l.end(t, s.shard, false)
-		a.params.Strand = true
+		a.params.LetLeaseExpire = true
 		moved, _, ending := s.exchange(s.run.DBCtx, a, false)
 		if ending == nil && !moved {
 			ending = ErrLeaseLost

@@ -263,7 +263,7 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	}
 	return dbsqlc.EventClaimParams{
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics, TenantIds: pgvalue.UUIDs(c.tenants),
-		BatchSize: int32(c.size), Suspects: int32(c.suspects), Held: pgvalue.UUIDs(c.held), WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
+		BatchSize: int32(c.size), Reclaims: int32(c.suspects), InFlight: pgvalue.UUIDs(c.held), WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
 
@@ -346,7 +346,7 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 		err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
 			row, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics,
-				TenantIds: pgvalue.UUIDs(c.tenants), Held: pgvalue.UUIDs(c.held), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
+				TenantIds: pgvalue.UUIDs(c.tenants), InFlight: pgvalue.UUIDs(c.held), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		})

@@ -273,7 +273,7 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 func (b *doorbell) letGo(q *dbsqlc.Queries) error {
 	ctx, cancel := context.WithTimeout(b.talk, Timeout)
 	defer cancel()
-	if _, err := q.BellLetGo(ctx, b.bell.Key); err != nil {
+	if _, err := q.BellUnlock(ctx, b.bell.Key); err != nil {
 		return fmt.Errorf("let go of doorbell: %w", err)
 	}
 	if err := q.BellRing(ctx, b.bell.Channel); err != nil {
@@ -291,14 +291,14 @@ func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
 	if held {
 		return true, bellWatches, conn.Ping(ctx)
 	}
-	held, err := q.BellTryHold(ctx, b.bell.Key)
+	held, err := q.BellTryLock(ctx, b.bell.Key)
 	if err != nil {
 		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
 	}
 	if held {
 		return true, bellWatches, nil
 	}
-	other, err := q.BellHeld(ctx, b.bell.Key)
+	other, err := q.BellLocked(ctx, b.bell.Key)
 	switch {
 	case err != nil:
 		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
