@@ -218,7 +218,7 @@ func (a *ListenerAdmin) pause(ctx context.Context, what, name string, paused boo
 		return err
 	})
 	if err == nil && !paused {
-		a.ring(ctx)
+		a.wakeListeners(ctx)
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func (a *ListenerAdmin) Detach(ctx context.Context, name string) (DetachReport, 
 	if err != nil {
 		return DetachReport{}, err
 	}
-	a.ring(ctx)
+	a.wakeListeners(ctx)
 	return r, nil
 }
 
@@ -317,7 +317,7 @@ func collided(err error) bool {
 }
 
 // ring has sleeping listeners look. What is not heard is found by polling.
-func (a *ListenerAdmin) ring(ctx context.Context) {
+func (a *ListenerAdmin) wakeListeners(ctx context.Context) {
 	if !a.preview {
 		_ = a.db.Each(a.pool).BellRing(ctx, doorbell.OfLog(a.db).Channel)
 	}

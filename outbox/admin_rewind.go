@@ -25,11 +25,11 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 	const what = "rewind listener"
 	worker := uuid.New()
 	shards := 0
-	seize := func(q *dbsqlc.Queries) (err error) {
+	takeOver := func(q *dbsqlc.Queries) (err error) {
 		if err := movable(ctx, q, name); err != nil {
 			return err
 		}
-		shards, err = a.seize(ctx, q, name, worker, nil)
+		shards, err = a.takeOver(ctx, q, name, worker, nil)
 		return err
 	}
 	move := func(q *dbsqlc.Queries) (err error) {
@@ -38,7 +38,7 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 	}
 	if a.preview {
 		err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
-			if err := seize(q); err != nil {
+			if err := takeOver(q); err != nil {
 				return err
 			}
 			return move(q)
@@ -46,15 +46,15 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 		return events, err
 	}
 	for range adminTries {
-		if err := a.locked(ctx, what, seize); err != nil {
+		if err := a.locked(ctx, what, takeOver); err != nil {
 			return 0, err
 		}
 		switch err := a.locked(ctx, what, move); {
 		case err == nil:
-			a.ring(ctx)
+			a.wakeListeners(ctx)
 			return events, nil
 		case !errors.Is(err, errTaken):
-			return 0, errors.Join(err, a.yield(ctx, name, worker))
+			return 0, errors.Join(err, a.handBack(ctx, name, worker))
 		}
 	}
 	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)
@@ -85,21 +85,21 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 }
 
 // seizeLease is how long seized shards stay so if their taker is killed.
-const seizeLease = time.Minute
+const takeOverLease = time.Minute
 
 // carefulAfterAdmin is how many events are taken one by one when a shard is seized whose holder has died.
-const carefulAfterAdmin = max(turnBatches*defaultBatchSize, parkedKeyBatch)
+const oneByOneAfterAdmin = max(leaseBatches*defaultBatchSize, parkedKeyBatch)
 
 // seize takes the shards of a listener by force, all or the one of bucket.
-func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
+func (a *ListenerAdmin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
 	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
-		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(seizeLease), BatchSize: carefulAfterAdmin, Listener: name, Bucket: bucket,
+		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,
 	})
 	return len(shards), err
 }
 
 // yield gives seized shards back, also when ctx has ended.
-func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
+func (a *ListenerAdmin) handBack(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()
 	return a.db.Each(a.pool).ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})

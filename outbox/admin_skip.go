@@ -18,7 +18,7 @@ import (
 const skipped = "skipped by operator"
 
 // standingLimit is how many events of a shard Skip looks at.
-const standingLimit = 100
+const headLimit = 100
 
 // refusal is an ErrNotSkippable that says why, and what could be skipped instead.
 type refusal struct{ text string }
@@ -30,20 +30,20 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(form
 
 // skipTarget is an event that a listener may skip: one that a shard stands at, or one it has set aside.
 type skipTarget struct {
-	event   Event
-	shard   int32
-	seq     int64
-	head    bool // its shard's attempts are of it, maybe
-	failed  bool
-	text    string // what it failed with, if that is known
-	inBatch bool
-	no      int64 // of an event set aside
-	key     string
-	bucket  int32
+	event    Event
+	shard    int32
+	seq      int64
+	head     bool // its shard's attempts are of it, maybe
+	failed   bool
+	text     string // what it failed with, if that is known
+	inBatch  bool
+	parkedNo int64 // of an event set aside
+	key      string
+	bucket   int32
 }
 
 // letter is the error of its dead letter.
-func (t skipTarget) letter() string {
+func (t skipTarget) deadLetterError() string {
 	if t.text == "" {
 		return skipped
 	}
@@ -75,7 +75,7 @@ func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Ev
 			return Event{}, err
 		}
 		if moved {
-			a.ring(ctx)
+			a.wakeListeners(ctx)
 			return t.event, nil
 		}
 	}
@@ -85,13 +85,13 @@ func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Ev
 // skip moves t to the dead letters. moved is false when it is no longer where it was.
 func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarget) (moved bool, err error) {
 	var n int64
-	if t.no != 0 {
+	if t.parkedNo != 0 {
 		err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
 			worker := uuid.New()
-			if _, err = a.seize(ctx, q, name, worker, &t.bucket); err != nil {
+			if _, err = a.takeOver(ctx, q, name, worker, &t.bucket); err != nil {
 				return err
 			}
-			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: t.letter(), No: t.no}); err != nil {
+			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: t.deadLetterError(), No: t.parkedNo}); err != nil {
 				return err
 			}
 			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
@@ -112,7 +112,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 	}
 	err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
 		n, err = q.ListenerSkip(ctx, dbsqlc.ListenerSkipParams{
-			Attempts: int32(t.event.Attempt), Error: t.letter(), BatchSize: carefulAfterAdmin, Head: t.head,
+			Attempts: int32(t.event.Attempt), Error: t.deadLetterError(), BatchSize: oneByOneAfterAdmin, Head: t.head,
 			Seq: t.seq, Listener: name, Shard: t.shard,
 		})
 		return err
@@ -126,14 +126,14 @@ func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUI
 	if err := movable(ctx, q, name); err != nil {
 		return skipTarget{}, err
 	}
-	standing, err := standing(ctx, q, name)
+	events, err := headEvents(ctx, q, name)
 	if err != nil {
 		return skipTarget{}, err
 	}
 	if id == uuid.Nil {
-		return theFailed(ctx, q, name, standing)
+		return onlyFailed(ctx, q, name, events)
 	}
-	for _, t := range standing {
+	for _, t := range events {
 		if t.event.ID == id {
 			return t, nil
 		}
@@ -143,21 +143,21 @@ func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUI
 		return p, err
 	}
 	text := fmt.Sprintf("listener %s neither stands at event %s nor has set it aside", name, id)
-	if len(standing) > 0 {
-		text += "; it stands at " + list(standing)
+	if len(events) > 0 {
+		text += "; it stands at " + list(events)
 	}
 	return skipTarget{}, &refusal{text}
 }
 
 // theFailed returns the event that has failed, if there is one and no other.
-func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []skipTarget) (skipTarget, error) {
-	var failed, suspects []skipTarget
-	for _, t := range standing {
+func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []skipTarget) (skipTarget, error) {
+	var failed, candidates []skipTarget
+	for _, t := range events {
 		switch {
 		case t.failed:
 			failed = append(failed, t)
 		case t.head && t.event.Attempt > 0:
-			suspects = append(suspects, t)
+			candidates = append(candidates, t)
 		}
 	}
 	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: listed + 1})
@@ -165,16 +165,16 @@ func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []s
 		return skipTarget{}, err
 	}
 	for _, h := range heads {
-		failed = append(failed, skipTarget{event: Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, no: -1})
+		failed = append(failed, skipTarget{event: Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, parkedNo: -1})
 	}
 	switch {
 	case len(failed) > 1:
 		return skipTarget{}, refuse("listener %s has several events that failed: name one of %s", name, list(failed))
-	case len(suspects) > 0:
-		return skipTarget{}, refuse("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(suspects))
+	case len(candidates) > 0:
+		return skipTarget{}, refuse("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(candidates))
 	case len(failed) == 0:
 		return skipTarget{}, refuse("listener %s has no event that failed: name one", name)
-	case failed[0].no != 0:
+	case failed[0].parkedNo != 0:
 		return parkedTarget(ctx, q, name, failed[0].event.ID)
 	}
 	return failed[0], nil
@@ -182,8 +182,8 @@ func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []s
 
 // standing returns the events at which the shards of a listener stand: those that have failed; and where none has, the
 // first of each topic, since it is not known here which topics the listener reads.
-func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
-	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: standingLimit, Listener: name})
+func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
+	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: headLimit, Listener: name})
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.U
 		return skipTarget{}, err
 	}
 	return skipTarget{
-		no: r.No, key: r.Key, bucket: int32(r.Bucket), text: r.LastError,
+		parkedNo: r.No, key: r.Key, bucket: int32(r.Bucket), text: r.LastError,
 		event: eventOf(Event{
 			Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 			PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},

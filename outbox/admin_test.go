@@ -216,7 +216,7 @@ func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 		SELECT 'test', 'said', '{}', n % 32768 FROM generate_series(1, 100000) AS n`)
 	execute(t, pool, "ANALYZE outbox.log")
 	for query, args := range map[string][]any{
-		dbsqlc.ListenerList:     nil,
+		dbsqlc.ListenerList: nil,
 		dbsqlc.ListenerHead: {int32(1), true, "first"},
 	} {
 		rows, err := pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+strings.ReplaceAll(query, "outbox_schema", "outbox"),
@@ -290,7 +290,7 @@ func TestAdminPreviewChangesNothing(t *testing.T) {
 	require.Equal(t, outbox.DetachReport{Shards: 1, Parked: 1}, d)
 	r, err := p.Prune(t.Context(), map[string]outbox.Retention{"test/said": {}})
 	require.NoError(t, err)
-	require.Equal(t, outbox.PruneReport{Log: 1, Held: 2, HeldBy: map[string]int64{"ears": 2}}, r)
+	require.Equal(t, outbox.PruneReport{Log: 1, Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}, r)
 	require.Equal(t, before, value[string](t, pool, everything))
 }
 

@@ -56,7 +56,7 @@ func TestClaimReadsWhatWasWrittenByHand(t *testing.T) {
 			require.Equal(t, []map[string]string{{"traceparent": "00-1"}}, headers)
 			outcomes, err := s.Ack(t.Context(), claimed...)
 			require.NoError(t, err)
-			require.Equal(t, all(len(claimed), outbox.Acked), outcomes)
+			require.Equal(t, all(len(claimed), outbox.Applied), outcomes)
 		})
 	}
 }

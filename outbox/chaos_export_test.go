@@ -10,7 +10,7 @@ import (
 type Edit struct{ Statement, Old, New string }
 
 // TurnGate is the advisory lock at which GatedTurn waits.
-const TurnGate int64 = 7302
+const LeaseGate int64 = 7302
 
 // The parts of the cursor that tests take out, one at a time.
 var (
@@ -25,9 +25,9 @@ var (
 	// WithoutFence lets a turn that waited for the row go on with the snapshot from before it waited, and takes late copies.
 	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
 	// SlowTurn has a look at the log take 50 ms.
-	SlowTurn = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
+	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
 	// GatedTurn has a turn wait, its snapshot taken and the row not locked yet, while another session has the lock TurnGate.
-	GatedTurn = Edit{
+	GatedLease = Edit{
 		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
 		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
 	}

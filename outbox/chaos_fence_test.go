@@ -31,7 +31,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 			h := newNotes()
 			spec := outbox.ListenerSpec{ParkKeys: true, Retry: outbox.Retry{BaseDelay: time.Hour}}
 			first, late := listenTo(t, pool, spec, outbox.ListenerConfig{}, h), listenTo(t, pool, spec, outbox.ListenerConfig{}, h)
-			outbox.Mutate(late, append(c.edits, outbox.GatedTurn)...)
+			outbox.Mutate(late, append(c.edits, outbox.GatedLease)...)
 			h.fail = func(outbox.Delivery[said]) error { return errors.New("not now") }
 			put1(t, pool, "a", 1)
 			require.Equal(t, outbox.DrainReport{Retried: 1}, drainAll(t, first))
@@ -40,7 +40,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 			gate, err := pool.Acquire(t.Context())
 			require.NoError(t, err)
 			defer gate.Release()
-			value[string](t, gate, "SELECT pg_advisory_lock($1)::text", outbox.TurnGate)
+			value[string](t, gate, "SELECT pg_advisory_lock($1)::text", outbox.LeaseGate)
 			over := make(chan error, 1)
 			go func() {
 				_, err := late.Drain(t.Context())
@@ -50,7 +50,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 			drainAll(t, first)
 			put1(t, pool, "b", 1)
 			drainAll(t, first)
-			value[bool](t, gate, "SELECT pg_advisory_unlock($1)", outbox.TurnGate)
+			value[bool](t, gate, "SELECT pg_advisory_unlock($1)", outbox.LeaseGate)
 			require.NoError(t, <-over)
 			put1(t, pool, "c", 1)
 			drainAll(t, first)

@@ -66,7 +66,7 @@ func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg out
 		if len(edits) > 0 {
 			outbox.Mutate(l, edits...)
 		}
-		outbox.WatchGoingOn(l, wentOn)
+		outbox.WatchContinued(l, wentOn)
 		return l
 	}
 	r := reader{wentOn: wentOn, shards: max(spec.Shards, 1), lossy: len(edits) > 0}

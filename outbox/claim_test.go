@@ -49,7 +49,7 @@ func TestClaimSetsTheLease(t *testing.T) {
 	require.Equal(t, "test/ping", c.Namespace+"/"+c.Topic)
 	require.Equal(t, []int{1, 25, 1}, []int{c.Attempt, c.MaxAttempts, c.Version})
 	require.EqualValues(t, 1, c.ClaimNo)
-	require.False(t, c.Suspect)
+	require.False(t, c.Reclaimed)
 	require.Equal(t, row{
 		Status: "processing", Attempts: 1, MaxAttempts: 25, ClaimNo: 1, LockedBy: uuid.NullUUID{UUID: worker, Valid: true}, Locked: true,
 	}, timeless(rowOf(t, pool, c.ID)))
@@ -148,7 +148,7 @@ func TestClaimIsExactlyTheBatchForEverySize(t *testing.T) {
 		require.Equal(t, size, countWhere(t, pool, "status = 'processing'"), "nothing is leased but not returned")
 		outcomes, err := s.Release(t.Context(), claimed...)
 		require.NoError(t, err)
-		require.Equal(t, all(size, outbox.Acked), outcomes)
+		require.Equal(t, all(size, outbox.Applied), outcomes)
 	}
 	require.Equal(t, n, countWhere(t, pool, "status = 'pending' AND attempts = 0"))
 	_, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: n + 1})
@@ -232,7 +232,7 @@ func TestClaimMaxAttemptsOverridesAndIsRecorded(t *testing.T) {
 		t.Helper()
 		outcomes, err := s.Nack(t.Context(), outbox.Failure{Claimed: claimed[0], Err: fmt.Errorf("x")})
 		require.NoError(t, err)
-		require.Equal(t, all(1, outbox.Acked), outcomes)
+		require.Equal(t, all(1, outbox.Applied), outcomes)
 	}
 	claimed := claim(9, 1)
 	require.Equal(t, 9, claimed[0].MaxAttempts)
@@ -317,7 +317,7 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claimed, 5+3)
 	for i, c := range claimed {
-		require.Equal(t, i < 5, c.Suspect, "the suspects are the oldest")
+		require.Equal(t, i < 5, c.Reclaimed, "the suspects are the oldest")
 		if i < 5 {
 			require.Equal(t, old[i].ID, c.ID)
 			require.EqualValues(t, 2, c.ClaimNo)
@@ -401,7 +401,7 @@ func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
 		require.NoError(t, err)
 		require.Equal(t, want(c.want...), idsOf(claimed), "%v", c)
 		for i, got := range claimed {
-			require.Equal(t, slices.Contains(c.suspects, c.want[i]), got.Suspect)
+			require.Equal(t, slices.Contains(c.suspects, c.want[i]), got.Reclaimed)
 		}
 	}
 }

@@ -170,7 +170,7 @@ func testCut(t *testing.T, finalise func(*outbox.Store, outbox.Claimed) ([]outbo
 		require.Equal(t, 1, after.Attempts)
 		seen[outcomes[0]]++
 	})
-	require.NotZero(t, seen[outbox.Acked], "some cuts come before the commit")
+	require.NotZero(t, seen[outbox.Applied], "some cuts come before the commit")
 	require.NotZero(t, seen[outbox.Already], "and some behind it")
 }
 
@@ -282,7 +282,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 		}
 		outcomes, err := s.Ack(t.Context(), claimed...)
 		require.NoError(t, err)
-		require.Equal(t, all(3, map[bool]outbox.Outcome{true: outbox.Acked, false: outbox.Already}[kill]), outcomes)
+		require.Equal(t, all(3, map[bool]outbox.Outcome{true: outbox.Applied, false: outbox.Already}[kill]), outcomes)
 	}
 	require.Equal(t, 6, countWhere(t, pool, "status = 'delivered' AND attempts = 1"))
 }

@@ -117,11 +117,11 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
-	soloLimit time.Duration // how long a solo keeps others waiting; min of longestSolo and a tenth of a lease, but in a test
+	lastAttemptLimit time.Duration // how long a solo keeps others waiting; min of longestSolo and a tenth of a lease, but in a test
 }
 
 // longestSolo is how long nothing is claimed for the sake of an event that may kill its process.
-const longestSolo = time.Second
+const longestLastAttempt = time.Second
 
 // NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
 // caller's. Generated constructors call it.
@@ -150,7 +150,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	}
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
-	d.soloLimit = min(longestSolo, cfg.LeaseDuration/10)
+	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
 	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
@@ -192,7 +192,7 @@ func (d *Dispatcher) target(topic string) *target { return d.targets.of[d.store.
 
 // request returns a claim of up to size events, with suspects or without, of the topics that are neither resting nor
 // stalled; nil when there is none.
-func (d *Dispatcher) request(size int, suspects bool) *claim {
+func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	c := d.scope()
 	c.size = size
 	if d.targets.publishes || d.targets.away.Load() > 0 {
@@ -205,8 +205,8 @@ func (d *Dispatcher) request(size int, suspects bool) *claim {
 			return nil
 		}
 	}
-	if suspects {
-		c.suspects = suspectsPerClaim
+	if reclaim {
+		c.reclaims = reclaimsPerClaim
 	}
 	return c
 }
@@ -227,12 +227,12 @@ func (d *Dispatcher) tryable() *target {
 
 // requestTry returns a claim of one event of t, to find out whether it is back: one whose lease ran out, too, with suspects.
 // There may be no other. What came of it must be told to t.found.
-func (d *Dispatcher) requestTry(t *target, suspects bool) *claim {
-	t.ask()
+func (d *Dispatcher) requestTry(t *target, reclaim bool) *claim {
+	t.requestTry()
 	c := d.scope()
 	c.size, c.topics = 1, d.only(func(o *target) bool { return o == t })
-	if suspects {
-		c.suspects = 1
+	if reclaim {
+		c.reclaims = 1
 	}
 	return c
 }

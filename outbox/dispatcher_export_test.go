@@ -24,7 +24,7 @@ func Watch(d *Dispatcher) TestSignals {
 }
 
 // LimitSolo makes d how long a suspect on its last attempt keeps others waiting.
-func LimitSolo(of *Dispatcher, d time.Duration) { of.soloLimit = d }
+func LimitLastAttempt(of *Dispatcher, d time.Duration) { of.lastAttemptLimit = d }
 
 // ConfigOf returns the configuration of d with its defaults filled in.
 func ConfigOf(d *Dispatcher) DispatcherConfig { return d.cfg }
@@ -43,9 +43,9 @@ func BellOf(namespace string) (key int64, channel string) {
 func RetryWithDefaults(r Retry) Retry { return r.withDefaults() }
 
 // Sweep is a sweep of d, which holds held.
-func Sweep(ctx context.Context, d *Dispatcher, held []uuid.UUID) (died, noted int, err error) {
+func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
-	c.held = held
+	c.inFlight = inFlight
 	return d.store.sweep(ctx, c, d.grace())
 }
 

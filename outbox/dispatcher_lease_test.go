@@ -229,7 +229,7 @@ func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
 		}
 		return nil
 	}))
-	outbox.LimitSolo(d, time.Hour) // however long a busy machine takes
+	outbox.LimitLastAttempt(d, time.Hour) // however long a busy machine takes
 	stop := start(t, d)
 	jobs := numbered(5)
 	enqueueJobs(t, pool, topic, jobs[:3]...)

@@ -163,7 +163,7 @@ func TestSweepNotesFirst(t *testing.T) {
 	require.Equal(t, []int{0, 0}, []int{died, seen}, "in their grace")
 	outcomes, err := holder.Ack(t.Context(), claimed[0])
 	require.NoError(t, err)
-	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied}, outcomes)
 	age(outbox.Grace(sweeper))
 	died, seen = sweep(ids[2])
 	require.Equal(t, []int{1, 0}, []int{died, seen})
@@ -175,7 +175,7 @@ func TestSweepNotesFirst(t *testing.T) {
 	require.Equal(t, []int{0, 1}, []int{died, seen})
 	outcomes, err = holder.Extend(t.Context(), time.Minute, claimed[2])
 	require.NoError(t, err)
-	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied}, outcomes)
 	require.Zero(t, count(t, pool, noted), "a renewal ends the grace")
 }
 
@@ -210,7 +210,7 @@ func TestSoloDoesNotStopTheOthers(t *testing.T) {
 			cfg := quick()
 			cfg.LeaseDuration = c.lease
 			d := dispatcher(t, pool, cfg, onJob(topic, handler), onJob(long, handler))
-			outbox.LimitSolo(d, 50*time.Millisecond)
+			outbox.LimitLastAttempt(d, 50*time.Millisecond)
 			stop := start(t, d)
 			jobs := numbered(8)
 			enqueueJobs(t, pool, long, jobs[0])

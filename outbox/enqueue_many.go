@@ -27,7 +27,7 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([
 	return enqueueMany(ctx, tx, schema, ms, true)
 }
 
-func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ring bool) ([]Receipt, error) {
+func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wake bool) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
 	}
@@ -62,7 +62,7 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 				return nil, fmt.Errorf("enqueue %s/%s: %w", ms[0].Namespace, ms[0].Topic, errKeyFlickers)
 			}
 			var err error
-			if part, err = insertPart(ctx, q, db, ms, headers, receipts, part, ring); err != nil {
+			if part, err = insertPart(ctx, q, db, ms, headers, receipts, part, wake); err != nil {
 				return nil, err
 			}
 		}
@@ -73,10 +73,10 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, ri
 // insertPart writes the messages whose indexes are in part, and marks the duplicates among their receipts.
 // It returns the indexes of those whose dedupe key was taken, but free again when its holder was looked for.
 func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms []Message, headers [][]byte,
-	receipts []Receipt, part []int, ring bool,
+	receipts []Receipt, part []int, wake bool,
 ) (again []int, err error) {
 	first := &ms[part[0]]
-	row, err := insertRows(ctx, q, eventInsertMany(db, ms, headers, receipts, part, ring), ms, part)
+	row, err := insertRows(ctx, q, eventInsertMany(db, ms, headers, receipts, part, wake), ms, part)
 	if err != nil {
 		return nil, dbschema.Wrap("enqueue "+first.Namespace+"/"+first.Topic, err)
 	}
@@ -93,7 +93,7 @@ func insertPart(ctx context.Context, q *dbsqlc.Queries, db *dbschema.Schema, ms 
 			taken = append(taken, ms[i].DedupeKey)
 		}
 	}
-	rivals, err := holders(ctx, q, first, taken)
+	rivals, err := owners(ctx, q, first, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func insertRows(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.EventInsertMany
 }
 
 // eventInsertMany returns the rows of part, checked, for the queue.
-func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receipts []Receipt, part []int, ring bool) dbsqlc.EventInsertManyParams {
+func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receipts []Receipt, part []int, wake bool) dbsqlc.EventInsertManyParams {
 	first := &ms[part[0]]
 	bell := doorbell.Of(db, first.Namespace)
 	if first.Log {
@@ -138,7 +138,7 @@ func eventInsertMany(db *dbschema.Schema, ms []Message, headers [][]byte, receip
 	}
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Wake: ring, Bell: bell.Key, Channel: bell.Channel,
+		Wake: wake, Bell: bell.Key, Channel: bell.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),

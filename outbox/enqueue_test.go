@@ -323,7 +323,7 @@ func TestEnqueueIntoAnotherSchema(t *testing.T) {
 	claimed := claimN(t, s, 1)
 	outcomes, err := s.Ack(t.Context(), claimed...)
 	require.NoError(t, err)
-	require.Equal(t, all(1, outbox.Acked), outcomes)
+	require.Equal(t, all(1, outbox.Applied), outcomes)
 }
 
 func TestRolledBackEventIsNeverThere(t *testing.T) {

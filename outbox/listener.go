@@ -211,14 +211,14 @@ type Listener struct {
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
-	lanes         []string // of each topic, what keys are prefixed with: destinations do not wait for each other
+	keyPrefixes   []string // of each topic, what keys are prefixed with: destinations do not wait for each other
 	targets       *targets
 	publishes     bool
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // backoff.LongestPause, but in a test
-	turnLimit     time.Duration // turnTime, but in a test
-	handicap      time.Duration // heirPause, but in a test
+	leaseAge      time.Duration // turnTime, but in a test
+	takeOverAfter time.Duration // heirPause, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -227,7 +227,7 @@ type Listener struct {
 type listenerSignals struct {
 	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
 	ended      testsignal.Signal // a turn was ended
-	wentOn     testsignal.Signal // a turn went on with a batch that was read ahead
+	continued  testsignal.Signal // a turn went on with a batch that was read ahead
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell could not watch
 	maintained testsignal.Signal // pruned, and looked at lag
@@ -269,7 +269,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, turnLimit: turnTime, handicap: heirPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
@@ -295,11 +295,11 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		if err := l.targets.add(name, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s: %w", name, err)
 		}
-		lane := ""
+		prefix := ""
 		if l.publishes {
-			lane = l.targets.of[name].lane()
+			prefix = l.targets.of[name].keyPrefix()
 		}
-		l.lanes = append(l.lanes, lane)
+		l.keyPrefixes = append(l.keyPrefixes, prefix)
 		l.handlers[name] = h
 		l.topics = append(l.topics, name)
 	}

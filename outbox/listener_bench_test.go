@@ -148,7 +148,7 @@ func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 		require.NoError(t, counted.Ping(t.Context()))
 		before := g.passed.Load()
 		// However slow the machine, each turn goes on for as many batches as it may.
-		drainTime(t, counted, name, 50, events, func(l *outbox.Listener) { outbox.LimitTurns(l, time.Hour) })
+		drainTime(t, counted, name, 50, events, func(l *outbox.Listener) { outbox.LimitLeaseAge(l, time.Hour) })
 		sent = g.passed.Load() - before
 		return value[int64](t, pool, "SELECT lease_no FROM outbox.listeners WHERE listener = $1", name), sent
 	}

@@ -32,13 +32,13 @@ func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
 func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 
 // LimitTurns makes d how old a turn of l may be when a batch begins.
-func LimitTurns(l *Listener, d time.Duration) { l.turnLimit = d }
+func LimitLeaseAge(l *Listener, d time.Duration) { l.leaseAge = d }
 
 // LimitHandicap makes d how long l leaves a shard to the process that it is left to.
-func LimitHandicap(l *Listener, d time.Duration) { l.handicap = d }
+func LimitTakeOver(l *Listener, d time.Duration) { l.takeOverAfter = d }
 
 // WatchGoingOn has l signal when a turn goes on with a batch that was read ahead. It must be called before l runs.
-func WatchGoingOn(l *Listener, heard chan struct{}) { l.signals.wentOn = heard }
+func WatchContinued(l *Listener, heard chan struct{}) { l.signals.continued = heard }
 
 // LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
 func LogBell() (key int64, channel string) {

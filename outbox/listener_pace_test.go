@@ -30,7 +30,7 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 			began := make(chan time.Time, 1000)
 			turns.onPass(func() { began <- time.Now() })
 			l := listenTo(t, watched, outbox.ListenerSpec{}, cfg, newNotes())
-			outbox.Mutate(l, outbox.SlowTurn)
+			outbox.Mutate(l, outbox.SlowLease)
 			tx := begin(t, pool, pgx.TxOptions{})
 			_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "a", N: 1})
 			require.NoError(t, err)

@@ -139,13 +139,13 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first)
-	outbox.LimitTurns(holder, 0) // a turn that goes on would handle all there is
+	outbox.LimitLeaseAge(holder, 0) // a turn that goes on would handle all there is
 	startListener(t, holder)
 	receive(t, first.started, "a handler of one shard")
 	receive(t, first.started, "a handler of the other")
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
-	outbox.LimitHandicap(holder, time.Hour) // or it would take back what the other takes late
+	outbox.LimitTakeOver(holder, time.Hour) // or it would take back what the other takes late
 	if deaf {
 		ears, gate := gated(t, pool, "LISTEN ")
 		gate.onPass(func() { <-hears })

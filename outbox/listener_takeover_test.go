@@ -65,7 +65,7 @@ func TestListenerShardsStay(t *testing.T) {
 	sleeper := func(h *notes, handicap time.Duration) (outbox.ListenerSignals, func()) {
 		cfg := outbox.ListenerConfig{PollInterval: 20 * time.Millisecond}
 		l := listenTo(t, pool, outbox.ListenerSpec{Shards: 3}, cfg, h)
-		outbox.LimitHandicap(l, handicap)
+		outbox.LimitTakeOver(l, handicap)
 		watch := outbox.WatchListener(l)
 		return watch, startListener(t, l)
 	}
@@ -102,7 +102,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	var watches []outbox.ListenerSignals
 	for range 3 {
 		l := listenTo(t, pool, outbox.ListenerSpec{Shards: 7}, cfg, h)
-		outbox.LimitHandicap(l, time.Hour)
+		outbox.LimitTakeOver(l, time.Hour)
 		watches = append(watches, outbox.WatchListener(l))
 		startListener(t, l)
 	}

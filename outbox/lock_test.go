@@ -36,7 +36,7 @@ func TestForeignKeyLocksNobodyOut(t *testing.T) {
 	require.Len(t, claimed, 5)
 	outcomes, err := s.Extend(ctx, longLease, claimed...)
 	require.NoError(t, err)
-	require.Equal(t, all(5, outbox.Acked), outcomes)
+	require.Equal(t, all(5, outbox.Applied), outcomes)
 	_, err = s.Ack(ctx, claimed[0])
 	require.NoError(t, err)
 	_, err = s.Nack(ctx, failures(errHandler, claimed[1])...)
@@ -125,7 +125,7 @@ func TestExtendWaitsForNobody(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id IN ($1, $2) FOR UPDATE", claimed[1].ID, steal)
 	require.NoError(t, err)
 	outcomes, err := s.Extend(t.Context(), 2*longLease, claimed...)
-	require.Equal(t, []outbox.Outcome{outbox.Acked, outbox.Locked, outbox.Acked, outbox.Lost}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied, outbox.Locked, outbox.Applied, outbox.Lost}, outcomes)
 	require.ErrorIs(t, err, outbox.ErrLeaseLost)
 	require.EqualError(t, err, "extend: 1 of 4 events lost: lease lost\n"+
 		"extend: 1 of 4 events are locked by another transaction: try again before their leases end")
@@ -134,7 +134,7 @@ func TestExtendWaitsForNobody(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 	outcomes, err = s.Extend(t.Context(), longLease, claimed[1])
 	require.NoError(t, err)
-	require.Equal(t, all(1, outbox.Acked), outcomes)
+	require.Equal(t, all(1, outbox.Applied), outcomes)
 }
 
 // TestOnlyDeletesLockKeys: a statement that updates takes no lock that a foreign key's KEY SHARE refuses, in any query.

@@ -120,16 +120,16 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 func (p *logPlans) cut(l *Listener) bool {
 	p.t.Helper()
 	c := l.cursor(0)
-	c.after = p.latest(l)
-	_, taken, err := c.exchange(p.t.Context(), nil, true)
+	c.afterNo = p.latest(l)
+	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	if taken == nil {
 		return false
 	}
 	for _, e := range taken.events {
-		e.fate = done
+		e.status = statusDone
 	}
-	_, _, err = c.exchange(p.t.Context(), l.end(taken, 0, true), false)
+	_, _, err = c.roundTrip(p.t.Context(), l.end(taken, 0, true), false)
 	require.NoError(p.t, err)
 	return true
 }

@@ -54,11 +54,11 @@ func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 }
 
 // take has l take a turn, which it leaves open.
-func (p *logPlans) take(l *Listener) *turn {
+func (p *logPlans) take(l *Listener) *shardLease {
 	p.t.Helper()
 	c := l.cursor(0)
-	c.after = p.latest(l)
-	_, taken, err := c.exchange(p.t.Context(), nil, true)
+	c.afterNo = p.latest(l)
+	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	require.NotNil(p.t, taken)
 	return taken
@@ -124,38 +124,38 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	n := float64(size)
 	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
-			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, KeyPrefixes: l.lanes, BatchSize: int32(size),
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(size),
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
 // readOn explains how l reads ahead in its turn t, behind after, and demands that it gets so many positions.
-func (p *logPlans) readOn(l *Listener, t *turn, name string, after, want int) {
+func (p *logPlans) readOn(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadNext(p.t.Context(), dbsqlc.LogReadNextParams{
-			Topics: l.topics, KeyPrefixes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
+			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
 // advance explains the end of t, with which a tenth of its events die and another is set aside.
-func (p *logPlans) advance(l *Listener, t *turn, name string) {
+func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
 	p.t.Helper()
-	for i, e := range t.events {
-		e.fate = done
+	for i, e := range lease.events {
+		e.status = statusDone
 		switch e.result = mark.Of(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
-			e.fate = dead
+			e.status = statusDead
 		case 6:
-			e.fate = aside
+			e.status = statusParked
 		}
 	}
-	a := l.end(t, 0, false)
-	require.Len(p.t, a.params.DeadSeqs, (len(t.events)+6)/10)
-	n := float64(len(t.events))
+	a := l.end(lease, 0, false)
+	require.Len(p.t, a.params.DeadSeqs, (len(lease.events)+6)/10)
+	n := float64(len(lease.events))
 	p.explain(l.db, explained{name: name + ": advance", reads: n, sorts: n, buffers: 20 * n, call: func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
 }
 
@@ -223,25 +223,25 @@ func (p *logPlans) parked(l *Listener) {
 			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
-	t := p.take(l)
-	require.True(p.t, t.parkedDue)
+	lease := p.take(l)
+	require.True(p.t, lease.parkedDue)
 	const most = parkedKeyBatch * parkedBatch
 	for _, careful := range []bool{false, true} {
 		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, OneByOne: careful,
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: parkedKeyBatch, OneByOne: careful,
 			})
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
-	p.readOn(l, t, name, logBatch, logBatch)
-	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
-	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
-	for i, e := range t.parked {
-		e.fate, e.result = [...]fate{done, failed, dead}[i%3], mark.Of(os.ErrDeadlineExceeded)
+	p.readOn(l, lease, name, logBatch, logBatch)
+	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), lease))
+	require.GreaterOrEqual(p.t, len(lease.parked), parkedKeyBatch)
+	for i, e := range lease.parked {
+		e.status, e.result = [...]entryStatus{statusDone, statusFailed, statusDead}[i%3], mark.Of(os.ErrDeadlineExceeded)
 	}
-	a := l.end(t, 0, false)
-	n := float64(len(t.parked))
+	a := l.end(lease, 0, false)
+	n := float64(len(lease.parked))
 	p.explain(l.db, explained{name: name + ": settle", reads: n, sorts: n, buffers: 30 * n, call: func(q *dbsqlc.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
 	p.explain(l.db, explained{name: name + ": promote", reads: n, sorts: n, buffers: 30 * n, call: func(q *dbsqlc.Queries) {
 		_ = q.ParkedPromote(p.t.Context(), dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: name})
@@ -384,12 +384,12 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		}},
 		{name: "read", reads: 3 * size, sorts: 3 * size, buffers: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
-				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, KeyPrefixes: l.lanes, BatchSize: size,
+				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: size,
 			})
 		}},
 		{name: "read on", reads: size, sorts: size, buffers: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogReadNext(t.Context(), dbsqlc.LogReadNextParams{
-				Topics: l.topics, KeyPrefixes: l.lanes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+				Topics: l.topics, KeyPrefixes: l.keyPrefixes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
 			})
 		}},
 		{name: "take parked", reads: heads, sorts: heads, call: func(q *dbsqlc.Queries) {

@@ -313,7 +313,7 @@ func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 	}
 	outcomes, err := s.Extend(t.Context(), time.Hour, few...)
 	require.NoError(t, err)
-	require.Equal(t, slices.Repeat([]Outcome{Acked}, len(few)), outcomes)
+	require.Equal(t, slices.Repeat([]Outcome{Applied}, len(few)), outcomes)
 	pool.Reset()
 	require.Equal(t, n+len(few), updates(n+len(few)))
 }

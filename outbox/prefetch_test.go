@@ -21,7 +21,7 @@ func reading(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, size in
 	h := newNotes()
 	h.fail = func(d outbox.Delivery[said]) error { return act(d.Payload.Key + strconv.Itoa(d.Payload.N)) }
 	l := listenTo(t, pool, spec, outbox.ListenerConfig{BatchSize: size, PruneInterval: -1}, h)
-	outbox.LimitTurns(l, time.Hour)
+	outbox.LimitLeaseAge(l, time.Hour)
 	return l, h
 }
 
@@ -55,7 +55,7 @@ func TestTurnOfSlowHandlersDoesNotGoOn(t *testing.T) {
 	pool := pgtest.Database(t)
 	putAll(t, pool, "a1", "a2", "a3", "a4", "a5")
 	l, h := reading(t, pool, outbox.ListenerSpec{}, 2, well)
-	outbox.LimitTurns(l, time.Nanosecond)
+	outbox.LimitLeaseAge(l, time.Nanosecond)
 	drainAll(t, l)
 	require.Equal(t, 5, h.inOrder(t))
 	require.Equal(t, 3, turnsOf(t, pool))
@@ -76,7 +76,7 @@ func TestTurnGoesOnPastOthers(t *testing.T) {
 	}
 	went := make(chan struct{}, 1)
 	l, h := reading(t, pool, outbox.ListenerSpec{Shards: 2}, 4, well)
-	outbox.WatchGoingOn(l, went)
+	outbox.WatchContinued(l, went)
 	drainAll(t, l)
 	require.Equal(t, 60, h.inOrder(t))
 	require.NotEmpty(t, went)
@@ -193,7 +193,7 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 	drainAll(t, l)
 	putAll(t, pool, "a1", "a2", "a3", "x2", "a4", "x3", "x4", "a5")
 	went := make(chan struct{}, 1)
-	outbox.WatchGoingOn(l, went)
+	outbox.WatchContinued(l, went)
 	drainAll(t, l)
 	require.NotEmpty(t, went, "the turn continues")
 	require.Equal(t, 5, h.inOrder(t))
@@ -238,13 +238,13 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 			outbox.ListenPublish(bad, outbox.Publication[said]{Broker: "kafka", Destination: "bad"}),
 			outbox.ListenPublish(good, outbox.Publication[said]{Broker: "kafka", Destination: "good"}))
 		require.NoError(t, err)
-		outbox.LimitTurns(l, time.Hour)
+		outbox.LimitLeaseAge(l, time.Hour)
 		return l, &sent
 	}
 	in := []string{`{"n": 0, "key": "k"}`, `{"n": 1, "key": "k"}`, `{"n": 2, "key": "k"}`, `{"n": 3, "key": "k"}`}
 	l, sent := relay(badDestinations["refusing"])
 	went := make(chan struct{}, 1)
-	outbox.WatchGoingOn(l, went)
+	outbox.WatchContinued(l, went)
 	drainAll(t, l)
 	require.NotEmpty(t, went, "the turn continues")
 	require.Equal(t, in, *sent)

@@ -63,7 +63,7 @@ func (t *target) send(ctx context.Context, events []Outgoing) []mark.Result {
 	for i := range events {
 		ids[i] = events[i].ID
 	}
-	t.heed(began, ids, results)
+	t.onResults(began, ids, results)
 	return results
 }
 

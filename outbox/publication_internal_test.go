@@ -32,7 +32,7 @@ func try(to *target, err error, ids ...uuid.UUID) []mark.Result {
 		errs[i] = err
 	}
 	results := mark.All(errs)
-	to.heed(time.Now(), ids, results)
+	to.onResults(time.Now(), ids, results)
 	return results
 }
 
@@ -74,7 +74,7 @@ func TestRestIsNotProlongedByWhatWasUnderWay(t *testing.T) {
 		try(to, Unavailable(errors.New("refused")), uuid.New())
 	}
 	require.Equal(t, 1, to.tries)
-	to.heed(before, newIDs(1), []mark.Result{{}})
+	to.onResults(before, newIDs(1), []mark.Result{{}})
 	require.True(t, to.resting(), "what began before the rest does not show that it is over")
 }
 
@@ -203,14 +203,14 @@ func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
 	one, two := s.of["a/one"], s.of["a/two"]
 	for _, to := range s.all {
 		try(to, nil, uuid.New())
-		require.True(t, to.isBack(), "it has answered for the first time")
-		require.False(t, to.isBack())
+		require.True(t, to.takeReturned(), "it has answered for the first time")
+		require.False(t, to.takeReturned())
 	}
 	try(one, BrokerUnavailable(errors.New("nobody home")), uuid.New())
 	try(one, nil, uuid.New())
-	require.True(t, one.isBack())
-	require.True(t, two.isBack())
-	require.False(t, two.isBack(), "once")
+	require.True(t, one.takeReturned())
+	require.True(t, two.takeReturned())
+	require.False(t, two.takeReturned(), "once")
 }
 
 // TestCallsOfSeveralShards: each has a call of its own, and the target is behind until all have returned.
@@ -225,10 +225,10 @@ func TestCallsOfSeveralShards(t *testing.T) {
 	to.leaveBehind()
 	to.leaveBehind()
 	require.EqualValues(t, 1, to.away.Load())
-	to.land(newIDs(1), []mark.Result{{}})
+	to.keepLateResults(newIDs(1), []mark.Result{{}})
 	require.Zero(t, admitted(to, 1), "what the other call has sent must not be overtaken")
 	first()
-	to.land(newIDs(1), []mark.Result{{}})
+	to.keepLateResults(newIDs(1), []mark.Result{{}})
 	require.Equal(t, 1, admitted(to, 1))
 	require.Zero(t, to.away.Load())
 	_, at = to.stalled(now)

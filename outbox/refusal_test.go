@@ -59,7 +59,7 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 	enqueueJobs(t, pool, topic, numbered(1)...)
 	claimed, err := store.Claim(t.Context(), outbox.ClaimConfig{MaxAttempts: 1})
 	require.NoError(t, err)
-	for _, want := range []outbox.Outcome{outbox.Acked, outbox.Already} {
+	for _, want := range []outbox.Outcome{outbox.Applied, outbox.Already} {
 		outcomes, err := store.Nack(t.Context(), outbox.Failure{Claimed: claimed[0], Err: errors.New("日本")})
 		require.NoError(t, err)
 		require.Equal(t, []outbox.Outcome{want}, outcomes)

@@ -70,13 +70,13 @@ func (a *app) prune(ctx context.Context, admin *outbox.ListenerAdmin, m *model.M
 	}
 	verb := a.verb(yes, "deleted", "delete")
 	if a.json {
-		return a.printJSON(pruneRow{Done: yes, Log: r.Log, DeadLetters: r.Letters, Queue: r.Queue, Held: r.Held, HeldBy: r.HeldBy})
+		return a.printJSON(pruneRow{Done: yes, Log: r.Log, DeadLetters: r.DeadLetters, Queue: r.Queue, Held: r.Blocked, HeldBy: r.BlockedBy})
 	}
 	err = a.printf("%s %s of log topics\n%s %s of listeners\n%s %s of queue topics\n",
-		verb, count(int(r.Log), "event"), verb, count(int(r.Letters), "dead letter"), verb, count(int(r.Queue), "event"))
-	for _, name := range slices.Sorted(maps.Keys(r.HeldBy)) {
+		verb, count(int(r.Log), "event"), verb, count(int(r.DeadLetters), "dead letter"), verb, count(int(r.Queue), "event"))
+	for _, name := range slices.Sorted(maps.Keys(r.BlockedBy)) {
 		if err == nil {
-			err = a.printf("kept %s past retention for %s\n", count(int(r.HeldBy[name]), "event"), name)
+			err = a.printf("kept %s past retention for %s\n", count(int(r.BlockedBy[name]), "event"), name)
 		}
 	}
 	return err

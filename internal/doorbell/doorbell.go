@@ -72,15 +72,15 @@ type doorbell struct {
 	rang    chan struct{} // somebody enqueued, or may have; holds one
 	answers chan Answer   // holds one, the latest
 
-	talk context.Context // of what is said when that of run has ended; set by run
+	dbCtx context.Context // of what is said when that of run has ended; set by run
 
 	mu        sync.Mutex
-	wish      bellWish
+	request   bellRequest
 	interrupt context.CancelFunc // makes serve look at wish
 }
 
 // bellWish is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
-type bellWish struct {
+type bellRequest struct {
 	no      int
 	asleep  bool
 	pending bool // asleep has not been answered
@@ -100,21 +100,21 @@ func newDoorbell(e *Config) *doorbell {
 
 // want says what the dispatcher wants to be and returns the number of the wish. To asleep an answer with
 // that number comes by b.answers.
-func (b *doorbell) want(asleep bool) int {
+func (b *doorbell) setRequest(asleep bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wish = bellWish{no: b.wish.no + 1, asleep: asleep, pending: asleep}
+	b.request = bellRequest{no: b.request.no + 1, asleep: asleep, pending: asleep}
 	b.interrupt()
-	return b.wish.no
+	return b.request.no
 }
 
 // next returns the wish of now, and a context that ends when there is another.
-func (b *doorbell) next(ctx context.Context) (bellWish, context.Context, context.CancelFunc) {
+func (b *doorbell) next(ctx context.Context) (bellRequest, context.Context, context.CancelFunc) {
 	wait, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.wish
-	b.wish.pending, b.interrupt = false, cancel
+	w := b.request
+	b.request.pending, b.interrupt = false, cancel
 	return w, wait, cancel
 }
 
@@ -138,8 +138,8 @@ func (b *doorbell) ring() {
 
 // run keeps a connection listening until ctx ends, and then takes its leave for as long as talk lasts. What was sent while there was none is lost: its owner looks when
 // the connection is there, when it is gone, and again when its next wish is answered.
-func (b *doorbell) run(ctx, talk context.Context) {
-	b.talk = talk
+func (b *doorbell) run(ctx, dbCtx context.Context) {
+	b.dbCtx = dbCtx
 	var trouble backoff.Retrier
 	deaf := false
 	for ctx.Err() == nil {
@@ -152,7 +152,7 @@ func (b *doorbell) run(ctx, talk context.Context) {
 			trouble.Reset()
 			b.ring()
 			err = b.serve(ctx, conn)
-			end, cancel := context.WithTimeout(talk, Timeout)
+			end, cancel := context.WithTimeout(dbCtx, Timeout)
 			_ = conn.Close(end)
 			cancel()
 			b.answer(Answer{state: bellGone})
@@ -231,17 +231,17 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 // serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	q := b.db.Each(conn)
-	held := false
+	locked := false
 	for {
 		w, wait, cancel := b.next(ctx)
 		var err error
 		switch {
-		case held && (ctx.Err() != nil || !w.asleep):
-			held = false
-			err = b.letGo(q)
+		case locked && (ctx.Err() != nil || !w.asleep):
+			locked = false
+			err = b.unlock(q)
 		case w.pending && ctx.Err() == nil:
 			var state bellState
-			if held, state, err = b.hold(held, conn); err == nil {
+			if locked, state, err = b.lock(locked, conn); err == nil {
 				b.answer(Answer{request: w.no, state: state})
 			}
 		}
@@ -249,7 +249,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 			err = b.hear(wait, conn)
 		}
 		cancel()
-		if err != nil || ctx.Err() != nil && !held {
+		if err != nil || ctx.Err() != nil && !locked {
 			return err
 		}
 	}
@@ -270,8 +270,8 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // letGo gives up the lock and then wakes the sleepers that relied on it.
-func (b *doorbell) letGo(q *dbsqlc.Queries) error {
-	ctx, cancel := context.WithTimeout(b.talk, Timeout)
+func (b *doorbell) unlock(q *dbsqlc.Queries) error {
+	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
 	if _, err := q.BellUnlock(ctx, b.bell.Key); err != nil {
 		return fmt.Errorf("let go of doorbell: %w", err)
@@ -284,18 +284,18 @@ func (b *doorbell) letGo(q *dbsqlc.Queries) error {
 
 // hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
 // the context of run ends, because what it took would be let go of in silence.
-func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
-	ctx, cancel := context.WithTimeout(b.talk, Timeout)
+func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
+	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
 	q := b.db.Each(conn)
-	if held {
+	if locked {
 		return true, bellWatches, conn.Ping(ctx)
 	}
-	held, err := q.BellTryLock(ctx, b.bell.Key)
+	locked, err := q.BellTryLock(ctx, b.bell.Key)
 	if err != nil {
 		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
 	}
-	if held {
+	if locked {
 		return true, bellWatches, nil
 	}
 	other, err := q.BellLocked(ctx, b.bell.Key)
