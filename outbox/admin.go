@@ -106,7 +106,7 @@ type ListenerStatus struct {
 	// Unread estimates the events it has not read: the positions behind its own, divided by Shards. Numbers that
 	// were rolled back and events of topics that it does not read count, too.
 	Unread int64
-	// Lag is the age of the oldest event it has not handled, of those it has set aside, too; MaxLag is what raises
+	// Lag is the age of the oldest event it has not handled, parked ones included; MaxLag is what raises
 	// an alarm, 0 when nothing does.
 	Lag, MaxLag time.Duration
 	// Attempts is how often the event it stands at has failed, Head that event, RetryAfter when it is tried again
@@ -116,10 +116,10 @@ type ListenerStatus struct {
 	Head       uuid.NullUUID
 	RetryAfter time.Time
 	LastError  string
-	// DeadLetters are those that are kept; ParkedEvents were set aside behind failed ones of ParkedKeys.
+	// DeadLetters are those that are kept; ParkedEvents wait behind failed ones of ParkedKeys.
 	DeadLetters, ParkedKeys, ParkedEvents int64
 	AttachedAt                            time.Time
-	AdvancedAt                            time.Time // zero before the first turn
+	AdvancedAt                            time.Time // zero before the first lease
 }
 
 // List returns the shards of all listeners that are attached, by name and number. It reads no more of a long log
@@ -226,14 +226,14 @@ func (a *ListenerAdmin) pause(ctx context.Context, what, name string, paused boo
 // DetachReport tells what Detach deleted.
 type DetachReport struct {
 	Shards int
-	// Parked are the events that were set aside and will not be tried again. Those that were not read yet
+	// Parked are the parked events, which will not be tried again. Those that were not read yet
 	// are not counted: they stay in the log for the other listeners.
 	Parked int64
 }
 
-// Detach forgets the listener: its cursors and the events that it has set aside. Its dead letters stay for their
+// Detach forgets the listener: its cursors and the events that it has parked. Its dead letters stay for their
 // retention, and the log no longer waits for it. A process that still runs it ends with an error that says so; one
-// that is started attaches it anew, at the start that the YAML says.
+// that is started attaches it again, at the start that the YAML says.
 func (a *ListenerAdmin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	var r DetachReport
 	err := a.locked(ctx, "detach listener", func(q *dbsqlc.Queries) error {
@@ -316,7 +316,7 @@ func collided(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
 }
 
-// ring has sleeping listeners look. What is not heard is found by polling.
+// wakeListeners wakes sleeping listeners. Polling covers a missed wake-up.
 func (a *ListenerAdmin) wakeListeners(ctx context.Context) {
 	if !a.preview {
 		_ = a.db.Each(a.pool).BellRing(ctx, doorbell.OfLog(a.db).Channel)

@@ -19,7 +19,7 @@ type PruneReport struct {
 	DeadLetters int64 // dead letters of listeners
 	Queue       int64 // events of queue topics, delivered or dead
 	Blocked     int64 // events of log topics past their retention that stay for some listener
-	// HeldBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
+	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
 	// any more.
 	BlockedBy map[string]int64
 }
@@ -62,7 +62,7 @@ func (a *ListenerAdmin) pruneLog(ctx context.Context, topics map[string]Retentio
 	return a.blockedBy(ctx, topics, r)
 }
 
-// old counts what pruneLog would delete and leave.
+// countPrunable counts what pruneLog would delete and leave.
 func (a *ListenerAdmin) countPrunable(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	q := a.db.EachPlanned(a.pool) // they walk whole tables
 	names, delivered, dead := retentions(topics)

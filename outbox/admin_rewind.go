@@ -16,8 +16,8 @@ import (
 // Rewind has the listener handle the events again that were enqueued at or after to and are still in the log, or with
 // the zero time all that are, and returns how many events of the log lie before it then, of any topic. A few that
 // are older may come, too: those between one that is not and its successors, and whatever the listener has not handled
-// yet, because a rewind never goes forward past an event. Its attempts start anew; dead letters stay, and their
-// events come again; events that were set aside come again from the log, or stay set aside.
+// yet, because a rewind never goes forward past an event. Attempts are counted from 1 again; dead letters stay, and
+// their events come again; parked events come again from the log, or stay parked.
 //
 // What its processes are handling at the moment is not settled and comes again. In a restored database Rewind returns
 // ErrRestored.
@@ -60,10 +60,10 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)
 }
 
-// errTaken: somebody took a shard that was seized, since it took too long.
+// errTaken: somebody else took a shard that was taken over, because this process was too slow.
 var errTaken = errors.New("its shards are taken time and again")
 
-// rewind moves the seized cursors, in a transaction that has no xid yet.
+// rewind moves the cursors that were taken over, in a transaction that has no xid yet.
 func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
 	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
 	if err != nil {
@@ -84,13 +84,13 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 	return q.ListenerRemaining(ctx, name)
 }
 
-// seizeLease is how long seized shards stay so if their taker is killed.
+// takeOverLease is how long shards that were taken over stay locked if the process that took them is killed.
 const takeOverLease = time.Minute
 
-// carefulAfterAdmin is how many events are taken one by one when a shard is seized whose holder has died.
+// oneByOneAfterAdmin is how many events are handled one by one after a shard was taken over whose holder had died.
 const oneByOneAfterAdmin = max(leaseBatches*defaultBatchSize, parkedKeyBatch)
 
-// seize takes the shards of a listener by force, all or the one of bucket.
+// takeOver takes the shards of a listener from their holders, all or the one of bucket.
 func (a *ListenerAdmin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
 	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
 		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,
@@ -98,7 +98,7 @@ func (a *ListenerAdmin) takeOver(ctx context.Context, q *dbsqlc.Queries, name st
 	return len(shards), err
 }
 
-// yield gives seized shards back, also when ctx has ended.
+// handBack gives up shards that were taken over, even when ctx has ended.
 func (a *ListenerAdmin) handBack(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()

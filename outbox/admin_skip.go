@@ -17,7 +17,7 @@ import (
 // skipped is the error of a dead letter that Skip made, with the one that the event failed with behind it.
 const skipped = "skipped by operator"
 
-// standingLimit is how many events of a shard Skip looks at.
+// headLimit is how many events of a shard Skip looks at.
 const headLimit = 100
 
 // refusal is an ErrNotSkippable that says why, and what could be skipped instead.
@@ -28,7 +28,7 @@ func (r *refusal) Is(target error) bool { return target == ErrNotSkippable }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// skipTarget is an event that a listener may skip: one that a shard stands at, or one it has set aside.
+// skipTarget is an event that a listener may skip: one that a shard stands at, or one it has parked.
 type skipTarget struct {
 	event    Event
 	shard    int32
@@ -37,12 +37,12 @@ type skipTarget struct {
 	failed   bool
 	text     string // what it failed with, if that is known
 	inBatch  bool
-	parkedNo int64 // of an event set aside
+	parkedNo int64 // of a parked event
 	key      string
 	bucket   int32
 }
 
-// letter is the error of its dead letter.
+// deadLetterError is the error that its dead letter gets.
 func (t skipTarget) deadLetterError() string {
 	if t.text == "" {
 		return skipped
@@ -55,8 +55,8 @@ func (t skipTarget) String() string {
 }
 
 // Skip has the listener go past one event, which becomes a dead letter with the error "skipped by operator", and
-// behind it the one that the event has failed with, and returns it without its payload. The event is one that a shard stands at or one that was set aside; any other is
-// refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
+// behind it the one that the event has failed with, and returns it without its payload. The event is one that a shard
+// stands at or a parked one; any other is refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
 // restored database Skip returns ErrRestored.
 //
 // The shard is taken from its holder: what it is handling at the moment is not settled and comes again, but for the event.
@@ -142,14 +142,14 @@ func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUI
 	if !errors.Is(err, pgx.ErrNoRows) { // found, or trouble
 		return p, err
 	}
-	text := fmt.Sprintf("listener %s neither stands at event %s nor has set it aside", name, id)
+	text := fmt.Sprintf("listener %s neither stands at event %s nor has parked it", name, id)
 	if len(events) > 0 {
 		text += "; it stands at " + list(events)
 	}
 	return skipTarget{}, &refusal{text}
 }
 
-// theFailed returns the event that has failed, if there is one and no other.
+// onlyFailed returns the event that has failed, if there is one and no other.
 func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []skipTarget) (skipTarget, error) {
 	var failed, candidates []skipTarget
 	for _, t := range events {
@@ -180,7 +180,7 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 	return failed[0], nil
 }
 
-// standing returns the events at which the shards of a listener stand: those that have failed; and where none has, the
+// headEvents returns the events at which the shards of a listener stand: those that have failed; and where none has, the
 // first of each topic, since it is not known here which topics the listener reads.
 func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
 	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: headLimit, Listener: name})
@@ -219,7 +219,7 @@ func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarg
 	return targets, nil
 }
 
-// parkedTarget returns an event that was set aside.
+// parkedTarget returns a parked event.
 func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.UUID) (skipTarget, error) {
 	r, err := q.ParkedFind(ctx, dbsqlc.ParkedFindParams{Listener: name, ID: pgvalue.UUID(id)})
 	if err != nil {

@@ -65,7 +65,7 @@ func TestAdminSkipRefusesWhatIsNotItsTurn(t *testing.T) {
 	for _, id := range []uuid.UUID{uuid.New(), idOf(t, pool, "a1"), idOf(t, pool, "a2"), idOf(t, pool, "b2")} {
 		_, err := a.Skip(t.Context(), "ears", id)
 		require.EqualError(t, err, "skip event: listener ears neither stands at event "+id.String()+
-			" nor has set it aside; it stands at "+idOf(t, pool, "b1").String()+" (test/said)")
+			" nor has parked it; it stands at "+idOf(t, pool, "b1").String()+" (test/said)")
 	}
 	require.Empty(t, letters(t, pool))
 	skip(t, a, idOf(t, pool, "b1"))

@@ -180,7 +180,7 @@ func TestAdminListsHoldersAndWhatIsSetAside(t *testing.T) {
 		return byShard[value[int](t, pool, "SELECT bucket % 4 FROM outbox.log WHERE payload->>'key' = $1 LIMIT 1", key)]
 	}
 	require.EqualValues(t, 2, shardOf("a").ParkedEvents)
-	require.Equal(t, outbox.ListenerLagging, shardOf("b").State, "an event that is set aside is not handled")
+	require.Equal(t, outbox.ListenerLagging, shardOf("b").State, "a parked event is not handled")
 
 	h.hold = make(chan struct{})
 	stop := startListener(t, l)

@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
-// batch runs the handlers of one turn: those of one key one after the other, different keys at once. With one
+// batch runs the handlers of one lease: those of one key one after the other, different keys at once. With one
 // worker everything is in the order of the log.
 type batch struct {
 	l     *Listener
@@ -29,7 +29,7 @@ type batch struct {
 	keys  map[string]*keyState
 
 	mu        sync.Mutex
-	entries   []*entry // to be looked at, those set aside earlier first
+	entries   []*entry // to be looked at, parked ones first
 	blocked   bool     // an event of the log is in the way of the others
 	halted    bool     // nothing more is started
 	abandoned bool     // handlers that still run are left to themselves
@@ -39,11 +39,11 @@ type batch struct {
 	finished  chan struct{} // closed when all handlers have returned
 }
 
-// lane is the state of one key. Most have none while there is one worker.
+// keyState is the state of one key. Most have none while there is one worker.
 type keyState struct {
 	busy    bool     // its handler is running
 	stopped bool     // one of its events waits for a retry
-	parked  bool     // and those behind it are set aside
+	parked  bool     // and the events behind it are parked
 	queue   []*entry // came while it was busy
 }
 
@@ -55,7 +55,7 @@ func (l *Listener) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *
 	return b
 }
 
-// run handles what it may, and returns when the handlers have returned or give is closed.
+// run handles what it may, and returns when the handlers have returned or abandon is closed.
 func (b *batch) run(work context.Context, abandon <-chan struct{}) {
 	if inline.Marked(b.ctx) {
 		defer close(b.finished)
@@ -146,7 +146,7 @@ func (b *batch) next() *entry {
 	return nil
 }
 
-// held tells whether e is not to be tried in this turn. Of a careful turn only what was charged is.
+// mustWait tells whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
 func (b *batch) mustWait(e *entry) bool {
 	return e.retry != nil && (b.lease.oneByOne || !e.retry.back())
 }

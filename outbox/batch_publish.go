@@ -56,12 +56,12 @@ type sending struct {
 	queue      []*entry      // not sent yet; b.mu guards it and the rest
 	calls      []*entry      // of the call under way
 	since      time.Time     // when it began
-	leftBehind bool          // the turn has ended without that call
+	leftBehind bool          // the lease has ended without that call
 	done       chan struct{} // closed when all is sent
-	keep       func() bool   // makes the call outlive the lease of the turn
+	keep       func() bool   // makes the call outlive the lease
 }
 
-// start sends in a goroutine of its own. A call may be left behind, and then outlives the turn, but not Run.
+// start sends in a separate goroutine. A call may be left behind, and then outlives the lease, but not Run.
 func (s *sending) start(work context.Context) {
 	ctx, cancel := work, context.CancelCauseFunc(func(error) {})
 	if s.b.of != nil {
@@ -104,7 +104,7 @@ func (s *sending) wait() {
 	}
 }
 
-// leave leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
+// leaveBehind leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
 func (s *sending) leaveBehind() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *sending) sendable() (entries []*entry) {
 	return nil
 }
 
-// free tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
+// mayStart tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
 func (b *batch) mayStart(e *entry) bool {
 	k := b.stateOf(e.key)
 	switch {
@@ -221,7 +221,7 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []mark.Resu
 	return sent, events
 }
 
-// sent takes the results of a call, and tells whether the turn has ended without it.
+// sent takes the results of a call, and tells whether the lease has ended without it.
 func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	b := s.b
 	b.mu.Lock()
@@ -251,7 +251,7 @@ func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	return false
 }
 
-// lane returns the state of a key.
+// stateOf returns the state of a key.
 func (b *batch) stateOf(key string) *keyState {
 	k := b.keys[key]
 	if k == nil {

@@ -61,7 +61,7 @@ func TestChaosFindsWrongCursors(t *testing.T) {
 	}
 }
 
-// scene is writers that take turns as a test says, and a reader, on a server where nobody else does anything.
+// scene is writers that take leases as a test says, and a reader, on a server where nobody else does anything.
 type scene struct {
 	t     *testing.T
 	pool  *pgxpool.Pool

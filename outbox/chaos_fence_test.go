@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// A turn has taken its snapshot, in which an event set aside is due, when another process takes the shard, handles that
+// A lease has taken its snapshot, in which an event parked is due, when another process takes the shard, handles that
 // event and one committed since, and gives the shard up. PostgreSQL has the first go on with the newer version of the
 // row (EvalPlanQual), but with its old snapshot: as a window it would lie behind the latest one, and what is between them
 // would come again. lease_no tells.
@@ -59,7 +59,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 	}
 }
 
-// blocked waits until a turn stands at the gate.
+// blocked waits until a lease stands at the gate.
 func blocked(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	eventually(t, func() bool {

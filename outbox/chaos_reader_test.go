@@ -27,7 +27,7 @@ type reader struct {
 	shards int
 	// lossy tells that it is meant to fail: writers do not wait for it.
 	lossy bool
-	// wentOn holds one if a turn had more than one batch.
+	// wentOn holds one if a lease had more than one batch.
 	wentOn chan struct{}
 }
 

@@ -16,7 +16,7 @@ type fact struct {
 	N      int    // of the entity, from 1 without a gap
 }
 
-// verdict is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
+// outcome is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
 type verdict struct {
 	Facts, Heard                         int
 	Lost, Duplicate, Phantom, Disordered int

@@ -205,7 +205,7 @@ func TestClaimFilters(t *testing.T) {
 				require.True(t, len(c.topics) == 0 || slices.Contains(c.topics, got.Topic))
 				require.True(t, !c.tenant.Valid || c.tenant == got.TenantID)
 			}
-			if state == "fresh" { // all are suspects the second time
+			if state == "fresh" { // all are reclaimed events the second time
 				execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
 					locked_until = statement_timestamp() - interval '1 s'`)
 			} else {
@@ -297,12 +297,12 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 	expire(t, pool)
 	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events FOR UPDATE")
 	require.NoError(t, err)
-	claimN(t, s, 0) // suspects too
+	claimN(t, s, 0) // reclaimed events too
 	n, err := s.SweepDead(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.NoError(t, tx.Commit(t.Context()))
-	claimN(t, s, 6) // one fresh, five suspects
+	claimN(t, s, 6) // one fresh, five reclaimed events
 }
 
 func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
@@ -329,7 +329,7 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	claimN(t, s, 0)
 }
 
-// A batch that young events fill up does not let suspects of their age starve, nor takes younger ones first.
+// A batch that young events fill up does not let reclaimed events of their age starve, nor takes younger ones first.
 func TestSuspectsTakeTheirTurnByAge(t *testing.T) {
 	t.Parallel()
 	withAndWithoutIndex(t, testSuspectOrder)
@@ -346,12 +346,12 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{old[0].ID, old[1].ID, young[0].ID}, idsOf(claimed))
 	require.Equal(t, 9, countWhere(t, pool, "status = 'pending'"), "what gave way to a suspect stays as it was")
-	// A suspect behind a full batch waits for its turn.
+	// A reclaimed event behind a full batch waits for its lease.
 	execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
 	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{young[1].ID, young[2].ID, young[3].ID}, idsOf(claimed))
-	// Of many suspects the oldest come first, in whatever order they lie on disk.
+	// Of many reclaimed events the oldest come first, in whatever order they lie on disk.
 	execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, locked_by = gen_random_uuid(),
 		locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() - interval '1 h'`)
 	for i := len(young) - 1; i >= 0; i-- {
@@ -362,7 +362,7 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	require.Equal(t, []uuid.UUID{young[0].ID, young[1].ID, young[2].ID}, idsOf(claimed))
 }
 
-// The suspects that come are those among the oldest due, and they come in between.
+// The reclaimed events that come are those among the oldest due, and they come in between.
 func TestSuspectsMixWithTheOthersByAge(t *testing.T) {
 	t.Parallel()
 	withAndWithoutIndex(t, testSuspectMix)

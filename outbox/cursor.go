@@ -15,40 +15,40 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// cursor takes and ends the turns of one shard. One goroutine owns it.
+// cursor takes and ends the leases of one shard. One goroutine owns it.
 type cursor struct {
 	l           *Listener
 	shard       int
-	nextID      uuid.UUID              // names the next turn; kept until it was taken
-	afterNo     int64                  // the number of the latest turn that this cursor knows of; the next is taken only behind it
+	nextID      uuid.UUID              // names the next lease; kept until it was taken
+	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only behind it
 	vacancy     vacancy                // of a shard that is left to another process
 	takeOverNow bool                   // takes such a shard at once
-	repeats     bool                   // next is a turn that was taken already, and may be over after all
-	previousID  uuid.UUID              // the latest turn that was ended
+	repeats     bool                   // nextID is a lease that was taken already, and may have ended
+	previousID  uuid.UUID              // the latest lease that was ended
 	scan        int                    // positions to look at
 	txSearch    txSearch               // events that may have broken their transaction
 	retries     map[int64]pendingRetry // by seq, what failed here and is not due yet
 }
 
-// unknown is the number of a turn before any was looked at.
+// unknownNo stands for the number of the latest lease before it was read.
 const unknownNo int64 = -1
 
-// vacancy is since when a shard that is left to another process has had something to do, and nobody has taken a turn.
+// vacancy is since when a shard that is left to another process has had something to do and no lease was taken.
 type vacancy struct {
 	leaseNo int64
 	since   time.Time // zero when there is none
 }
 
-// heirPause is how long a shard is left to the process that it is left to, once there is something to do. A process that
-// lives takes its turn in a few milliseconds; the shard of one that was killed waits this long.
+// takeOverPause is how long a shard with something to do is left to its preferred process. A live process takes its lease
+// within a few milliseconds; the shard of one that was killed waits this long.
 const takeOverPause = 100 * time.Millisecond
 
-// heir tells whether the next turn may be taken although it is left to another process. A Drain waits for nobody.
+// mayTakeOver tells whether this process may take the next lease although it is left to another one. A Drain waits for nobody.
 func (c *cursor) mayTakeOver() bool {
 	return c.takeOverNow || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.afterNo && time.Since(c.vacancy.since) >= c.l.takeOverAfter
 }
 
-// hold is when an event that failed is to be tried again. The database keeps only the earliest of a shard.
+// pendingRetry is when and why an event is tried again. The database keeps only the earliest of a shard.
 type pendingRetry struct {
 	until time.Time
 	text  string  // what it failed with
@@ -58,7 +58,7 @@ type pendingRetry struct {
 // over tells whether there is nothing to wait for any more.
 func (h *pendingRetry) over() bool { return !time.Now().Before(h.until) || h.back() }
 
-// back tells that the target is back for which the event was held.
+// back tells whether the target that the event waits for is back.
 func (h *pendingRetry) back() bool { return h.away != nil && !h.away.resting() }
 
 func (l *Listener) cursor(shard int) *cursor {
@@ -86,13 +86,13 @@ func (l *Listener) limited(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
 }
 
-// repeat has the next turn be t again, of which nothing came.
+// repeat asks for the same lease again, because nothing came of it.
 func (c *cursor) repeat(lease *shardLease) { c.nextID, c.repeats = lease.id, true }
 
-// maxScan bounds how many positions a turn looks at for few events.
+// maxScan bounds how many positions a lease reads to find few events.
 const maxScan = 1000
 
-// maxParkedKeys is how many keys of a listener may be set aside: when that many fail it is not they who fail, and
+// maxParkedKeys is how many keys of a listener may be parked: when that many fail it is not they who fail, and
 // the listener waits instead.
 const maxParkedKeys = 1000
 
@@ -108,14 +108,14 @@ func (l *Listener) parkedCount() int32 {
 	return l.parkedLimit
 }
 
-// parkedKeyBatch and parkedBatch are how many keys set aside a turn takes, and events of each.
+// parkedKeyBatch and parkedBatch are how many parked keys a lease takes, and events of each.
 const (
 	parkedKeyBatch = 20
 	parkedBatch    = 50
 )
 
-// exchange ends the turn of a, if not nil, then takes the next one if take is set: one round trip, two
-// transactions, because a turn needs one that has no xid. It returns nil when there is nothing to do. moved tells
+// roundTrip ends the lease of a, if not nil, then takes the next one if take is set: one round trip, two
+// transactions, because a lease needs one that has no xid. It returns nil when there is nothing to do. moved tells
 // whether the end was this cursor's to write.
 func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bool, lease *shardLease, err error) {
 	if a == nil && !take {
@@ -133,7 +133,7 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		c.previousID, c.afterNo = a.lease.id, a.lease.leaseNo
 		c.l.db.Begin(b)
 		if take {
-			// The turn that follows is flushed, and this with it. If both are lost the events come again.
+			// The lease that follows is flushed, and this with it. If both are lost the events come again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
 		c.queueEnd(b, a, &moved)
@@ -171,7 +171,7 @@ func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuer
 	return c.l.db.Queue(b, call)
 }
 
-// queueEnd puts the statements that end a turn into b.
+// queueEnd puts the statements that end a lease into b.
 func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	ctx := context.Background() // recorded, not run
 	if a.settle != nil {
@@ -192,7 +192,7 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 }
 
-// atStake is the most events of the log that a turn handles, of which one may have killed its process.
+// maxPerLease is the most events of the log that a lease handles, of which one may have killed its process.
 func (l *Listener) maxPerLease() int32 {
 	n := l.cfg.BatchSize
 	if !l.transactional {
@@ -201,7 +201,7 @@ func (l *Listener) maxPerLease() int32 {
 	return int32(n)
 }
 
-// queueTake puts the statements that take a turn into b, and their answers into t.
+// queueTake puts the statements that take a lease into b, and their answers into lease.
 func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
@@ -243,10 +243,10 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	l.db.Commit(b)
 }
 
-// took makes ready for the turn after t, which it returns unless there is nothing to do in it.
+// onTaken prepares for the lease after this one, and returns this one unless there is nothing to do in it.
 func (c *cursor) onTaken(lease *shardLease) *shardLease {
 	if lease.leaseNo == 0 {
-		// An earlier try of it may reach the server yet. Then the next one asks for that turn, and gets it.
+		// An earlier attempt to take it may still reach the server. Then the next one asks for that lease, and gets it.
 		if c.repeats {
 			c.nextID, c.repeats = uuid.New(), false // it is over
 		}
@@ -262,8 +262,8 @@ func (c *cursor) onTaken(lease *shardLease) *shardLease {
 	return lease
 }
 
-// takeParked adds the events to t that were set aside and are due. A careful turn takes one that the turn before had taken,
-// and then none of the log: those that may have killed the process come first, so that no others use up its care.
+// takeParked adds the parked events that are due. A one-by-one lease takes one that the lease before had taken,
+// and then none of the log: those that may have killed the process come first, so that no other event is handled first.
 func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 	keys, events := parkedKeyBatch, parkedBatch
 	if lease.oneByOne {
@@ -276,7 +276,7 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: int32(keys), OneByOne: lease.oneByOne,
 	})
 	if err != nil {
-		return dbschema.Wrap("listener "+c.l.spec.Name+": take events set aside", err)
+		return dbschema.Wrap("listener "+c.l.spec.Name+": take parked events", err)
 	}
 	known := make(map[string]bool, keys)
 	for _, r := range rows {
@@ -300,7 +300,8 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 	return nil
 }
 
-// charge counts the attempt at the event of a careful turn before it is made. held is false when the turn is another's.
+// charge counts the attempt at the event of a one-by-one lease before it is made. ours is false when another process has the
+// lease.
 func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
 	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil {
 		return true, nil
@@ -319,8 +320,8 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 	return n > 0, nil
 }
 
-// ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
-// lost. The turn right after it may have been taken in that try, too, under the name of the next.
+// ended tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
+// lost. The lease right after it may have been taken in that try, too, under the name of the next.
 func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
 	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -23,7 +23,7 @@ func Watch(d *Dispatcher) TestSignals {
 	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
 }
 
-// LimitSolo makes d how long a suspect on its last attempt keeps others waiting.
+// LimitLastAttempt makes d how long a reclaimed event on its last attempt keeps others waiting.
 func LimitLastAttempt(of *Dispatcher, d time.Duration) { of.lastAttemptLimit = d }
 
 // ConfigOf returns the configuration of d with its defaults filled in.

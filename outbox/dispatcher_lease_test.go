@@ -247,7 +247,7 @@ func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestStopHandsBackLastAttempt: a suspect that waits to run alone is handed back with its last attempt.
+// TestStopHandsBackLastAttempt: a reclaimed event that waits to run alone is handed back with its last attempt.
 func TestStopHandsBackLastAttempt(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -179,7 +179,7 @@ func TestSweepNotesFirst(t *testing.T) {
 	require.Zero(t, count(t, pool, noted), "a renewal ends the grace")
 }
 
-// TestSoloDoesNotStopTheOthers: a suspect on its last attempt waits for a long handler, but nothing else does, and not for ever.
+// TestSoloDoesNotStopTheOthers: a reclaimed event on its last attempt waits for a long handler, but nothing else does, and not for ever.
 func TestSoloDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -95,7 +95,7 @@ func TestWatchIsHandedOverAfterBell(t *testing.T) {
 	require.NoError(t, second.stop())
 }
 
-// TestListenBackendKilled: the connection is made anew and a look follows at once, because what committed
+// TestListenBackendKilled: the connection is made again and a look follows at once, because what committed
 // in between rang nobody.
 func TestListenBackendKilled(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func TestWatchIsRegainedByPoll(t *testing.T) {
 }
 
 // TestBlackHoledListener: nothing gets through on the listening connection and no reset tells; the poll goes
-// on, and the connection is given up and made anew.
+// on, and the connection is given up and made again.
 func TestBlackHoledListener(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

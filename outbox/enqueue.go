@@ -101,7 +101,7 @@ var errRivalGone = errors.New("the event that held its dedupe key has been delet
 
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
-// holders returns the ids of the events that hold keys in the topic of m.
+// owners returns the ids of the events that hold keys in the topic of m.
 func owners(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
 	p := dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
 	ids := make(map[string]uuid.UUID, len(keys))

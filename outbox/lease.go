@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// turn is what one lease of a shard brought: the next events of the log, and those set aside earlier that are due.
+// shardLease is one lease of a shard and what it brought: the next events of the log, and parked ones that are due.
 type shardLease struct {
 	id          uuid.UUID
 	leaseNo     int64
@@ -21,9 +21,9 @@ type shardLease struct {
 	lastSeq     int64 // where the cursor stands in the open window
 	retryCount  int   // attempts of the event at lastSeq+1
 	oneByOne    bool  // one event at a time, its attempt counted before it is made
-	parkedOnly  bool  // events that were set aside are handled alone, and those of the log wait
+	parkedOnly  bool  // only parked events are handled, and those of the log wait
 	parkedDue   bool
-	mayPark     bool // another key may be set aside
+	mayPark     bool // another key may be parked
 	mayParkAway bool // likewise, while its target is away
 	batch       int  // most events that were asked for
 	scan        int  // most positions that were asked for
@@ -38,26 +38,26 @@ type shardLease struct {
 	began       time.Time       // when its first handler was called
 }
 
-// entry is one event of a turn.
+// entry is one event of a lease.
 type entry struct {
 	Event
 	payload      json.RawMessage
 	seq          int64
-	parkedNo     int64  // of an event set aside earlier
+	parkedNo     int64  // of a parked event
 	key          string // what keeps it in order: the partition key, or the id without one
-	head         bool   // first of its key among those set aside
+	head         bool   // first of the parked events of its key
 	taken        int32  // how many of its key, from this one on, may have killed the process
-	used         int    // attempts before this turn
+	used         int    // attempts before this lease
 	started      bool   // its handler was called
 	running      bool   // and has not returned
 	status       entryStatus
 	parkedBefore bool // its key was parked before its batch began
 	result       mark.Result
 	retry        *pendingRetry // not to be tried yet
-	away         bool          // held because its target is away: its attempt is not counted
+	away         bool          // it waits because its target is away, and its attempt is not counted
 }
 
-// fate is what becomes of an entry in its turn.
+// entryStatus is what has become of an entry in its lease.
 type entryStatus int
 
 const (
@@ -65,16 +65,16 @@ const (
 	statusDone
 	statusFailed // and is tried again
 	statusDead
-	statusParked // is put behind others of its key that are set aside
+	statusParked
 )
 
-// judge decides about an entry whose handler has returned with r, which is not about its target.
+// decide sets the status of an entry whose handler has returned with r, which is not about its target.
 func (l *Listener) decide(e *entry, r mark.Result) {
 	e.result = r
 	switch {
 	case r.Class == mark.ClassDone:
 		e.status = statusDone
-		e.payload, e.Headers = nil, nil // a turn may have many more events; the rest is for the log, should the lease be lost
+		e.payload, e.Headers = nil, nil // a lease may have many more events; the rest is for the log, if the lease is lost
 	case r.Class == mark.ClassRefused || e.Attempt >= e.MaxAttempts:
 		e.status = statusDead
 	default:
@@ -84,7 +84,7 @@ func (l *Listener) decide(e *entry, r mark.Result) {
 
 const spentText = "attempts spent: the process that handled it died each time, or the limit was lowered"
 
-// begin numbers the attempts of the events of t, and decides about those that need no handler.
+// prepare numbers the attempts of the events of a lease, and sets the status of those that need no handler.
 func (l *Listener) prepare(lease *shardLease, aheadSeqs []int64, aheadAttempts []int32, retries map[int64]pendingRetry) {
 	lease.ahead = make(map[int64]int32, len(aheadSeqs))
 	for i, seq := range aheadSeqs {
@@ -116,7 +116,7 @@ func (l *Listener) number(e *entry) {
 	}
 }
 
-// forget takes back what was made of the entries whose handlers were started, which it returns.
+// resetStarted resets the entries whose handlers were started, and returns them.
 func (lease *shardLease) resetStarted() (started []*entry) {
 	for _, e := range slices.Concat(lease.parked, lease.events) {
 		if e.started {
@@ -127,29 +127,30 @@ func (lease *shardLease) resetStarted() (started []*entry) {
 	return started
 }
 
-// advance is a turn that has ended, as the database is to keep it.
+// advance is the end of a lease as it is written to the database.
 type advance struct {
 	lease    *shardLease
 	params   dbsqlc.ListenerAdvanceParams
-	settle   *dbsqlc.ParkedSettleParams // nil when nothing was set aside
+	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
 	promote  []string                   // keys whose first event becomes their head
 	returned []*target                  // that are back: what waits for them is due
 	taken    int32                      // how many events of a key of promote, from its new head on, may have killed the process
 }
 
-// untell has the next end of a turn tell who is back, because that of a was not written.
+// restoreReturned leaves it to the end of the next lease to wake what waits for the returned targets, because a was not
+// written.
 func (a *advance) restoreReturned() {
 	for _, to := range a.returned {
 		to.restoreReturned()
 	}
 }
 
-// entries returns all events that t has had.
+// entries returns all events of the lease.
 func (lease *shardLease) entries() []*entry {
 	return slices.Concat(lease.parked, lease.earlier, lease.events)
 }
 
-// reach returns how far t has read when nothing is in the way.
+// reach returns how far the lease has read if every event is done.
 func (lease *shardLease) reach() int64 {
 	if n := len(lease.events); n == lease.batch { // there may be more between here and scannedTo
 		return lease.events[n-1].seq
@@ -157,7 +158,7 @@ func (lease *shardLease) reach() int64 {
 	return max(lease.scannedTo, lease.lastSeq)
 }
 
-// end decides, from the fates of its entries, where t leaves the cursor.
+// end works out, from the status of its entries, where a lease leaves the cursor.
 func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
 	a := &advance{lease: lease}
 	p := &a.params
@@ -236,7 +237,7 @@ func (l *Listener) endLog(a *advance) {
 	}
 }
 
-// delay puts the next turn off until the earliest retry.
+// delay postpones the next lease until the earliest retry.
 func (h *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
 	d := pgvalue.Interval(0)
 	if !h.over() {
@@ -250,7 +251,7 @@ func (h *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
 	}
 }
 
-// note keeps what a was held for, in case that the next turn is this process's too.
+// rememberRetries remembers the pending retries in case this process takes the next lease as well.
 func (c *cursor) rememberRetries(a *advance) {
 	if a.params.Closes {
 		clear(c.retries)
@@ -284,7 +285,7 @@ func (a *advance) encode(encoding string) {
 	}
 }
 
-// setAside parks e: as the head of its key if it was tried, else behind it.
+// park parks e: as the head of its key if it was tried, else behind it.
 func (l *Listener) park(a *advance, e *entry) {
 	p := &a.params
 	delay, attempts, text := int64(-1), 0, ""
@@ -302,7 +303,7 @@ func (l *Listener) park(a *advance, e *entry) {
 	a.promote = append(a.promote, e.key)
 }
 
-// endParked settles the events that were set aside earlier.
+// endParked settles the parked events.
 func (l *Listener) endParked(a *advance, shard int) {
 	if len(a.lease.parked) == 0 {
 		return

@@ -27,8 +27,8 @@ type ListenerSpec struct {
 	Schema, Name string
 	// Latest starts a new listener behind what is in the log already, rather than at its beginning.
 	Latest bool
-	// ParkKeys sets the events of a failing partition key aside and lets the other keys flow on; else a
-	// failing event is retried in place and holds up what is behind it.
+	// ParkKeys parks the events of a failing partition key and lets the other keys continue; otherwise a
+	// failing event is retried in place and blocks what is behind it.
 	ParkKeys bool
 	// Concurrency is how many handlers run at once, events of one partition key one after the other; 0
 	// means 1.
@@ -80,7 +80,7 @@ type ListenerConfig struct {
 	WorkerID uuid.UUID
 	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
 	// event that fails; 0 means 100. In leased mode a second batch is read while one is handled, and with fast handlers
-	// up to eight of them are a turn, whose events come again when its process is killed.
+	// a lease has up to eight of them, whose events come again when its process is killed.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
 	// mode it is 1.
@@ -116,7 +116,7 @@ type ListenerConfig struct {
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
 	// means the main pool. The connection is taken out of the pool and not counted by it.
 	ListenPool *pgxpool.Pool
-	// Logger gets events that failed, died or were set aside, lag, and trouble with the database; nil means
+	// Logger gets events that failed, died or were parked, lag, and trouble with the database; nil means
 	// slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
@@ -217,8 +217,8 @@ type Listener struct {
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // backoff.LongestPause, but in a test
-	leaseAge      time.Duration // turnTime, but in a test
-	takeOverAfter time.Duration // heirPause, but in a test
+	leaseAge      time.Duration // leaseAge, but in a test
+	takeOverAfter time.Duration // takeOverPause, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -226,8 +226,8 @@ type Listener struct {
 // listenerSignals let tests wait for what happens inside; nil channels cost nothing.
 type listenerSignals struct {
 	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
-	ended      testsignal.Signal // a turn was ended
-	continued  testsignal.Signal // a turn went on with a batch that was read ahead
+	ended      testsignal.Signal // a lease was ended
+	continued  testsignal.Signal // a lease continued with a batch that was read ahead
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell could not watch
 	maintained testsignal.Signal // pruned, and looked at lag

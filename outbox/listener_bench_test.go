@@ -137,7 +137,7 @@ func BenchmarkListenerBesideFailing(b *testing.B) {
 	b.ReportMetric(ratios[0], "worst")
 }
 
-// A listener beside one that fails on everything takes the same turns and sends the same statements as alone.
+// A listener beside one that fails on everything takes the same leases and sends the same statements as alone.
 func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 	t.Parallel()
 	const events = 1000
@@ -147,7 +147,7 @@ func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 		counted, g := gated(t, pool, "")
 		require.NoError(t, counted.Ping(t.Context()))
 		before := g.passed.Load()
-		// However slow the machine, each turn goes on for as many batches as it may.
+		// However slow the machine, each lease goes on for as many batches as it may.
 		drainTime(t, counted, name, 50, events, func(l *outbox.Listener) { outbox.LimitLeaseAge(l, time.Hour) })
 		sent = g.passed.Load() - before
 		return value[int64](t, pool, "SELECT lease_no FROM outbox.listeners WHERE listener = $1", name), sent

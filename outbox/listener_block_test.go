@@ -319,7 +319,7 @@ func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 }
 
 // TestListenerOfEventsWithoutKey: each stands for itself. Blocking, the failed one holds up all; parking, it alone is
-// set aside; and many are handled at once.
+// parked; and many are handled at once.
 func TestListenerOfEventsWithoutKey(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {

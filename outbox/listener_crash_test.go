@@ -40,7 +40,7 @@ func listenAs(t testing.TB, pool *pgxpool.Pool, transactional bool, spec outbox.
 	return listenTo(t, pool, spec, cfg, h)
 }
 
-// TestListenerKilledMidBatch kills a process with SIGKILL at random points of its turns, over and over, some of
+// TestListenerKilledMidBatch kills a process with SIGKILL at random points of its leases, over and over, some of
 // them in a change of the number of shards. What its handlers wrote in the transaction of the cursor is there once for each event.
 func TestListenerKilledMidBatch(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func TestListenerPoisonKillsOnlyItself(t *testing.T) {
 	})
 }
 
-// TestListenerPoisonInALaterBatch: the same for an event of a batch that its turn went on with.
+// TestListenerPoisonInALaterBatch: the same for an event of a batch that its lease went on with.
 func TestListenerPoisonInALaterBatch(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{4, 1} {
@@ -253,8 +253,8 @@ func poisoned(t *testing.T, o listenerOrders, before int) {
 	}
 }
 
-// TestListenerPoisonAmongParked: an event that was set aside ends every process that tries it again. The heads of the
-// other keys set aside, with one attempt left, survive, and so do events that come meanwhile.
+// TestListenerPoisonAmongParked: an event that was parked ends every process that tries it again. The heads of the
+// other parked keys, with one attempt left, survive, and so do events that come meanwhile.
 func TestListenerPoisonAmongParked(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {

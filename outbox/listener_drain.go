@@ -72,7 +72,7 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 	return l.release(dbCtx)
 }
 
-// settled takes the steps of a change of shards that are this shard's to wait for.
+// stepReshard takes the steps of a change of shards that are this shard's to wait for.
 func (s *shardLoop) stepReshard(ctx context.Context) error {
 	w, ok, err := s.wait(ctx)
 	switch {

@@ -25,19 +25,19 @@ func WatchListener(l *Listener) ListenerSignals {
 // ListenerConfigOf returns the configuration of l with its defaults filled in.
 func ListenerConfigOf(l *Listener) ListenerConfig { return l.cfg }
 
-// LimitParkedKeys makes n keys set aside the most of l.
+// LimitParkedKeys makes n parked keys the most of l.
 func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
 
 // LimitPauses makes l ask a database in trouble again within d.
 func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 
-// LimitTurns makes d how old a turn of l may be when a batch begins.
+// LimitLeaseAge makes d how old a lease of l may be when a batch begins.
 func LimitLeaseAge(l *Listener, d time.Duration) { l.leaseAge = d }
 
-// LimitHandicap makes d how long l leaves a shard to the process that it is left to.
+// LimitTakeOver makes d how long l leaves a shard to the process that it is left to.
 func LimitTakeOver(l *Listener, d time.Duration) { l.takeOverAfter = d }
 
-// WatchGoingOn has l signal when a turn goes on with a batch that was read ahead. It must be called before l runs.
+// WatchContinued has l signal when a lease goes on with a batch that was read ahead. It must be called before l runs.
 func WatchContinued(l *Listener, heard chan struct{}) { l.signals.continued = heard }
 
 // LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.

@@ -79,7 +79,7 @@ func crashes(t *testing.T, pool *pgxpool.Pool, o listenerOrders) (n int) {
 	}
 }
 
-// TestListenerPoisonInAStream: an event that ends every process which handles it, in the log or set aside, dies after its
+// TestListenerPoisonInAStream: an event that ends every process which handles it, in the log or parked, dies after its
 // attempts, whatever comes meanwhile: of the crashes one is before anybody knows, and none is charged to another event.
 func TestListenerPoisonInAStream(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestListenerPoisonInAStream(t *testing.T) {
 				}
 				key, want := "poison", 4 // one unknown, then each of three attempts
 				if park {
-					key, want = "bomb", 3 // the first attempt fails, and it is set aside
+					key, want = "bomb", 3 // the first attempt fails, and it is parked
 				}
 				c.talk(t, pool, 300)
 				put1(t, pool, key, 1)
@@ -117,7 +117,7 @@ func TestListenerPoisonInAStream(t *testing.T) {
 	}
 }
 
-// TestListenerManyParkedSuspects: among keys that were set aside, all due and each with followers, one follower ends every
+// TestListenerManyParkedSuspects: among keys that were parked, all due and each with followers, one follower ends every
 // process. Those that were not taken with it use up no care.
 func TestListenerManyParkedSuspects(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func TestListenerManyParkedSuspects(t *testing.T) {
 	require.Equal(t, "key10 -1 3", value[string](t, pool, "SELECT string_agg(concat(payload->>'key', ' ', payload->>'n', ' ', attempts), ', ') FROM outbox.dead_letters"))
 }
 
-// TestListenerBreaksByHalves: the guilty of a transaction that breaks at its commit, in the log or set aside, is found in a
+// TestListenerBreaksByHalves: the guilty of a transaction that breaks at its commit, in the log or parked, is found in a
 // few tries, although other events come all the time; and it is tried by itself from then on.
 func TestListenerBreaksByHalves(t *testing.T) {
 	t.Parallel()

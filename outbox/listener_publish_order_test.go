@@ -59,7 +59,7 @@ func (o *orderly) Publish(_ context.Context, events []outbox.Outgoing) []error {
 	return errs
 }
 
-// TestListenerPublishesInOrderPastDeadLetters: a turn that takes several calls of the Publisher does not send what stands
+// TestListenerPublishesInOrderPastDeadLetters: a lease that takes several calls of the Publisher does not send what stands
 // behind an event that became a dead letter in one of them. Everything else arrives, in the order of its key.
 func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 	t.Parallel()

@@ -20,10 +20,10 @@ import (
 type listenerRun struct {
 	*shutdown.Stages
 	l             *Listener
-	wakeups       []chan struct{} // makes a shard look
+	wakeups       []chan struct{} // tells a shard to check what there is to do
 	states        chan shardReport
 	requesting    sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
-	calls         sync.WaitGroup // of publishers, that turns have left behind
+	calls         sync.WaitGroup // of publishers that leases have left behind
 	callsReturned chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
 
 	drained *DrainReport // adds up what was done, in a Drain
@@ -75,8 +75,8 @@ var (
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
 
-// landing makes due what waits for a call to t that was left behind and has returned, since no turn may end for long. What
-// a turn parks just now is made due by the end of the next.
+// callReturned makes due what waits for a call to t that was left behind and has returned, because it may be long until the
+// next lease ends. What a lease parks just now is made due by the end of the next one.
 func (r *listenerRun) callReturned(t *target) {
 	if t.resting() || r.WorkCtx.Err() != nil {
 		return
@@ -90,11 +90,11 @@ func (r *listenerRun) callReturned(t *target) {
 	}
 	select {
 	case r.callsReturned <- struct{}{}:
-	default: // the shards will look anyway
+	default: // the shards will check anyway
 	}
 }
 
-// callsOver waits for the calls of publishers that turns have left behind.
+// callsOver waits for the calls of publishers that leases have left behind.
 func (r *listenerRun) callsOver() error {
 	over := make(chan struct{})
 	go func() {
@@ -112,7 +112,7 @@ func (r *listenerRun) callsOver() error {
 	return nil
 }
 
-// generations runs the shards, anew when their number changes.
+// generations runs the shards, and restarts them when their number changes.
 func (r *listenerRun) generations(ctx context.Context, shards int) error {
 	for {
 		err := r.generation(ctx, shards)
@@ -180,7 +180,7 @@ func firstOf(errs []error) error {
 	return found
 }
 
-// account logs what became of the entries of a turn and, in a Drain, adds it up.
+// account logs what became of the entries of a lease and, in a Drain, adds it up.
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
 	for _, e := range a.lease.entries() {
@@ -210,7 +210,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 			r.l.log.Error("event is dead", attrs...)
 		case e.status == statusParked:
 			report.Retried++
-			r.l.log.Warn("event failed and is set aside", attrs...)
+			r.l.log.Warn("event failed and is parked", attrs...)
 		case e.status == statusFailed:
 			report.Retried++
 			r.l.log.Warn("event failed", attrs...)
@@ -234,7 +234,7 @@ func (l *Listener) warnSmallPool(shards int) {
 	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 
-// release gives up what leases are held without a turn.
+// release gives up the shards that are left to this process.
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
@@ -242,7 +242,7 @@ func (l *Listener) release(ctx context.Context) error {
 	return err
 }
 
-// ring has the other processes look, since a shard of this one is theirs to take. What is not heard is found by polling.
+// wakeOthers wakes the other processes so that they can take over our shards. Polling covers a missed wake-up.
 func (l *Listener) wakeOthers(ctx context.Context) {
 	if l.cfg.Wake != WakeDoorbell {
 		return

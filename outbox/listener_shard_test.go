@@ -117,7 +117,7 @@ func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
 	require.Equal(t, 80, h.inOrder(t))
 }
 
-// TestListenerHandsOverAtOnce: a process that asks for a shard gets it with the next turn, and goes on although it sleeps and
+// TestListenerHandsOverAtOnce: a process that asks for a shard gets it with the next lease, and goes on although it sleeps and
 // hardly ever polls; also if it does not hear the bell yet when it is told.
 func TestListenerHandsOverAtOnce(t *testing.T) {
 	t.Parallel()
@@ -139,7 +139,7 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first)
-	outbox.LimitLeaseAge(holder, 0) // a turn that goes on would handle all there is
+	outbox.LimitLeaseAge(holder, 0) // a lease that goes on would handle all there is
 	startListener(t, holder)
 	receive(t, first.started, "a handler of one shard")
 	receive(t, first.started, "a handler of the other")
@@ -272,7 +272,7 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestListenerReshardsWhatIsSetAside: what was set aside is handled by the shard that has its key now, in order.
+// TestListenerReshardsWhatIsSetAside: what was parked is handled by the shard that has its key now, in order.
 func TestListenerReshardsWhatIsSetAside(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -57,7 +57,7 @@ func TestListenerIdleHolderIsReplaced(t *testing.T) {
 	}
 }
 
-// TestListenerShardsStay: of two processes that sleep, the one that had the latest turn has the next. The other leaves it to
+// TestListenerShardsStay: of two processes that sleep, the one that had the latest lease has the next. The other leaves it to
 // it; and it takes it when it must not wait.
 func TestListenerShardsStay(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestListenerShardsStay(t *testing.T) {
 	receive(t, watch.Idle, "sleep")
 	asked := value[string](t, pool, "SELECT shard || ' ' || wanted_by FROM outbox.listeners WHERE wanted_by IS NOT NULL")
 	for n := range 20 {
-		put1(t, pool, "a", n+2) // every shard has a turn, whosever the event is
+		put1(t, pool, "a", n+2) // every shard has a lease, whosever the event is
 		settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", 9+n)
 	}
 	require.Equal(t, 1, count(t, pool, `SELECT count(*) FROM outbox.listeners WHERE preferred = split_part($1, ' ', 2)::uuid
@@ -122,7 +122,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	require.Equal(t, before, value[string](t, pool, versions))
 }
 
-// sent keeps the statements that took turns, with their arguments. Whoever locks it lets no batch through.
+// sent keeps the statements that took leases, with their arguments. Whoever locks it lets no batch through.
 type sent struct {
 	sync.RWMutex
 	turns []*pgx.QueuedQuery // of the one process that sends any
@@ -144,8 +144,8 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.RUnlock() }
 
-// TestLateCopyOfATurnTakesNothing: statements that took turns, or would have, reach the server once more, while the process
-// that sent them sleeps and an event waits, and when it has stopped. None opens a turn that nobody handles: the one that may
+// TestLateCopyOfATurnTakesNothing: statements that took leases, or would have, reach the server once more, while the process
+// that sent them sleeps and an event waits, and when it has stopped. None opens a lease that nobody handles: the one that may
 // still be taken is the one that the process asks for next.
 func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 	t.Parallel()

@@ -241,7 +241,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{Logger: log.logger()}, h)
 		makeEffects(t, pool)
 		putAll(t, pool, "a1", "x1", "a2")
-		for range 3 { // the first turn; the next one, which takes them one by one, has to wait
+		for range 3 { // the first lease; the next one, which takes them one by one, has to wait
 			h.hold <- struct{}{}
 		}
 		stop := startListener(t, l)
@@ -261,7 +261,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 	})
 }
 
-// TestListenerParksInTransaction: a failing key is set aside, its retries and what follows are handled in transactions
+// TestListenerParksInTransaction: a failing key is parked, its retries and what follows are handled in transactions
 // of the cursor as well, and each effect is there once.
 func TestListenerParksInTransaction(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func burn(t testing.TB, tx pgx.Tx, n int) {
 	require.NoError(t, err)
 }
 
-// What a turn costs does not depend on how many xids lie between the xmax of a cursor's snapshot and its bound: those of
+// What a lease costs does not depend on how many xids lie between the xmax of a cursor's snapshot and its bound: those of
 // savepoints, in any database of the cluster. A transaction among them that is still open is not walked either, and what
 // commits among them comes.
 func TestListenerPassesXIDsWithoutEvents(t *testing.T) {

@@ -53,7 +53,7 @@ func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 	return l
 }
 
-// take has l take a turn, which it leaves open.
+// take has l take a lease, which it leaves open.
 func (p *logPlans) take(l *Listener) *shardLease {
 	p.t.Helper()
 	c := l.cursor(0)
@@ -100,14 +100,14 @@ func (p *logPlans) explain(db *dbschema.Schema, e explained) planNode {
 	return root
 }
 
-// latest is the number of the latest turn of l.
+// latest is the number of the latest lease of l.
 func (p *logPlans) latest(l *Listener) (no int64) {
 	p.t.Helper()
 	require.NoError(p.t, p.pool.QueryRow(p.t.Context(), "SELECT lease_no FROM outbox.listeners WHERE listener = $1 AND shard = 0", l.spec.Name).Scan(&no))
 	return no
 }
 
-// turn explains how l takes a turn: what it looks at does not depend on what there is.
+// lease explains how l takes a lease: what it looks at does not depend on what there is.
 func (p *logPlans) turn(l *Listener, name string) {
 	p.t.Helper()
 	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
@@ -118,7 +118,7 @@ func (p *logPlans) turn(l *Listener, name string) {
 	}})
 }
 
-// read explains how l reads a batch of size in the turn that it has, and demands that it gets so many events.
+// read explains how l reads a batch of size in the lease that it has, and demands that it gets so many events.
 func (p *logPlans) read(l *Listener, name string, size, want int) {
 	p.t.Helper()
 	n := float64(size)
@@ -130,7 +130,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
-// readOn explains how l reads ahead in its turn t, behind after, and demands that it gets so many positions.
+// readOn explains how l reads ahead in its lease t, behind after, and demands that it gets so many positions.
 func (p *logPlans) readOn(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
@@ -141,7 +141,7 @@ func (p *logPlans) readOn(l *Listener, lease *shardLease, name string, after, wa
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
-// advance explains the end of t, with which a tenth of its events die and another is set aside.
+// advance explains the end of t, with which a tenth of its events die and another is parked.
 func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
 	p.t.Helper()
 	for i, e := range lease.events {
@@ -201,7 +201,7 @@ func (p *logPlans) prune(db *dbschema.Schema, name string, afterSeq int64, keep 
 	}})
 }
 
-// parked explains what is done with events set aside: of many keys, and of one with a long queue.
+// parked explains what is done with parked events: of many keys, and of one with a long queue.
 func (p *logPlans) parked(l *Listener) {
 	p.t.Helper()
 	const set = `
@@ -403,7 +403,7 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	}
 }
 
-// LogRead and LogReadNext find out in the same way whether a key is parked: what a turn reads ahead is what the next would read.
+// LogRead and LogReadNext find out in the same way whether a key is parked: what a lease reads ahead is what the next would read.
 func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
 	t.Parallel()
 	asked := func(query string) string {

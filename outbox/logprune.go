@@ -44,7 +44,7 @@ func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topi
 	}
 }
 
-// pruneLetters deletes dead letters of listeners past the retention of their topic.
+// pruneDeadLetters deletes dead letters of listeners past the retention of their topic.
 func pruneDeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
 	p := dbsqlc.DeadLetterPruneParams{BatchSize: pruneChunk}
 	for topic, keep := range topics {
@@ -111,8 +111,8 @@ func (l *Listener) alarm(ctx context.Context) {
 	}
 }
 
-// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each turn writes its cursor,
-// and what it replaces cannot be removed for as long as somebody may still read it, so that every turn has more to
+// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each lease writes its cursor,
+// and what it replaces cannot be removed for as long as somebody may still read it, so that every lease has more to
 // walk than the one before.
 func (l *Listener) oldSnapshot(ctx context.Context) {
 	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))

@@ -125,7 +125,7 @@ func TestPruneKeepsStragglers(t *testing.T) {
 	require.EqualValues(t, 1, prune(t, pool, anHour).Log)
 }
 
-// What was set aside lives on as a copy.
+// What was parked lives on as a copy.
 func TestPruneAndWhatIsSetAside(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -229,7 +229,7 @@ func TestFailingAlarmIsAnError(t *testing.T) {
 	execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag_away TO max_lag")
 }
 
-// A snapshot that is held for long makes every turn slower than the one before, which the log says, with who holds it.
+// A snapshot that is held for long makes every lease slower than the one before, which the log says, with who holds it.
 func TestOldSnapshotIsReported(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

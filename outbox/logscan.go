@@ -27,7 +27,7 @@ func (r *logRow) columns() []any {
 	}
 }
 
-// entriesAtOnce is how many entries are allocated at once: few enough for a listener that skips most of what it reads.
+// entriesPerAlloc is how many entries are allocated at once: few enough for a listener that skips most of what it reads.
 const entriesPerAlloc = 64
 
 // entry makes an entry of the row. more is how many may come at most.

@@ -27,37 +27,37 @@ type loop struct {
 	*doorbell.Sleeper
 	workers sync.WaitGroup
 
-	queue      chan *task             // claimed, not started; has room for everything held
+	queue      chan *task             // claimed, not started; has room for everything in flight
 	publish    map[*target]chan *task // likewise, by destination
 	inFlightBy map[*target]int        // claimed and not reported, by destination
 	reports    chan *task             // finished; likewise
 	donePasses chan *pass             // that have come back; has room for all that may be under way
-	capacity   int                    // how many are held, besides those of stalled publishers and one to try of each resting target
+	capacity   int                    // how many may be in flight, not counting those of stalled publishers and one to try of each resting target
 	inFlight   int                    // claimed and not known to be settled
 	finished   []*task
 	stopping   bool            // nothing is started any more
 	endPause   <-chan struct{} // ends pauses
 
-	lastAttempt        *task            // a suspect on its last attempt, which is run alone where that is possible
+	lastAttempt        *task            // a reclaimed event on its last attempt, which is run alone where that is possible
 	lastAttemptStarted bool             // it is queued or running
 	lastAttemptSince   time.Time        // when it was claimed, then when it was queued
-	lastAttemptTick    <-chan time.Time // when to look at it again
+	lastAttemptTick    <-chan time.Time // when to check on it again
 
 	passes      int  // passes under way
 	settling    int  // events that they settle
 	claiming    int  // events that they may bring
-	reserved    int  // the room they need for that, beside what they settle in the same transaction
-	reclaiming  bool // one of them looks for suspects
+	reserved    int  // the room they need for that, in addition to what they settle in the same transaction
+	reclaiming  bool // one of them looks for reclaimed events
 	dbRetry     backoff.Retrier
 	pace        doorbell.Pace // of claims that find nothing
 	settleErr   error         // why finished could not be settled
-	reclaimFrom time.Time     // after trouble: when the other processes have settled what they hold
+	reclaimFrom time.Time     // after an outage: when the other processes have settled what they have in flight
 
 	claimable   bool  // there may be something to claim
-	generation  int   // how often something has made it hungry
+	generation  int   // how often something has made it claimable
 	returns     int64 // how often a target has come back, as far as it is known here
 	backlog     bool  // the latest claim got all that it asked for
-	claimAfter  place // in a backlog: up to where it is claimed, but for what has come late
+	claimAfter  place // in a backlog: up to where it is claimed, except for what has come late
 	nextReclaim time.Time
 }
 
@@ -175,13 +175,13 @@ func (l *loop) deliver() {
 	}
 }
 
-// feed has the loop claim once more, whatever claims that are under way may find.
+// requestClaim has the loop claim once more, whatever the current claims find.
 func (l *loop) requestClaim() {
 	l.claimable = true
 	l.generation++
 }
 
-// startSolo queues the pending solo once it is all that is held. It may have killed its process before, and would cost
+// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. It may have killed its process before, and would cost
 // its neighbours an attempt if it did so again. It does not wait for long handlers, though: what it would only cost one
 // attempt of several keeps it waiting for soloLimit, what it would make a dead letter for a lease.
 func (l *loop) startLastAttempt() {
@@ -200,18 +200,18 @@ func (l *loop) startLastAttempt() {
 	}
 }
 
-// watchSolo has the loop look at the solo again after d.
+// watchLastAttempt has the loop check on that event again after d.
 func (l *loop) watchLastAttempt(d time.Duration) {
 	l.lastAttemptSince, l.lastAttemptTick = time.Now(), time.After(d)
 }
 
-// hushed tells whether nothing else is claimed for the sake of the solo: for a moment while it waits for its neighbours
-// to finish, and for a moment when it has been started, since what kills its process does so soon.
+// claimsPaused tells whether nothing else is claimed because of an event on its last attempt: for a moment while it waits for
+// the others to finish, and for a moment after its start, because an event that kills its process does so soon.
 func (l *loop) claimsPaused() bool {
 	return l.lastAttempt != nil && time.Since(l.lastAttemptSince) < l.d.lastAttemptLimit
 }
 
-// collect takes in the reports and the passes that are there.
+// collect handles the reports and the passes that have arrived.
 func (l *loop) collect() {
 	for {
 		select {
@@ -225,7 +225,7 @@ func (l *loop) collect() {
 	}
 }
 
-// take takes in what a worker reports, or what is handed back.
+// onReport handles the report of a worker, or an event that is handed back.
 func (l *loop) onReport(t *task) {
 	if to := l.d.target(t.Topic); to.publisher != nil {
 		l.inFlightBy[to]--
@@ -235,7 +235,7 @@ func (l *loop) onReport(t *task) {
 	}
 	if n := l.d.targets.returns.Load(); n != l.returns {
 		l.returns = n
-		l.requestClaim() // claims have left out what waits for it
+		l.requestClaim() // earlier claims have left out what waits for it
 	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)
@@ -280,7 +280,7 @@ func (l *loop) wait() {
 	}
 }
 
-// heed takes an answer of the doorbell: it has the loop claim once more, at once or after a pause.
+// onWake handles an answer of the doorbell: the loop claims once more, immediately or after a pause.
 func (l *loop) onWake(a doorbell.Answer) {
 	look, pause := l.OnAnswer(a)
 	if look {
@@ -354,7 +354,7 @@ func (l *loop) stop() error {
 		case len(l.finished) > 0 && l.DBCtx.Err() == nil && l.passes < maxPasses:
 			l.send(0)
 		case l.passes > 0:
-		case len(l.finished) > 0: // talk is over
+		case len(l.finished) > 0: // dbCtx is over
 			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.settleErr)
 		case l.inFlight == 0:
 			return nil

@@ -14,7 +14,7 @@ import (
 // away was so for its holder too.
 func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
-// maintain sweeps once a lease, without what is held, and prunes once a PruneInterval until ctx ends, each with jitter.
+// maintain sweeps once per LeaseDuration, without what is in flight, and prunes once a PruneInterval until ctx ends, each with jitter.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()

@@ -368,7 +368,7 @@ func newTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p outbox.Pub
 	return l
 }
 
-// enqueueDestinations enqueues n events to each destination, in turns, and the keys are those of both.
+// enqueueDestinations enqueues n events to each destination, in leases, and the keys are those of both.
 func enqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both bool) {
 	bad, good := destinationTopics(log)
 	inTx(t, pool, func(tx pgx.Tx) {

@@ -6,10 +6,10 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
-// maxPasses is how many passes may be under way: one that PostgreSQL works at, and one that waits for its commit.
+// maxPasses is how many passes may be under way: one that PostgreSQL works on, and one that waits for its commit.
 const maxPasses = 2
 
-// worthwhile tells whether a pass should set out that claims up to want: any when none is under way, else one with
+// worthwhile tells whether a pass should start that claims up to want: any when none is under way, else one with
 // half a batch to do, so that batches stay large.
 func (l *loop) worthwhile(want int) bool {
 	switch todo := max(len(l.finished), want); l.passes {
@@ -25,7 +25,7 @@ func (l *loop) worthwhile(want int) bool {
 func (l *loop) half() int { return (l.capacity + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
-// without appetite, none while a solo wants quiet, and not a few at a time while enough wait for the workers.
+// when nothing is claimable, none while claims are paused, and not a few at a time while enough wait for the workers.
 // Two passes claim at once only from a backlog, half of the room each.
 func (l *loop) room() int {
 	inFlight := l.inFlight - l.stalled()
@@ -43,7 +43,7 @@ func (l *loop) room() int {
 	return min(free, l.d.cfg.BatchSize)
 }
 
-// stalled counts the events held by publishers whose calls take long: they take no room from the others, and no more of
+// stalled counts the events in flight at publishers whose calls take long: they take no room from the others, and no more of
 // theirs are claimed.
 func (l *loop) stalled() (n int) {
 	now := time.Now()
@@ -62,19 +62,19 @@ type pass struct {
 	want       int
 	reclaims   bool
 	try        *target // the claim is of one event, to find out whether this target is back
-	generation int     // when it set out
+	generation int     // when it started
 	began      time.Time
-	tries      int // of trouble, when it set out
+	tries      int // of dbRetry, when it started
 	err        error
 }
 
-// onward tells whether p claims on from where the latest claims have ended, in a backlog. What has come behind that
-// place, because its transaction was longer, is found by the next pass that looks for suspects.
+// continues tells whether p claims on from where the latest claims have ended, in a backlog. What has come behind that
+// place, because its transaction was longer, is found by the next pass that reclaims.
 func (p *pass) continues() bool { return p.x.claim != nil && p.x.claim.after != place{} }
 
 func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
-// send has a pass set out with all that is finished.
+// send starts a pass with all that is finished.
 func (l *loop) send(want int) {
 	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, generation: l.generation, began: time.Now(), tries: l.dbRetry.Tries()}
 	l.finished = nil
@@ -104,8 +104,8 @@ func (l *loop) send(want int) {
 	}()
 }
 
-// tryable returns a target that rests and of which one event should be tried now. None is tried in the hush for a solo, and
-// none when the loop stops.
+// tryable returns a target that rests and of which one event should be tried now. None is tried while claims are paused, and none
+// when the loop stops.
 func (l *loop) tryable() *target {
 	if l.stopping || l.claimsPaused() {
 		return nil
@@ -113,19 +113,19 @@ func (l *loop) tryable() *target {
 	return l.d.tryable()
 }
 
-// looksForSuspects tells whether a claim takes events whose lease has run out.
+// reclaimDue tells whether it is time for a claim to take events whose lease has run out.
 func (l *loop) reclaimDue(now time.Time) bool {
 	return l.mayReclaim(now) && !now.Before(l.nextReclaim)
 }
 
-// bearsSuspects tells whether such events may be taken. Not while a solo is there, which one of them might kill; nor right
-// after trouble with the database, when processes that live have yet to settle what they hold.
+// mayReclaim tells whether such events may be taken. Not while an event on its last attempt is there, whose process one of
+// them might kill; nor right after an outage of the database, when live processes have yet to settle what they have in flight.
 func (l *loop) mayReclaim(now time.Time) bool {
 	return !l.reclaiming && l.lastAttempt == nil && !now.Before(l.reclaimFrom)
 }
 
-// land takes in a pass that has come back. After an error what it was to settle is there again, but for what is known to
-// be settled; and what was claimed, if it was committed.
+// onPassDone handles a pass that has come back. After an error what it was to settle is there again, except what is known to
+// be settled; so is what was claimed, if it was committed.
 func (l *loop) onPassDone(p *pass) {
 	l.passes--
 	l.settling -= len(p.finished)
@@ -162,19 +162,19 @@ func (l *loop) onPassDone(p *pass) {
 	l.d.log.Error("talk to the database", "error", p.err)
 	if p.want > 0 {
 		l.backlog, l.claimAfter = false, place{}
-		l.requestClaim() // a claim beside it may have found nothing because this one had the rows locked
+		l.requestClaim() // a claim at the same time may have found nothing because this one had the rows locked
 	}
-	if p.tries == l.dbRetry.Tries() { // else this trouble has been waited out
+	if p.tries == l.dbRetry.Tries() { // otherwise this outage has been waited out
 		l.pause(l.dbRetry.Next())
 	}
 }
 
-// reunion is how long after trouble with the database every process that lives has had a pass of its own.
+// reclaimPause is how long after an outage of the database every live process has had a pass.
 const reclaimPause = backoff.LongestPause + backoff.LongestPause/2
 
-// advance notes how far p has claimed. A look from the head that gets all it asked for has found all there is up to its
-// last, be it behind the front of before: there may be more that came late. A pass that set out from that front says nothing
-// about what is behind it.
+// advance notes how far p has claimed. A full claim from the start of the index covers everything up to its last event, even
+// if that moves the position back: there may be more that came late. A pass that started from the position says nothing about
+// what is behind it.
 func (l *loop) advance(p *pass) {
 	claimed := p.x.claimed
 	if l.backlog = len(claimed) == p.want; !l.backlog {
@@ -187,7 +187,7 @@ func (l *loop) advance(p *pass) {
 	}
 }
 
-// took queues what a claim brought, and decides whether to go on claiming.
+// onClaim queues what a claim brought, and decides whether to continue claiming.
 func (l *loop) onClaim(p *pass) {
 	claimed := p.x.claimed
 	tasks := make([]task, len(claimed))
@@ -211,7 +211,7 @@ func (l *loop) onClaim(p *pass) {
 			l.start(t)
 		}
 	}
-	if p.try != nil { // it says nothing of what the others have
+	if p.try != nil { // it says nothing about the other targets
 		return
 	}
 	if p.reclaims && !found {
@@ -219,12 +219,12 @@ func (l *loop) onClaim(p *pass) {
 	}
 	l.advance(p)
 	switch {
-	case p.continues(): // it has not looked at what may have come late
+	case p.continues(): // it has not covered what may have come late
 		l.claimable = true
 	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
 		l.claimable = true
 		l.Found()
-	case p.generation == l.generation: // else something has made it hungry since it set out
+	case p.generation == l.generation: // otherwise something has made it claimable since the pass started
 		l.claimable = false
 	}
 	switch {

@@ -10,13 +10,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// A turn of a leased listener continues with the next batch of its window, without a statement in between, when all events of
+// The lease of a leased listener continues with the next batch of its window, without a statement in between, when all events of
 // one are done, or are parked because their target is away or their key is parked already: that batch was read while the one
 // before was handled. Bounds of that:
 const (
-	// turnBatches is how many batches a turn has at most: what comes again when its process dies, or is taken one by one.
+	// leaseBatches is how many batches a lease has at most: what comes again when its process dies, or is taken one by one.
 	leaseBatches = 8
-	// turnTime is how old a turn may be when a batch begins, so that a pause, a change of shards or another process that
+	// leaseAge is how old a lease may be when a batch begins, so that a pause, a change of shards or another process that
 	// asks for the shard does not wait longer than it does for one batch of slow handlers.
 	leaseAge = 50 * time.Millisecond
 	// prefetchBytes is how much payload is read ahead.
@@ -30,14 +30,14 @@ type prefetch struct {
 	scannedTo int64
 	events    []*entry
 	err       error
-	waitLimit time.Duration // with what is not there when it is wanted
+	waitLimit time.Duration // how long to wait for it at most
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the rest is there
 }
 
-// prefetch starts to read what follows the batch of t. It returns nil where a turn could not go on with it: behind the
+// prefetch starts to read what follows the batch of lease. It returns nil where the lease could not continue with it: behind the
 // end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. So it does when handlers are
-// slow, since a turn would be too old by then, and when few of the positions are the listener's, which LogRead passes
+// slow, since a lease would be too old by then, and when few of the positions are the listener's, which LogRead passes
 // faster.
 func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	size := s.l.cfg.BatchSize
@@ -86,7 +86,7 @@ func (p *prefetch) drop() {
 	<-p.done
 }
 
-// goOn gives the turn of b the batch that was read ahead. It is false when the turn ends with b.
+// continueWith gives the lease of b the batch that was read ahead. It is false when the lease ends with b.
 func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) bool {
 	lease := b.lease
 	if p == nil || b.leaseLost || time.Since(lease.began) > s.l.leaseAge || len(lease.parkedNow) > maxParkedKeys {
@@ -98,7 +98,7 @@ func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) boo
 		}
 	}
 	if !p.wait() || ctx.Err() != nil || p.err != nil || p.scanned == 0 {
-		return false // if there is trouble, the end of the turn will meet it
+		return false // if there is trouble, the end of the lease will report it
 	}
 	p.cancel()
 	for _, e := range lease.events {
@@ -113,7 +113,7 @@ func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) boo
 	lease.earlier = append(lease.earlier, lease.events...)
 	lease.events, lease.scanned, lease.scannedTo, lease.lastSeq, lease.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
 	s.l.prepare(lease, nil, nil, s.retries)
-	for _, e := range lease.events { // the keys that this turn parks were not parked yet when p was read
+	for _, e := range lease.events { // the keys that this lease parks were not parked yet when p was read
 		if lease.parkedNow[e.key] {
 			e.status, e.parkedBefore = statusParked, true
 		}
@@ -122,7 +122,7 @@ func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) boo
 	return true
 }
 
-// readOn reads the batch of p in the turn leaseNo.
+// readNext reads the batch of p under the lease leaseNo.
 func (c *cursor) readNext(ctx context.Context, leaseNo int64, p *prefetch) error {
 	size := c.l.cfg.BatchSize
 	b := &pgx.Batch{}

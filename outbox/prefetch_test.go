@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// reading is a listener of batches of two whose turns go on however slow its handler is, which calls act first.
+// reading is a listener of batches of two whose leases go on however slow its handler is, which calls act first.
 func reading(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, size int, act func(name string) error) (*outbox.Listener, *notes) {
 	t.Helper()
 	h := newNotes()
@@ -32,7 +32,7 @@ func turnsOf(t testing.TB, pool *pgxpool.Pool) int {
 	return value[int](t, pool, "SELECT lease_no::int - 1 FROM outbox.listeners") // the stop behind it counts as well
 }
 
-// A turn goes on to the end of its window, for eight batches at most.
+// A lease goes on to the end of its window, for eight batches at most.
 func TestTurnGoesOn(t *testing.T) {
 	t.Parallel()
 	for events, want := range map[int]int{2: 2, 3: 1, 4: 2, 15: 1, 16: 2, 17: 2, 31: 2, 33: 3} { // at a full batch nobody knows that there is no more
@@ -49,7 +49,7 @@ func TestTurnGoesOn(t *testing.T) {
 	}
 }
 
-// Slow handlers have a turn for each batch, so that others need not wait longer than before.
+// Slow handlers have a lease for each batch, so that others need not wait longer than before.
 func TestTurnOfSlowHandlersDoesNotGoOn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -82,7 +82,7 @@ func TestTurnGoesOnPastOthers(t *testing.T) {
 	require.NotEmpty(t, went)
 }
 
-// What commits while a turn goes on is not in its window, whatever its position.
+// What commits while a lease goes on is not in its window, whatever its position.
 func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -179,7 +179,7 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 	}
 }
 
-// A turn continues although keys are parked, and what is read ahead of those keys joins what is parked.
+// A lease continues although keys are parked, and what is read ahead of those keys joins what is parked.
 func TestPrefetchBesideParkedKeys(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -204,7 +204,7 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 	require.Equal(t, []string{"x1", "x2", "x3", "x4"}, again.names())
 }
 
-// What comes behind an event that the turn itself parks, because its target is away, is parked behind it.
+// What comes behind an event that the lease itself parks, because its target is away, is parked behind it.
 func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -257,7 +257,7 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 }
 
-// What is done already behind an event that failed is not done again when it comes ahead of its turn.
+// What is done already behind an event that failed is not done again when it comes ahead of its lease.
 func TestPrefetchOfWhatIsDone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -275,7 +275,7 @@ func TestPrefetchOfWhatIsDone(t *testing.T) {
 	require.Equal(t, []string{"b1"}, h.names())
 	failing = false
 	retryNow(t, pool)
-	l, again := reading(t, pool, spec, 2, act) // started anew, with smaller batches
+	l, again := reading(t, pool, spec, 2, act) // started again, with smaller batches
 	drainAll(t, l)
 	require.Equal(t, []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7"}, again.names())
 }

@@ -216,7 +216,7 @@ func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
 			dc := quick()
 			dc.Logger, dc.BatchSize, dc.Concurrency = log.logger(), 2, 1
 			d := dispatcher(t, own, dc, onJob(topic, func(ctx context.Context, d outbox.Delivery[job]) error {
-				if d.Payload.N == 0 { // is lost, so that it needs a verdict
+				if d.Payload.N == 0 { // is lost, so that it needs a outcome
 					if _, err := pool.Exec(ctx, stealSQL, d.ID, uuid.New()); err != nil {
 						return err
 					}

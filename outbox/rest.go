@@ -47,11 +47,11 @@ type target struct {
 	returnPending bool                      // what waits for it in the database may be tried as soon as it answers
 	answered      bool                      // it has
 	callsBegan    []time.Time               // when the calls of the publisher began that are under way, the oldest first
-	pendingCalls  int                       // how many calls turns of a listener have left behind
+	pendingCalls  int                       // how many calls leases of a listener have left behind
 	lateResults   map[uuid.UUID]mark.Result // of such calls, until the events are met again
 }
 
-// both returns t and its broker, the broker first.
+// withBroker returns t and its broker, the broker first.
 func (t *target) withBroker() []*target {
 	if t.broker != nil {
 		return []*target{t.broker, t}
@@ -90,12 +90,12 @@ func (t *target) left() (left time.Duration) {
 	return left
 }
 
-// soon is when an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
+// retryIn is how long it takes until an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
 // process that has just been started may know better.
 func (t *target) retryIn() time.Duration { return min(t.left(), t.breaker.MaxPause) }
 
 // admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
-// of the others, unavailable. What is admitted must be told to heed.
+// of the others, unavailable. The results of what is admitted must be told to onResults.
 func (t *target) admit(n int) (admitted int, others mark.Result) {
 	var first *target // that this is a try of
 	for _, each := range t.withBroker() {
@@ -146,7 +146,7 @@ func (t *target) tryable() bool {
 	return true
 }
 
-// ask notes that a claim of one event to try sets out. found must be called: when there was none, or when what became of
+// requestTry notes that one event is claimed as a try. onTry must be called: when there was none, or when what became of
 // it is known. Until then there is no other, however long the workers are busy with other events.
 func (t *target) requestTry() {
 	for _, each := range t.withBroker() {
@@ -156,7 +156,7 @@ func (t *target) requestTry() {
 	}
 }
 
-// found ends what ask began. When there was no event to try, the next claim for one waits as after a failure.
+// onTry ends what requestTry began. When there was no event to try, the next claim for one waits as after a failure.
 func (t *target) onTry(any bool) {
 	for _, each := range t.withBroker() {
 		each.mu.Lock()
@@ -180,7 +180,7 @@ func (t *target) pause() time.Duration {
 	return pause
 }
 
-// heed learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
+// onResults learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
 // unavailable in results.
 func (t *target) onResults(began time.Time, ids []uuid.UUID, results []mark.Result) {
 	if t.publisher == nil {
@@ -211,7 +211,7 @@ func (t *target) onResults(began time.Time, ids []uuid.UUID, results []mark.Resu
 	}
 }
 
-// learn does what heed says, for a broker without ids, and returns what is to be logged. t.mu is held.
+// update does the work of onResults, for a broker without ids, and returns what is to be logged. t.mu is held.
 func (t *target) update(began time.Time, ids []uuid.UUID, results []mark.Result) (logs []func()) {
 	tried := t.trying
 	t.trying = false
@@ -295,7 +295,7 @@ func (t *target) back(began time.Time) (logs []func()) {
 	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
 }
 
-// isBack tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
+// takeReturned tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
 // Another process may have left it there.
 func (t *target) takeReturned() bool {
 	t.mu.Lock()
@@ -305,7 +305,7 @@ func (t *target) takeReturned() bool {
 	return is
 }
 
-// notTold takes back what isBack told.
+// restoreReturned takes back what takeReturned told.
 func (t *target) restoreReturned() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -315,8 +315,8 @@ func (t *target) restoreReturned() {
 	}
 }
 
-// crowd is how long an event waits that is not the next to find out whether t is back: longer the more of them there
-// are, so that looking after them costs the others little. It ends when t is back.
+// laterDelay is how long an event waits that is not the next one to try whether t is back. It grows with their number, so
+// that they cost the others little, and it ends when t is back.
 func (t *target) laterDelay() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -324,7 +324,7 @@ func (t *target) laterDelay() time.Duration {
 	return min(max(time.Duration(t.handedBack)*5*time.Millisecond, 2*t.breaker.MaxPause), time.Minute)
 }
 
-// lane is the prefix of keys of events that are published to t: destinations do not wait for each other.
+// keyPrefix is the prefix of keys of events that are published to t: destinations do not wait for each other.
 func (t *target) keyPrefix() string { return t.name + " " }
 
 // topicsOf returns the topics that go to any of all.
@@ -338,7 +338,7 @@ func topicsOf(all []*target) (topics []string) {
 // stallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
 const stallAfter = 200 * time.Millisecond
 
-// leaveBehind tells that a turn ends before the call under way has returned. Until it has, nothing else is sent.
+// leaveBehind tells that a lease ends before the call under way has returned. Until it has, nothing else is sent.
 func (t *target) leaveBehind() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -347,7 +347,7 @@ func (t *target) leaveBehind() {
 	}
 }
 
-// land keeps the results of a call that was left behind, until their events are met again.
+// keepLateResults keeps the results of a call that was left behind, until their events are met again.
 func (t *target) keepLateResults(ids []uuid.UUID, results []mark.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -366,10 +366,10 @@ func (t *target) keepLateResults(ids []uuid.UUID, results []mark.Result) {
 	}
 }
 
-// maxLanded bounds how many results are kept. Events of shards that another process has taken over are not met again.
+// maxLateResults bounds how many results are kept. Events of shards that another process has taken over are not met again.
 const maxLateResults = 10_000
 
-// met returns the result of an event whose call was left behind, if it has come back since.
+// takeLateResult returns the result of an event whose call was left behind, if it has come back since.
 func (t *target) takeLateResult(id uuid.UUID) (r mark.Result, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -27,7 +27,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// exchangeApart is exchange, but for what PostgreSQL refuses: then x is taken apart, by halves, until every event that can
+// roundTripByParts is roundTrip, except for what PostgreSQL refuses: then x is taken apart, by halves, until every event that can
 // be settled is, and the others have the outcome refused with the reason. What one event is refused for costs no other.
 func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	err := s.roundTrip(ctx, x)
@@ -52,7 +52,7 @@ func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	return err
 }
 
-// final is one finalisation of an exchange: the list that it is in, and its index there.
+// final is one finalisation of a round trip: the list that it is in, and its index there.
 type final struct {
 	of finalisation
 	i  int
@@ -75,7 +75,7 @@ func (x *roundTrip) outcomes() {
 	x.refusals = make(map[fence]error)
 }
 
-// part returns an exchange of some of the finalisations of x.
+// part returns a round trip of some of the finalisations of x.
 func (x *roundTrip) part(some []final) *roundTrip {
 	p := &roundTrip{lease: x.lease}
 	for _, f := range some {
@@ -128,7 +128,7 @@ func (x *roundTrip) refuse(f final, because error) {
 	x.refusals[fence{c.ID, c.ClaimNo}] = because
 }
 
-// exchangeHalves settles some of x. known tells that all of them as one have been refused.
+// roundTripHalves settles some of x. known tells that all of them together have been refused.
 func (s *Store) roundTripHalves(ctx context.Context, x *roundTrip, some []final, known bool) error {
 	if !known || len(some) == 1 {
 		p := x.part(some)

@@ -84,7 +84,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 	return x.extended, lostError("extend", x.extended)
 }
 
-// exchange is what one round trip to the database does: any mix of finalisations, then a claim, in one
+// roundTrip is what one round trip to the database does: any mix of finalisations, then a claim, in one
 // transaction.
 type roundTrip struct {
 	acks, releases, extends []*Claimed
@@ -261,7 +261,7 @@ func (s *Store) queueAck(b *pgx.Batch, x *roundTrip, indexes []int, drop bool) {
 }
 
 // queueChange queues a statement that returns the claims it changed, and returns the outcomes that its answer
-// fills in: Acked, or 0 where judge has to find out.
+// fills in: Applied, or 0 where resolveOutcomes has to find out.
 func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
 	if len(events) == 0 {
 		return nil
@@ -287,7 +287,7 @@ func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Q
 	return outcomes
 }
 
-// markAcked notes which of events were changed: usually all, and each fence comes back once.
+// markApplied notes which of events were changed: usually all, and each fence comes back once.
 func markApplied(outcomes []Outcome, events []*Claimed, changed []fence) {
 	if len(changed) == len(events) {
 		for i := range outcomes {
@@ -353,7 +353,7 @@ func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
 	return ids, nos
 }
 
-// judge finds out what became of the events that x did not change. Usually there are none.
+// resolveOutcomes finds out what became of the events that x did not change. Usually there are none.
 func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 	var open []pgtype.UUID
 	each := func(visit func(kind finalisation, i int, c *Claimed, o *Outcome)) {

@@ -17,15 +17,15 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// shardLoop takes turns of one shard until its context ends. What it knows beyond a turn is in the database, so that
+// shardLoop takes leases of one shard until its context ends. What it knows beyond a lease is in the database, so that
 // any process can go on from there.
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
 	shards  int           // in this generation
 	worked  bool          // since it was idle
-	slow    bool          // the latest batch was handled too slowly for another in its turn
-	pace    doorbell.Pace // of the looks
+	slow    bool          // the latest batch was handled too slowly for another in its lease
+	pace    doorbell.Pace // of the checks
 	dbRetry backoff.Retrier
 }
 
@@ -37,8 +37,8 @@ var (
 
 // loop runs until ctx ends and everything it took is ended, or the listener changes its shape.
 //
-// It sleeps when it has asked what the shard waits for and then got no turn, in this order: what falls due in between
-// would be missed in the other.
+// It sleeps when it has asked what the shard waits for and then got no lease. In the other order it would miss what falls due
+// in between.
 func (s *shardLoop) loop(ctx context.Context) error {
 	var a *advance
 	var waitsFor *shardWait
@@ -104,7 +104,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 	}
 }
 
-// last ends the turn of a without another.
+// endForReshard ends the lease of a without another.
 func (s *shardLoop) endForReshard(a *advance) error {
 	if a != nil {
 		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
@@ -136,13 +136,13 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	}
 }
 
-// outlook is what a shard without a turn waits for.
+// shardWait is what a shard without a lease waits for.
 type shardWait struct {
 	dbsqlc.ListenerWaitRow
 	due time.Time // when something falls due by itself; zero when nothing does
 }
 
-// look asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
+// check asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
 func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	if ctx.Err() != nil {
 		return nil, nil
@@ -186,7 +186,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	pause := s.pace.Pause()
 	var due <-chan time.Time // an idle shard is woken by the watch
 	switch wait := time.Until(w.due); {
-	case w.Ready: // look again when the process that it is left to has had its chance
+	case w.Ready: // check again when the preferred process has had its chance
 		if state == shardIdle {
 			state = shardChecking
 		}
@@ -205,7 +205,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	}
 }
 
-// ask asks for the shard if its holder has at least two more than this process.
+// requestShard asks for the shard if its holder has at least two more shards than this process.
 func (s *shardLoop) requestShard(ctx context.Context) {
 	s.run.requesting.Lock()
 	defer s.run.requesting.Unlock()
@@ -219,7 +219,7 @@ func (s *shardLoop) requestShard(ctx context.Context) {
 	}
 }
 
-// take handles the events of t and returns how it ends; nil if that is written already, or cannot be.
+// handleLease handles the events of a lease and returns how it ends; nil if that is written already, or cannot be.
 func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advance, error) {
 	if lease.parkedDue {
 		if err := s.takeParked(s.run.DBCtx, lease); err != nil {
@@ -255,7 +255,7 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 	return a, nil
 }
 
-// batches handles what t brought, and goes on with what follows in the window for as long as a turn may.
+// handleBatches handles what the lease brought, and continues with what follows in the window for as long as a lease may.
 func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error {
 	lease.began = time.Now()
 	for {
@@ -272,7 +272,7 @@ func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error 
 	}
 }
 
-// handle runs b under the lease of its turn.
+// handleBatch runs b while its lease is renewed.
 func (s *shardLoop) handleBatch(b *batch) error {
 	work, cancel := context.WithCancelCause(s.run.WorkCtx)
 	defer cancel(nil)
@@ -331,7 +331,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) (*adva
 	return nil, nil
 }
 
-// begin opens the transaction of a turn.
+// beginTx opens the transaction of a lease.
 func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
@@ -347,7 +347,7 @@ func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// endIn ends the turn of a in tx, and commits if it was this process's to end.
+// endIn ends the lease of a in tx, and commits if this process still had it.
 func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
@@ -365,8 +365,8 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	return true, nil
 }
 
-// again gives up what was done in a turn that came to nothing by no handler's fault. If it was committed after all,
-// the next turn continues from there.
+// retryLease discards what was done in a lease that failed, but not through a handler. If it was committed after all,
+// the next lease continues from there.
 func (s *shardLoop) retryLease(ctx context.Context, lease *shardLease, err error) (*advance, error) {
 	a := s.undoLease(ctx, lease, err)
 	if a == nil {
@@ -375,8 +375,8 @@ func (s *shardLoop) retryLease(ctx context.Context, lease *shardLease, err error
 	return a, nil
 }
 
-// undone has the next turn be t again. If ctx has ended it returns the end of t instead, so that the next holder need not
-// wait or be careful.
+// undoLease asks for the same lease again. If ctx has ended it returns the end of the lease instead, so that the next holder
+// need not wait or handle events one by one.
 func (s *shardLoop) undoLease(ctx context.Context, lease *shardLease, err error) *advance {
 	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", err)
 	s.repeat(lease)
@@ -387,8 +387,8 @@ func (s *shardLoop) undoLease(ctx context.Context, lease *shardLease, err error)
 	return s.l.end(lease, s.shard, true)
 }
 
-// broke deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
-// them at the commit. If only one was started it has failed; else fewer are taken in each of the next turns until it is
+// onBrokenTx deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
+// them at the commit. If only one was started it has failed; else fewer are taken in each of the next leases until it is
 // found.
 func (s *shardLoop) onBrokenTx(ctx context.Context, b *batch, cause error, running bool) (*advance, error) {
 	lease := b.lease

@@ -56,7 +56,7 @@ type Claimed struct {
 	Payload json.RawMessage
 	// ClaimNo is the fence: it names this claim of the event and no other.
 	ClaimNo int64
-	// Suspect is set when the lease of an earlier claim ran out, so that its holder may have died of it.
+	// Reclaimed is set when the lease of an earlier claim ran out. The event may have killed the process that had it.
 	Reclaimed bool
 
 	due      time.Time     // by the database's clock
@@ -94,7 +94,7 @@ type Outcome int
 
 // The outcomes. The zero value is none of them.
 const (
-	// Acked: the event is now what was asked for: delivered, failed, handed back or held for longer.
+	// Applied: the event is now what was asked for: delivered, failed, handed back or leased for longer.
 	Applied Outcome = iota + 1
 	// Already: it was so before, by the same claim: a repeat after an answer that was lost.
 	Already
@@ -106,11 +106,11 @@ const (
 	Locked
 )
 
-// String returns "acked", "already", "lost" or "locked".
+// String returns "applied", "already", "lost" or "locked".
 func (o Outcome) String() string {
 	switch o {
 	case Applied:
-		return "acked"
+		return "applied"
 	case Already:
 		return "already"
 	case Lost:
@@ -169,7 +169,7 @@ func (s *Store) policyOf(topic string) policy {
 	return policy{retry: Retry{}.withDefaults(), retention: Retention{}.withDefaults()}
 }
 
-// suspectsPerClaim is how many events with an expired lease a claim takes: few, since one of them may be
+// reclaimsPerClaim is how many events with an expired lease a claim takes: few, since one of them may be
 // what killed their holder.
 const reclaimsPerClaim = 5
 
@@ -198,8 +198,8 @@ type claim struct {
 	lease                       time.Duration
 	topics                      []string
 	tenants                     []uuid.UUID
-	after                       place       // without suspects: where to begin
-	inFlight                    []uuid.UUID // by the claimer: not taken although their lease has run out
+	after                       place       // where to begin, if nothing is reclaimed
+	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
 }
 
 // place is one in the order in which events are claimed. The zero value is before all.

@@ -173,7 +173,7 @@ func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 			before := fingerprint(t, pool)
 			require.Equal(t, all(1, outbox.Lost), finalise(first, old...))
 			require.Equal(t, before, fingerprint(t, pool))
-			// Both in one batch: each gets its own verdict.
+			// Both in one batch: each gets its own outcome.
 			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Applied, outbox.Lost}, finalise(second, old[0], current[0], old[0]))
 		})
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
-// the loop again once it is reported; held and its lease belong to leases.
+// the loop again once it is reported; its lease belongs to leases.
 type task struct {
 	*Claimed
 	result    mark.Result             // what the handler made of it
@@ -28,7 +28,7 @@ type task struct {
 // notStarted is the result of what is handed back.
 var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was handled")
 
-// leases knows every event that this process holds until it is settled, renews their leases, and cancels the handlers of
+// leases knows every event that is in flight in this process until it is settled, renews their leases, and cancels the handlers of
 // those it could not keep.
 type leases struct {
 	d      *Dispatcher
@@ -79,8 +79,8 @@ func (l *leases) isLost(t *task) bool {
 	return t.lost
 }
 
-// unkept returns what is held although its lease may have run out: what still runs or waits to be settled. No claim and no
-// sweep of this process takes it.
+// atRisk returns what is in flight although its lease may have run out: what still runs or waits to be settled. No claim and
+// no sweep of this process takes it.
 func (l *leases) atRisk() []uuid.UUID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *leases) atRisk() []uuid.UUID {
 	return ids
 }
 
-// holdLastAttempt tells whether anything that has not finished is on its last attempt, but for other.
+// hasLastAttempt tells whether anything that has not finished, except other, is on its last attempt.
 func (l *leases) hasLastAttempt(other *task) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
 
 func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
 
-// renew keeps leases alive until ctx ends, or talk in the middle of a statement. A lease is renewed when a third of it has gone, and given up
+// renew keeps leases alive until ctx ends, or dbCtx in the middle of a statement. A lease is renewed when a third of it has gone, and given up
 // shortly before its end, by this process's monotonic clock from before the claim was sent: the database's
 // idea of its end is never earlier.
 func (l *leases) renew(ctx, dbCtx context.Context) {
@@ -240,7 +240,7 @@ func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*ta
 	})
 }
 
-// settlement turns finished tasks into the acks and nacks of an exchange.
+// settlement turns finished tasks into the acks and nacks of a round trip.
 func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 	x := &roundTrip{acks: make([]*Claimed, 0, len(finished))}
 	for _, t := range finished {
@@ -270,7 +270,7 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 	return x
 }
 
-// exchange talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
+// roundTrip talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
 // ends Run: a statement that is cut off may be committed all the same.
 func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))

@@ -1,23 +1,23 @@
 package outbox
 
-// doubt finds the event that broke the transaction of its turn, among those that were handled in it: by halves, because
-// each try costs a transaction that is rolled back. Nobody is charged for a try with company.
+// txSearch finds the event that broke the transaction of its lease, among those that were handled in it: by halves, because
+// each try costs a transaction that is rolled back. No attempt is charged for a try with several events.
 type txSearch struct {
 	candidates []eventPlace        // of which one broke the latest transaction, in the order in which they were handled
-	nextCount  int                 // how many of them the next turn handles
-	picked     []eventPlace        // those of the turn under way
+	nextCount  int                 // how many of them the next lease handles
+	picked     []eventPlace        // those of the current lease
 	culprits   map[eventPlace]bool // each broke a transaction by itself, and is tried again by itself
 }
 
-// eventPlace is where an event stands: in the log, or set aside.
+// eventPlace is where an event stands: in the log, or parked.
 type eventPlace struct{ seq, no int64 }
 
 func (e *entry) place() eventPlace { return eventPlace{e.seq, e.parkedNo} }
 
-// breakersLimit bounds what is remembered of events that were not seen again.
+// culpritsLimit bounds what is remembered of events that were not seen again.
 const culpritsLimit = 1000
 
-// pick returns those of entries that the turn may handle: all of them while nothing is in doubt.
+// pick returns those of entries that the lease may handle: all of them while nothing is searched for.
 func (d *txSearch) pick(entries []*entry) []*entry {
 	d.picked = nil
 	if picked := d.pickCandidates(entries); len(picked) > 0 {
@@ -35,7 +35,7 @@ func (d *txSearch) pick(entries []*entry) []*entry {
 	return entries
 }
 
-// some returns the first suspects that are there, and none behind another event of its key.
+// pickCandidates returns the first candidates that are there, and none behind another event of its key.
 func (d *txSearch) pickCandidates(entries []*entry) (picked []*entry) {
 	if len(d.candidates) == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (d *txSearch) pickCandidates(entries []*entry) (picked []*entry) {
 	return picked
 }
 
-// first tells whether no other event of the key of e waits in front of it.
+// firstOfKey tells whether no other event of the key of e waits in front of it.
 func firstOfKey(entries []*entry, e *entry) bool {
 	for _, o := range entries {
 		switch {
@@ -70,7 +70,7 @@ func firstOfKey(entries []*entry, e *entry) bool {
 	return false
 }
 
-// broke takes in that the transaction of started was broken. If the latest of them did it while it ran, the others are
+// onBroken takes in that the transaction of started was broken. If the latest of them did it while it ran, the others are
 // tried without it.
 func (d *txSearch) onBroken(started []*entry, running bool) {
 	d.candidates = nil
@@ -95,7 +95,7 @@ func (d *txSearch) found(e *entry) {
 	d.culprits[e.place()] = true
 }
 
-// passed takes in that the transaction of the turn was committed: what it handled is innocent.
+// onCommitted takes in that the transaction of the lease was committed: what it handled has not broken it.
 func (d *txSearch) onCommitted(handled []*entry) {
 	for _, e := range handled {
 		if e.status != statusFailed {

@@ -13,7 +13,7 @@ import (
 type shardState int
 
 const (
-	shardChecking shardState = iota // it has been told to look, or starts
+	shardChecking shardState = iota // it has been told to check, or starts
 	shardWorking                    // it found something
 	shardIdle                       // it found nothing, and an event would wake it
 	shardWaiting                    // it found nothing, and waits for something else: a retry, a lease, a resume
@@ -22,10 +22,10 @@ const (
 type shardReport struct {
 	shard int
 	state shardState
-	pause time.Duration // that the look before it calls for
+	pause time.Duration // that the check before it calls for
 }
 
-// report tells the watch the state of a shard, and how long it should not be told to look for nothing.
+// report tells the watch the state of a shard, and how long it should not be woken without a reason.
 func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	if r.drained != nil {
 		r.leases++
@@ -34,8 +34,8 @@ func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	r.states <- shardReport{shard: shard, state: state, pause: pause}
 }
 
-// watch sleeps with the doorbell for all shards of a process: it asks to be rung when all have found nothing, lets
-// them look once more when it is, and tells them to look when it rings. One goroutine owns it.
+// watch sleeps with the doorbell for all shards of a process: when all have found nothing it asks to be woken, lets them
+// check once more when that is granted, and wakes them when the doorbell rings. One goroutine owns it.
 type watch struct {
 	*doorbell.Sleeper
 	of     *listenerRun
@@ -83,15 +83,15 @@ func (w *watch) run(ctx context.Context) {
 			w.wakeShards()
 		case <-w.Polls():
 			w.wakeShards()
-			w.OnPoll(w.pause()) // and more, when the looks are over
+			w.OnPoll(w.pause()) // and more, when the checks are over
 		}
 	}
 }
 
-// pause is the longest that the looks of the shards call for.
+// pause is the longest that the checks of the shards call for.
 func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
 
-// look tells every shard that waits to look.
+// wakeShards tells every shard that waits to check what there is to do.
 func (w *watch) wakeShards() {
 	for i, state := range w.states {
 		if state != shardWorking {
@@ -99,12 +99,12 @@ func (w *watch) wakeShards() {
 		}
 		select {
 		case w.of.wakeups[i] <- struct{}{}:
-		default: // it will look anyway
+		default: // it will check anyway
 		}
 	}
 }
 
-// settle asks the doorbell for what the states of the shards call for.
+// updateSleeper asks the doorbell for what the states of the shards call for.
 func (w *watch) updateSleeper() {
 	idle := false
 	for _, state := range w.states {
@@ -126,7 +126,7 @@ func (w *watch) updateSleeper() {
 	}
 }
 
-// heed takes an answer of the doorbell: it has the shards look, or returns when they are to.
+// onWake takes an answer of the doorbell: it wakes the shards, or returns when they are to be woken.
 func (w *watch) onWake(a doorbell.Answer) (again <-chan time.Time) {
 	look, pause := w.OnAnswer(a)
 	switch {

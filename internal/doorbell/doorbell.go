@@ -20,11 +20,11 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// bellState is what became of the wish to sleep.
+// bellState is the answer to a request to sleep.
 type bellState int
 
 const (
-	// bellWatches: from now on an enqueue rings, since this dispatcher or another holds the lock.
+	// bellWatches: from now on an enqueue rings, since this dispatcher or another has the lock.
 	bellWatches bellState = iota
 	// bellBusy: a transaction that has enqueued is open, and will commit without ringing.
 	bellBusy
@@ -56,12 +56,12 @@ var errDeaf = errors.New("notifications do not arrive")
 //
 // An enqueue takes a shared advisory lock until its transaction ends, and sends NOTIFY only if that is
 // refused. A sleeper takes the lock exclusively: refused while such a transaction is open, so holding it
-// proves that whoever enqueued without ringing is visible to the next look.
+// proves that whatever was enqueued without ringing is visible to the next check.
 //
-// Of several sleepers one holds the lock, the others rely on it, and all hear the bell. So whoever lets go
-// of the lock rings, however it was woken: one may have gone to sleep since, relying on it, and has to look
-// and ask again. Whoever connects rings too, because a lost connection lets go of its lock in silence; it hears that ring
-// itself, or does not use the connection.
+// Of several sleepers one has the lock, the others rely on it, and all hear the bell. So a sleeper that gives up the lock
+// rings, however it was woken: another may have gone to sleep since, relying on it, and has to check and ask again. A sleeper
+// that connects rings too, because a lost connection loses its lock without a ring; it hears that ring itself, or does not
+// use the connection.
 type doorbell struct {
 	pool *pgxpool.Pool // makes the connection that listens
 	main *pgxpool.Pool // of the dispatcher, on whose database producers ring
@@ -72,14 +72,14 @@ type doorbell struct {
 	rang    chan struct{} // somebody enqueued, or may have; holds one
 	answers chan Answer   // holds one, the latest
 
-	dbCtx context.Context // of what is said when that of run has ended; set by run
+	dbCtx context.Context // of statements after the context of run has ended; set by run
 
 	mu        sync.Mutex
 	request   bellRequest
-	interrupt context.CancelFunc // makes serve look at wish
+	interrupt context.CancelFunc // makes serve read request again
 }
 
-// bellWish is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
+// bellRequest is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
 type bellRequest struct {
 	no      int
 	asleep  bool
@@ -98,7 +98,7 @@ func newDoorbell(e *Config) *doorbell {
 	}
 }
 
-// want says what the dispatcher wants to be and returns the number of the wish. To asleep an answer with
+// setRequest says what the dispatcher wants to be and returns the number of the request. To asleep an answer with
 // that number comes by b.answers.
 func (b *doorbell) setRequest(asleep bool) int {
 	b.mu.Lock()
@@ -108,7 +108,7 @@ func (b *doorbell) setRequest(asleep bool) int {
 	return b.request.no
 }
 
-// next returns the wish of now, and a context that ends when there is another.
+// next returns the current request, and a context that ends when there is another.
 func (b *doorbell) next(ctx context.Context) (bellRequest, context.Context, context.CancelFunc) {
 	wait, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
@@ -136,8 +136,9 @@ func (b *doorbell) ring() {
 	}
 }
 
-// run keeps a connection listening until ctx ends, and then takes its leave for as long as talk lasts. What was sent while there was none is lost: its owner looks when
-// the connection is there, when it is gone, and again when its next wish is answered.
+// run keeps a connection listening until ctx ends, and then gives up the lock while dbCtx lasts. What was sent while there was
+// no connection is lost: its owner checks when the connection is there, when it is gone, and again when its next request is
+// answered.
 func (b *doorbell) run(ctx, dbCtx context.Context) {
 	b.dbCtx = dbCtx
 	var trouble backoff.Retrier
@@ -228,7 +229,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 	}
 }
 
-// serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
+// serve answers and listens until ctx ends, which gives up the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	q := b.db.Each(conn)
 	locked := false
@@ -269,12 +270,12 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// letGo gives up the lock and then wakes the sleepers that relied on it.
+// unlock gives up the lock and then wakes the sleepers that relied on it.
 func (b *doorbell) unlock(q *dbsqlc.Queries) error {
 	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
 	if _, err := q.BellUnlock(ctx, b.bell.Key); err != nil {
-		return fmt.Errorf("let go of doorbell: %w", err)
+		return fmt.Errorf("unlock doorbell: %w", err)
 	}
 	if err := q.BellRing(ctx, b.bell.Channel); err != nil {
 		return fmt.Errorf("ring doorbell: %w", err)
@@ -282,8 +283,8 @@ func (b *doorbell) unlock(q *dbsqlc.Queries) error {
 	return nil
 }
 
-// hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
-// the context of run ends, because what it took would be let go of in silence.
+// lock tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
+// the context of run ends, because a lock that it took would be released without a ring.
 func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
 	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
@@ -293,7 +294,7 @@ func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
 	}
 	locked, err := q.BellTryLock(ctx, b.bell.Key)
 	if err != nil {
-		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
+		return false, bellGone, fmt.Errorf("lock doorbell: %w", err)
 	}
 	if locked {
 		return true, bellWatches, nil
@@ -301,7 +302,7 @@ func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
 	other, err := q.BellLocked(ctx, b.bell.Key)
 	switch {
 	case err != nil:
-		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
+		return false, bellGone, fmt.Errorf("lock doorbell: %w", err)
 	case other:
 		return false, bellWatches, nil
 	}

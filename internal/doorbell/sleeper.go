@@ -46,7 +46,7 @@ func NewSleeper(e *Config, interval, most time.Duration) *Sleeper {
 	return s
 }
 
-// Run hears until ctx ends, and takes its leave for as long as talk lasts. It returns immediately when there is nothing to
+// Run hears until ctx ends, and gives up the lock while dbCtx lasts. It returns immediately when there is nothing to
 // hear.
 func (s *Sleeper) Run(ctx, dbCtx context.Context) {
 	if s.bell != nil {
@@ -157,7 +157,7 @@ type Pace struct {
 	latest, then time.Duration
 }
 
-// restful is how many times as long as a look the pause after it is at least.
+// pauseFactor is how many times as long as a look the pause after it is at least.
 const pauseFactor = 4
 
 // Start begins a look.
