@@ -67,7 +67,7 @@ func TestAdminRewinds(t *testing.T) {
 	})
 }
 
-func TestAdminRewindStartsAttemptsAnew(t *testing.T) {
+func TestAdminRewindResetsAttempts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -129,7 +129,7 @@ func TestAdminRewindKeepsStragglers(t *testing.T) {
 	require.Contains(t, h.names(), "after1")
 }
 
-func TestAdminRewindAndWhatIsSetAside(t *testing.T) {
+func TestAdminRewindAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)

@@ -53,7 +53,7 @@ func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 	})
 }
 
-func TestAdminSkipRefusesWhatIsNotItsTurn(t *testing.T) {
+func TestSkipRejectsEventsThatAreNotNext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -73,7 +73,7 @@ func TestAdminSkipRefusesWhatIsNotItsTurn(t *testing.T) {
 	require.Equal(t, "b1 1 skipped by operator: handler failed", letters(t, pool))
 }
 
-func TestAdminSkipAsksWhichOfSeveral(t *testing.T) {
+func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -95,7 +95,7 @@ func TestAdminSkipAsksWhichOfSeveral(t *testing.T) {
 	require.Equal(t, "c1 1 skipped by operator, b1 1 skipped by operator: handler failed", letters(t, pool))
 }
 
-func TestAdminSkipsWhatIsSetAside(t *testing.T) {
+func TestAdminSkipsParkedEvents(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)

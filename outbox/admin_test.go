@@ -70,7 +70,7 @@ func TestAdminRefusesABadSchema(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }
 
-func TestAdminNamesTheListenersThereAre(t *testing.T) {
+func TestAdminUnknownListenerNamesTheAttachedOnes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -95,7 +95,7 @@ func TestAdminNamesTheListenersThereAre(t *testing.T) {
 	}
 }
 
-func TestAdminListsWhatEachShardIsAbout(t *testing.T) {
+func TestAdminListsTheStateOfEachShard(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -152,7 +152,7 @@ func TestAdminListsWhatEachShardIsAbout(t *testing.T) {
 	require.Equal(t, outbox.ListenerRestored, statusOf(t, a).State)
 }
 
-func TestAdminListsHoldersAndWhatIsSetAside(t *testing.T) {
+func TestAdminListsHoldersAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)

@@ -123,7 +123,7 @@ func (s *scene) look() {
 }
 
 // Each interleaving is one that a certain cursor cannot bear; the listener's bears them all.
-func TestCursorBearsInterleavings(t *testing.T) {
+func TestCursorUnderInterleavings(t *testing.T) {
 	t.Parallel()
 	_, pool := chaosDatabase(t, calmServer(t), "scenes", 0)
 	for name, c := range map[string]struct {

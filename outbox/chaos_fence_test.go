@@ -16,7 +16,7 @@ import (
 // event and one committed since, and gives the shard up. PostgreSQL has the first go on with the newer version of the
 // row (EvalPlanQual), but with its old snapshot: as a window it would lie behind the latest one, and what is between them
 // would come again. lease_no tells.
-func TestLateTurnDoesNotGoBack(t *testing.T) {
+func TestLateLeaseDoesNotMoveTheCursorBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		edits []outbox.Edit

@@ -62,7 +62,7 @@ func judge(facts []fact, heard []uuid.UUID, shards int) verdict {
 	return v
 }
 
-func TestJudge(t *testing.T) {
+func TestChaosChecker(t *testing.T) {
 	t.Parallel()
 	facts := make([]fact, 6)
 	for i := range facts {

@@ -330,7 +330,7 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 }
 
 // A batch that young events fill up does not let reclaimed events of their age starve, nor takes younger ones first.
-func TestSuspectsTakeTheirTurnByAge(t *testing.T) {
+func TestReclaimedEventsAreOrderedByAge(t *testing.T) {
 	t.Parallel()
 	withAndWithoutIndex(t, testSuspectOrder)
 }
@@ -363,7 +363,7 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 }
 
 // The reclaimed events that come are those among the oldest due, and they come in between.
-func TestSuspectsMixWithTheOthersByAge(t *testing.T) {
+func TestReclaimedEventsMixWithTheOthersByAge(t *testing.T) {
 	t.Parallel()
 	withAndWithoutIndex(t, testSuspectMix)
 }
@@ -406,7 +406,7 @@ func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestSuspectsOfOthersAndSpentOnesAreLeft(t *testing.T) {
+func TestReclaimLeavesEventsOfOthersAndSpentOnes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	other := message(tenantA, 1)
@@ -421,7 +421,7 @@ func TestSuspectsOfOthersAndSpentOnesAreLeft(t *testing.T) {
 }
 
 // An event whose handler kills the process takes no neighbour along: on its last attempt it is alone.
-func TestSuspectOnItsLastAttemptIsClaimedAlone(t *testing.T) {
+func TestReclaimedEventOnItsLastAttemptIsClaimedAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := newStore(t, pool)

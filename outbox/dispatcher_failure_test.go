@@ -68,7 +68,7 @@ func slowRetry() outbox.Topic[job] {
 	return topic
 }
 
-func TestPermanentErrorIsDeadAtOnce(t *testing.T) {
+func TestPermanentErrorIsDeadImmediately(t *testing.T) {
 	t.Parallel()
 	log := newSpy()
 	r := fail(t, slowRetry(), log, func(context.Context, outbox.Delivery[job]) error {

@@ -211,8 +211,8 @@ func lastAttempt(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) {
 		locked_by = $2, locked_until = now() - interval '1 s', next_attempt_at = now() WHERE id = $1`, id, uuid.New())
 }
 
-// TestLastAttemptOfSuspectRunsAlone: what may kill the process does so with nothing else in flight.
-func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
+// TestReclaimedLastAttemptRunsAlone: what may kill the process does so with nothing else in flight.
+func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")

@@ -129,9 +129,9 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestSweepNotesFirst: a sweep of a dispatcher gives whoever holds an event on its last attempt time from its own look, and
+// TestSweepNotesAnEventBeforeItIsDead: a sweep of a dispatcher gives whoever holds an event on its last attempt time from its own look, and
 // never takes what its own process holds.
-func TestSweepNotesFirst(t *testing.T) {
+func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -179,8 +179,8 @@ func TestSweepNotesFirst(t *testing.T) {
 	require.Zero(t, count(t, pool, noted), "a renewal ends the grace")
 }
 
-// TestSoloDoesNotStopTheOthers: a reclaimed event on its last attempt waits for a long handler, but nothing else does, and not for ever.
-func TestSoloDoesNotStopTheOthers(t *testing.T) {
+// TestLastAttemptDoesNotStopTheOthers: a reclaimed event on its last attempt waits for a long handler, but nothing else does, and not for ever.
+func TestLastAttemptDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		attempts   int // of the long one

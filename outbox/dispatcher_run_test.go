@@ -205,7 +205,7 @@ func TestConcurrencyAboveBatchSize(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-func TestRunTwiceAtOnceIsRefused(t *testing.T) {
+func TestConcurrentRunIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	d := dispatcher(t, pool, quick(), onJob(jobTopic("one"), succeed))
@@ -281,8 +281,8 @@ func TestMaintenance(t *testing.T) {
 	require.Contains(t, r.LastError, "lease ran out on attempt 5, worker ")
 }
 
-// TestRunWaitsOutTrouble: an error of the database in mid-run is logged, and the run goes on.
-func TestRunWaitsOutTrouble(t *testing.T) {
+// TestRunSurvivesAnOutageOfTheDatabase: an error of the database in mid-run is logged, and the run goes on.
+func TestRunSurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")

@@ -192,8 +192,8 @@ func TestStopWithoutDatabase(t *testing.T) {
 	require.Equal(t, "processing", stands(t, database, id).Status)
 }
 
-// TestNothingIsLeftBehind: connections and goroutines are as before after a run (invariant I11).
-func TestNothingIsLeftBehind(t *testing.T) {
+// TestStoppedDispatcherLeaksNothing: connections and goroutines are as before after a run (invariant I11).
+func TestStoppedDispatcherLeaksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")

@@ -156,7 +156,7 @@ func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 	})
 }
 
-func TestEnqueueTakesWhatIsJustWithinBounds(t *testing.T) {
+func TestEnqueueAcceptsValuesAtTheLimits(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	id := tenantA.String()
@@ -448,7 +448,7 @@ func (s *sabotagedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx
 	return s.Tx.QueryRow(ctx, sql, args...)
 }
 
-func TestEnqueueWhenHolderOfTheKeyIsPrunedMeanwhile(t *testing.T) {
+func TestEnqueueWhenOwnerOfTheKeyIsPrunedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, many := range []bool{false, true} {
 		pool := pgtest.Database(t)

@@ -107,9 +107,9 @@ func beside(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Dura
 	return took
 }
 
-// BenchmarkListenerBesideFailing measures a listener beside one that fails on everything, in turn with one that is alone:
+// BenchmarkListenerNextToFailing measures a listener beside one that fails on everything, in turn with one that is alone:
 // the median of the ratios of pairs, each pair in another order.
-func BenchmarkListenerBesideFailing(b *testing.B) {
+func BenchmarkListenerNextToFailing(b *testing.B) {
 	const events, pairs = 200_000, 7
 	pool := benchPool(b)
 	fillLog(b, pool, events)

@@ -39,9 +39,9 @@ func (n *notes) calls() (names []string) {
 	}
 }
 
-// TestListenerRepeatsNothingBehindAHole: events behind one that failed are done and stay so, for this process after the
+// TestEventsAfterAFailureAreNotRedelivered: events behind one that failed are done and stay so, for this process after the
 // retry, and for another after a graceful stop.
-func TestListenerRepeatsNothingBehindAHole(t *testing.T) {
+func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -70,8 +70,8 @@ func TestListenerRepeatsNothingBehindAHole(t *testing.T) {
 	require.Equal(t, "{} {}", value[string](t, pool, "SELECT concat(ahead_seqs, ' ', ahead_attempts) FROM outbox.listeners"))
 }
 
-// TestListenerGoesNoFurtherThanABatchPastAHole bounds what is done ahead of the cursor.
-func TestListenerGoesNoFurtherThanABatchPastAHole(t *testing.T) {
+// TestListenerReadsAtMostABatchPastAFailure bounds what is done ahead of the cursor.
+func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -164,7 +164,7 @@ func TestListenerKeepsEachBackOffOfMany(t *testing.T) {
 	require.Equal(t, map[string]int{"a1": 1, "b1": 5, "b2": 1}, seen)
 }
 
-func TestListenerPermanentErrorIsDeadAtOnce(t *testing.T) {
+func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
 		pool := pgtest.Database(t)
@@ -220,9 +220,9 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 	}
 }
 
-// TestListenerHandlesKeysAtOnce: with room for three, handlers of three keys run at once, never two of one, and no more
+// TestListenerHandlesKeysConcurrently: with room for three, handlers of three keys run at once, never two of one, and no more
 // than three.
-func TestListenerHandlesKeysAtOnce(t *testing.T) {
+func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()

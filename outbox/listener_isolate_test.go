@@ -117,9 +117,9 @@ func TestListenerPoisonInAStream(t *testing.T) {
 	}
 }
 
-// TestListenerManyParkedSuspects: among keys that were parked, all due and each with followers, one follower ends every
+// TestListenerHandlesManyParkedEventsOneByOne: among keys that were parked, all due and each with followers, one follower ends every
 // process. Those that were not taken with it use up no care.
-func TestListenerManyParkedSuspects(t *testing.T) {
+func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	makeEffects(t, pool)
@@ -148,9 +148,9 @@ func TestListenerManyParkedSuspects(t *testing.T) {
 	require.Equal(t, "key10 -1 3", value[string](t, pool, "SELECT string_agg(concat(payload->>'key', ' ', payload->>'n', ' ', attempts), ', ') FROM outbox.dead_letters"))
 }
 
-// TestListenerBreaksByHalves: the guilty of a transaction that breaks at its commit, in the log or parked, is found in a
+// TestListenerSearchesBrokenTransactionsByHalves: the guilty of a transaction that breaks at its commit, in the log or parked, is found in a
 // few tries, although other events come all the time; and it is tried by itself from then on.
-func TestListenerBreaksByHalves(t *testing.T) {
+func TestListenerSearchesBrokenTransactionsByHalves(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
 		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {

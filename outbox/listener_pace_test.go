@@ -12,10 +12,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerPausesBetweenLooks: looks that find nothing and take long, as those behind many uncommitted events do, are
+// TestListenerPausesBetweenEmptyChecks: looks that find nothing and take long, as those behind many uncommitted events do, are
 // four times as far apart as they are long: while the bell is refused, because a transaction that has enqueued is open, and
 // while there is none.
-func TestListenerPausesBetweenLooks(t *testing.T) {
+func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {
@@ -67,8 +67,8 @@ func restful(t *testing.T, refused <-chan struct{}, began <-chan time.Time, look
 	}
 }
 
-// TestDispatcherPausesBetweenLooks: the same of a dispatcher.
-func TestDispatcherPausesBetweenLooks(t *testing.T) {
+// TestDispatcherPausesBetweenEmptyClaims: the same of a dispatcher.
+func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {

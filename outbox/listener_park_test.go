@@ -13,9 +13,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerParkedHeadDiesAndItsKeyGoesOn: the attempts of each event count for itself, a permanent error ends it at
+// TestListenerParkedHeadDiesAndItsKeyContinues: the attempts of each event count for itself, a permanent error ends it at
 // once, and what follows is handled in order.
-func TestListenerParkedHeadDiesAndItsKeyGoesOn(t *testing.T) {
+func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -196,8 +196,8 @@ func TestListenerMissesNoDueTime(t *testing.T) {
 	}
 }
 
-// TestListenerParkedOfForgottenTopic: what was parked when the listener still read its topic goes to the dead letters.
-func TestListenerParkedOfForgottenTopic(t *testing.T) {
+// TestListenerParkedEventsOfARemovedTopic: what was parked when the listener still read its topic goes to the dead letters.
+func TestListenerParkedEventsOfARemovedTopic(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()

@@ -93,9 +93,9 @@ func TestListenerShardsAreBalanced(t *testing.T) {
 	})
 }
 
-// TestListenerGivesNoShardToWhoHasLeft: a process that has asked for a shard stops before it is handed over. The holder keeps
+// TestListenerHandsNoShardToAStoppedProcess: a process that has asked for a shard stops before it is handed over. The holder keeps
 // it, rather than leave it to nobody for a lease.
-func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
+func TestListenerHandsNoShardToAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -117,9 +117,9 @@ func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
 	require.Equal(t, 80, h.inOrder(t))
 }
 
-// TestListenerHandsOverAtOnce: a process that asks for a shard gets it with the next lease, and goes on although it sleeps and
+// TestListenerHandsOverImmediately: a process that asks for a shard gets it with the next lease, and goes on although it sleeps and
 // hardly ever polls; also if it does not hear the bell yet when it is told.
-func TestListenerHandsOverAtOnce(t *testing.T) {
+func TestListenerHandsOverImmediately(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deaf %t", deaf), func(t *testing.T) {
@@ -167,8 +167,8 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	require.Equal(t, 80, len(first.names())+len(second.names()))
 }
 
-// TestListenerHoldersOfShardsWorkAtOnce: what one process holds does not wait for what another does.
-func TestListenerHoldersOfShardsWorkAtOnce(t *testing.T) {
+// TestListenerShardsWorkConcurrently: what one process holds does not wait for what another does.
+func TestListenerShardsWorkConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -272,8 +272,8 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestListenerReshardsWhatIsSetAside: what was parked is handled by the shard that has its key now, in order.
-func TestListenerReshardsWhatIsSetAside(t *testing.T) {
+// TestListenerReshardsParkedEvents: what was parked is handled by the shard that has its key now, in order.
+func TestListenerReshardsParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -318,9 +318,9 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	require.Equal(t, 120, h.inOrder(t))
 }
 
-// TestListenerTakesBackAChangeOfShards: a process with the number that there is, started last, ends a change that was asked for,
+// TestListenerCancelsAChangeOfShards: a process with the number that there is, started last, ends a change that was asked for,
 // also once the barrier is set: a deployment is rolled back before the slowest shard has come there.
-func TestListenerTakesBackAChangeOfShards(t *testing.T) {
+func TestListenerCancelsAChangeOfShards(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)

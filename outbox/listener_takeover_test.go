@@ -144,10 +144,10 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.RUnlock() }
 
-// TestLateCopyOfATurnTakesNothing: statements that took leases, or would have, reach the server once more, while the process
+// TestLateCopyOfALeaseTakesNothing: statements that took leases, or would have, reach the server once more, while the process
 // that sent them sleeps and an event waits, and when it has stopped. None opens a lease that nobody handles: the one that may
 // still be taken is the one that the process asks for next.
-func TestLateCopyOfATurnTakesNothing(t *testing.T) {
+func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]outbox.Edit{"as it is": nil, "without the fence": {outbox.WithoutFence}} {
 		t.Run(name, func(t *testing.T) {

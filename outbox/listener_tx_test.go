@@ -289,8 +289,8 @@ func TestListenerParksInTransaction(t *testing.T) {
 	require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 }
 
-// TestListenerFindsTheGuiltyOfManyTransactions: several events break the transaction at its commit. Each is found.
-func TestListenerFindsTheGuiltyOfManyTransactions(t *testing.T) {
+// TestListenerFindsTheEventThatBreaksItsTransaction: several events break the transaction at its commit. Each is found.
+func TestListenerFindsTheEventThatBreaksItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	execute(t, pool, "CREATE TABLE deferred (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")

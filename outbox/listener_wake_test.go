@@ -108,9 +108,9 @@ func TestListenerMissesNoWakeUp(t *testing.T) {
 	require.Equal(t, total, h.inOrder(t))
 }
 
-// TestListenerIsUpWhileAnEnqueueIsOpen: the bell cannot be had while a transaction that has enqueued is open; the listener
+// TestListenerStaysAwakeWhileAnEnqueueIsOpen: the bell cannot be had while a transaction that has enqueued is open; the listener
 // looks again and again until it commits.
-func TestListenerIsUpWhileAnEnqueueIsOpen(t *testing.T) {
+func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()

@@ -18,9 +18,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestForeignKeyLocksNobodyOut: somebody's row refers to an event, in a transaction that stays open and so holds a KEY
+// TestForeignKeyBlocksNothing: somebody's row refers to an event, in a transaction that stays open and so holds a KEY
 // SHARE lock on it. Whatever does not delete the event goes through without waiting.
-func TestForeignKeyLocksNobodyOut(t *testing.T) {
+func TestForeignKeyBlocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	execute(t, pool, "CREATE TABLE note (event_id uuid REFERENCES outbox.events)")
@@ -63,9 +63,9 @@ func TestForeignKeyLocksNobodyOut(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// TestLockedRowCostsItsOwnLeaseOnly: an event that somebody has locked cannot be renewed; those in the same batch are,
+// TestLockedRowCostsOnlyItsOwnLease: an event that somebody has locked cannot be renewed; those in the same batch are,
 // again and again.
-func TestLockedRowCostsItsOwnLeaseOnly(t *testing.T) {
+func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -112,8 +112,8 @@ func TestLockedRowCostsItsOwnLeaseOnly(t *testing.T) {
 	require.Equal(t, 3, count(t, pool, delivered+" AND attempts = 1"), "nobody else took one")
 }
 
-// TestExtendWaitsForNobody: a locked row is told from a lost lease, and does not hold up the others.
-func TestExtendWaitsForNobody(t *testing.T) {
+// TestExtendDoesNotWaitForLocks: a locked row is told from a lost lease, and does not hold up the others.
+func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := newStore(t, pool)

@@ -404,7 +404,7 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 }
 
 // LogRead and LogReadNext find out in the same way whether a key is parked: what a lease reads ahead is what the next would read.
-func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
+func TestReadNextFindsParkedKeysLikeRead(t *testing.T) {
 	t.Parallel()
 	asked := func(query string) string {
 		_, lookup, ok := strings.Cut(query, "((p.key >=")

@@ -40,7 +40,7 @@ func prune(t testing.TB, pool *pgxpool.Pool, topics map[string]outbox.Retention)
 	return r
 }
 
-func TestPruneDeletesWhatEveryListenerIsPast(t *testing.T) {
+func TestPruneDeletesWhatEveryListenerHasPassed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -126,7 +126,7 @@ func TestPruneKeepsStragglers(t *testing.T) {
 }
 
 // What was parked lives on as a copy.
-func TestPruneAndWhatIsSetAside(t *testing.T) {
+func TestPruneAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()

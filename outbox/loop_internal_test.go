@@ -25,9 +25,9 @@ func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	return l, &pass{x: &roundTrip{}, want: 50}, &pass{x: &roundTrip{}, want: 50}
 }
 
-// TestClaimBesideAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
+// TestClaimNextToAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
 // the loop to take that for an answer, it would sleep with nobody watching.
-func TestClaimBesideAFailedOne(t *testing.T) {
+func TestClaimNextToAFailedOne(t *testing.T) {
 	t.Parallel()
 	for _, failsFirst := range []bool{false, true} {
 		l, empty, failed := atBacklog(t)
@@ -43,8 +43,8 @@ func TestClaimBesideAFailedOne(t *testing.T) {
 	}
 }
 
-// TestTwoFailedPassesAreOneTrouble: together they wait as long as one, and what comes back meanwhile is taken in.
-func TestTwoFailedPassesAreOneTrouble(t *testing.T) {
+// TestConcurrentPassFailuresBackOffOnce: together they wait as long as one, and what comes back meanwhile is taken in.
+func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 	t.Parallel()
 	l, first, second := atBacklog(t)
 	first.err, second.err = context.DeadlineExceeded, context.DeadlineExceeded
@@ -54,9 +54,9 @@ func TestTwoFailedPassesAreOneTrouble(t *testing.T) {
 	require.Equal(t, 1, l.dbRetry.Tries())
 }
 
-// TestEmptyClaimLetsNobodyGo: one that was under way when a poll made the loop hungry keeps what was asked of the
+// TestEmptyClaimKeepsWakeArmed: one that was under way when a poll made the loop hungry keeps what was asked of the
 // doorbell.
-func TestEmptyClaimLetsNobodyGo(t *testing.T) {
+func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	t.Parallel()
 	l, late, _ := atBacklog(t)
 	l.passes, l.claiming, l.reserved = 1, 50, 50

@@ -33,7 +33,7 @@ func turnsOf(t testing.TB, pool *pgxpool.Pool) int {
 }
 
 // A lease goes on to the end of its window, for eight batches at most.
-func TestTurnGoesOn(t *testing.T) {
+func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 	t.Parallel()
 	for events, want := range map[int]int{2: 2, 3: 1, 4: 2, 15: 1, 16: 2, 17: 2, 31: 2, 33: 3} { // at a full batch nobody knows that there is no more
 		t.Run(strconv.Itoa(events), func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestTurnGoesOn(t *testing.T) {
 }
 
 // Slow handlers have a lease for each batch, so that others need not wait longer than before.
-func TestTurnOfSlowHandlersDoesNotGoOn(t *testing.T) {
+func TestLeaseOfSlowHandlersEndsAfterOneBatch(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	putAll(t, pool, "a1", "a2", "a3", "a4", "a5")
@@ -62,7 +62,7 @@ func TestTurnOfSlowHandlersDoesNotGoOn(t *testing.T) {
 }
 
 // Positions of other shards and topics are passed, and count.
-func TestTurnGoesOnPastOthers(t *testing.T) {
+func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
@@ -180,7 +180,7 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 }
 
 // A lease continues although keys are parked, and what is read ahead of those keys joins what is parked.
-func TestPrefetchBesideParkedKeys(t *testing.T) {
+func TestPrefetchWithParkedKeys(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	putAll(t, pool, "x1")
@@ -205,7 +205,7 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 }
 
 // What comes behind an event that the lease itself parks, because its target is away, is parked behind it.
-func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
+func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	bad, good := destinationTopics(true)

@@ -78,7 +78,7 @@ func TestRestIsNotProlongedByWhatWasUnderWay(t *testing.T) {
 	require.True(t, to.resting(), "what began before the rest does not show that it is over")
 }
 
-func TestBreakerTripsAtDifferentEventsInARow(t *testing.T) {
+func TestBreakerCountsDifferentEventsInARow(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("500")
 	to := oneTarget(t, Breaker{Failures: 3})

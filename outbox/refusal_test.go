@@ -196,9 +196,9 @@ func (d *deaf) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQ
 
 func (d *deaf) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestClaimIsKeptWhenVerdictsFail: a pass that settled and claimed, and then could not ask what became of an event that was
+// TestClaimIsKeptWhenOutcomesFail: a pass that settled and claimed, and then could not ask what became of an event that was
 // lost, keeps what it claimed, and asks again.
-func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
+func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"run", "drain"} {
 		t.Run(mode, func(t *testing.T) {

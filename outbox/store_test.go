@@ -180,7 +180,7 @@ func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 }
 
 // A stopped process wakes up after another has taken over, and after the other is done.
-func TestZombieIsRefused(t *testing.T) {
+func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -385,7 +385,7 @@ type brokenError struct{ text *string }
 
 func (e *brokenError) Error() string { return *e.text }
 
-func TestSweepBuriesWhatDiedOnItsLastAttempt(t *testing.T) {
+func TestSweepMakesLastAttemptsDeadLetters(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	worker := uuid.New()
@@ -503,7 +503,7 @@ func TestStoreRefusesRetention(t *testing.T) {
 	}
 }
 
-func TestPruneAndSweepWaitForNobody(t *testing.T) {
+func TestPruneAndSweepDoNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})
