@@ -52,7 +52,7 @@ func failFor(keys ...string) func(outbox.Delivery[said]) error {
 }
 
 // letters returns the dead letters as "a1 attempts error", in order.
-func letters(t testing.TB, pool *pgxpool.Pool) string {
+func deadLetters(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return value[string](t, pool, `SELECT coalesce(string_agg(concat(payload->>'key', payload->>'n', ' ', attempts, ' ', error), ', ' ORDER BY no), '')
 		FROM outbox.dead_letters`)
@@ -326,7 +326,7 @@ func TestAdminDetaches(t *testing.T) {
 	require.Equal(t, outbox.DetachReport{Shards: 2, Parked: 2}, r)
 	require.EqualError(t, receive(t, over, "Run"), "run listener ears: the listener was detached")
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
-	require.Equal(t, "c1 1 handler failed", letters(t, pool))
+	require.Equal(t, "c1 1 handler failed", deadLetters(t, pool))
 	require.Equal(t, "eyes", statusOf(t, a).Listener)
 	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: "eyes"}, outbox.ListenerConfig{}, other))
 	require.Equal(t, []string{"a1", "b1", "b2", "c1", "a2"}, other.names(), "the other goes on")

@@ -161,9 +161,9 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 		}
 	}
 	run := r.run
-	turns := 200
+	leases := 200
 	if run == nil {
-		turns = 20
+		leases = 20
 		run = func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
 			for ctx.Err() == nil {
 				if err := r.drain(ctx, batch, hear); err != nil {
@@ -182,7 +182,7 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 		ctx, cancel := context.WithCancel(context.Background())
 		batch := randomBatch()
 		mu.Lock()
-		left, stop = 1+rand.IntN(min(turns*batch, 3000)), cancel
+		left, stop = 1+rand.IntN(min(leases*batch, 3000)), cancel
 		mu.Unlock()
 		ended := make(chan struct{})
 		go func() {

@@ -192,14 +192,14 @@ func TestClaimFilters(t *testing.T) {
 		{nil, outbox.Tenant(uuid.New()), 0},
 		{nil, outbox.Tenant(uuid.Nil), 0},
 	} {
-		for _, state := range []string{"fresh", "suspect"} {
+		for _, state := range []string{"fresh", "reclaimed"} {
 			cfg := outbox.ClaimConfig{Topics: c.topics, TenantID: c.tenant, BatchSize: 100, LeaseDuration: longLease}
 			claimed, err := s.Claim(t.Context(), cfg)
 			require.NoError(t, err)
 			if state == "fresh" {
 				require.Len(t, claimed, c.want, "%v", c)
 			} else {
-				require.Len(t, claimed, min(c.want, 5), "%v: suspects come few at a time", c)
+				require.Len(t, claimed, min(c.want, 5), "%v: reclaimed events come few at a time", c)
 			}
 			for _, got := range claimed {
 				require.True(t, len(c.topics) == 0 || slices.Contains(c.topics, got.Topic))
@@ -317,7 +317,7 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claimed, 5+3)
 	for i, c := range claimed {
-		require.Equal(t, i < 5, c.Reclaimed, "the suspects are the oldest")
+		require.Equal(t, i < 5, c.Reclaimed, "the reclaimed events are the oldest")
 		if i < 5 {
 			require.Equal(t, old[i].ID, c.ID)
 			require.EqualValues(t, 2, c.ClaimNo)
@@ -332,10 +332,10 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 // A batch that young events fill up does not let reclaimed events of their age starve, nor takes younger ones first.
 func TestReclaimedEventsAreOrderedByAge(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, testSuspectOrder)
+	withAndWithoutIndex(t, testReclaimOrder)
 }
 
-func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
+func testReclaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	s := newStore(t, pool)
 	old := enqueueN(t, pool, 2)
 	claimN(t, s, 2)
@@ -345,7 +345,7 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{old[0].ID, old[1].ID, young[0].ID}, idsOf(claimed))
-	require.Equal(t, 9, countWhere(t, pool, "status = 'pending'"), "what gave way to a suspect stays as it was")
+	require.Equal(t, 9, countWhere(t, pool, "status = 'pending'"), "what gave way to a reclaimed event stays as it was")
 	// A reclaimed event behind a full batch waits for its lease.
 	execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
 	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
@@ -365,17 +365,17 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 // The reclaimed events that come are those among the oldest due, and they come in between.
 func TestReclaimedEventsMixWithTheOthersByAge(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, testSuspectMix)
+	withAndWithoutIndex(t, testReclaimMix)
 }
 
-func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
+func testReclaimMix(t *testing.T, pool *pgxpool.Pool) {
 	s := newStore(t, pool)
 	receipts := enqueueN(t, pool, 8)
-	age := func(suspects ...int) {
+	age := func(reclaimed ...int) {
 		for i, r := range receipts {
 			execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - $2 * interval '1 min', attempts = 1,
 				status = CASE WHEN $3 THEN 'processing' ELSE 'pending' END,
-				locked_until = CASE WHEN $3 THEN statement_timestamp() - interval '1 s' END WHERE id = $1`, r.ID, 100-i, slices.Contains(suspects, i))
+				locked_until = CASE WHEN $3 THEN statement_timestamp() - interval '1 s' END WHERE id = $1`, r.ID, 100-i, slices.Contains(reclaimed, i))
 		}
 	}
 	want := func(indexes ...int) []uuid.UUID {
@@ -386,9 +386,9 @@ func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
 		return ids
 	}
 	for _, c := range []struct {
-		suspects []int
-		size     int
-		want     []int
+		reclaimed []int
+		size      int
+		want      []int
 	}{
 		{[]int{1}, 2, []int{0, 1}},
 		{[]int{1, 2, 3}, 3, []int{0, 1, 2}},
@@ -396,12 +396,12 @@ func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
 		{[]int{3, 4, 5}, 2, []int{0, 1}},
 		{[]int{6, 7}, 8, []int{0, 1, 2, 3, 4, 5, 6, 7}},
 	} {
-		age(c.suspects...)
+		age(c.reclaimed...)
 		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: c.size})
 		require.NoError(t, err)
 		require.Equal(t, want(c.want...), idsOf(claimed), "%v", c)
 		for i, got := range claimed {
-			require.Equal(t, slices.Contains(c.suspects, c.want[i]), got.Reclaimed)
+			require.Equal(t, slices.Contains(c.reclaimed, c.want[i]), got.Reclaimed)
 		}
 	}
 }

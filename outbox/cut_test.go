@@ -178,7 +178,7 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	cut, scissors := cuttable(t, pool)
-	s, heir := newStore(t, cut), newStore(t, pool)
+	s, successor := newStore(t, cut), newStore(t, pool)
 	var id uuid.UUID
 	var claimed []outbox.Claimed
 	attempts := map[int]int{}
@@ -197,14 +197,14 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 		// Whoever comes next gets it: at once, or when the lease has run out. The statement may be under way.
 		eventually(t, func() bool {
 			expire(t, pool)
-			claimed, err := heir.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
+			claimed, err := successor.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
 			require.NoError(t, err)
 			if len(claimed) == 0 {
 				return false
 			}
 			require.Equal(t, []uuid.UUID{id}, idsOf(claimed))
 			attempts[claimed[0].Attempt]++
-			_, err = heir.Ack(t.Context(), claimed...)
+			_, err = successor.Ack(t.Context(), claimed...)
 			require.NoError(t, err)
 			return true
 		})

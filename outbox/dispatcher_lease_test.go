@@ -50,16 +50,16 @@ func TestLeaseIsRenewed(t *testing.T) {
 	for value[bool](t, pool, "SELECT statement_timestamp() <= $1", first) {
 		receive(t, watch.Renewed, "a renewal")
 	}
-	require.Equal(t, standing{Status: "processing", Attempts: 1, MaxAttempts: 5, ClaimNo: 1, Held: true}, withoutDue(stands(t, pool, ids[0])))
+	require.Equal(t, eventState{Status: "processing", Attempts: 1, MaxAttempts: 5, ClaimNo: 1, Leased: true}, withoutDue(stateOf(t, pool, ids[0])))
 	close(open)
 	settles(t, pool, 1, delivered)
 	require.NoError(t, stopHolder())
 	require.NoError(t, stopRival())
 	require.EqualValues(t, 1, running.most.Load())
-	require.Equal(t, 1, stands(t, pool, ids[0]).Attempts)
+	require.Equal(t, 1, stateOf(t, pool, ids[0]).Attempts)
 }
 
-func withoutDue(r standing) standing {
+func withoutDue(r eventState) eventState {
 	r.DueIn = 0
 	return r
 }
@@ -91,8 +91,8 @@ func TestLeaseLostCancelsTheHandler(t *testing.T) {
 	log.await(t, `msg="lease lost"`)
 	log.await(t, `msg="event lost"`)
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
-	require.Equal(t, standing{Status: "processing", Attempts: 2, MaxAttempts: 5, ClaimNo: 2, Held: true}, withoutDue(r), "never nacked")
+	r := stateOf(t, pool, id)
+	require.Equal(t, eventState{Status: "processing", Attempts: 2, MaxAttempts: 5, ClaimNo: 2, Leased: true}, withoutDue(r), "never nacked")
 }
 
 func TestSuccessAfterLossIsLost(t *testing.T) {
@@ -116,7 +116,7 @@ func TestSuccessAfterLossIsLost(t *testing.T) {
 	require.Contains(t, line, "level=ERROR")
 	require.Contains(t, line, "event_id="+id.String())
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
+	r := stateOf(t, pool, id)
 	require.Equal(t, "processing", r.Status)
 	require.EqualValues(t, 2, r.ClaimNo)
 }
@@ -140,7 +140,7 @@ func TestFailureAfterLossChangesNothing(t *testing.T) {
 	close(open)
 	log.await(t, `msg="event failed and was lost to another claim"`)
 	require.NoError(t, stop())
-	require.Empty(t, stands(t, pool, id).LastError)
+	require.Empty(t, stateOf(t, pool, id).LastError)
 }
 
 // TestLeaseRunsOutWithoutDatabase: a handler is cancelled before its lease ends when no renewal gets through.
@@ -201,7 +201,7 @@ func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 	settles(t, pool, 1, delivered)
 	require.NoError(t, stop())
 	require.Empty(t, started)
-	require.EqualValues(t, 2, stands(t, pool, second).ClaimNo)
+	require.EqualValues(t, 2, stateOf(t, pool, second).ClaimNo)
 }
 
 // lastAttempt puts an event where a worker that died on its last attempt but one has left it.

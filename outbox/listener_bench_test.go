@@ -143,7 +143,7 @@ func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 	const events = 1000
 	pool := pgtest.Database(t)
 	fillLog(t, pool, events)
-	work := func(name string) (turns, sent int64) {
+	work := func(name string) (leases, sent int64) {
 		counted, g := gated(t, pool, "")
 		require.NoError(t, counted.Ping(t.Context()))
 		before := g.passed.Load()
@@ -152,11 +152,11 @@ func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 		sent = g.passed.Load() - before
 		return value[int64](t, pool, "SELECT lease_no FROM outbox.listeners WHERE listener = $1", name), sent
 	}
-	turns, sent := work("alone")
-	require.Greater(t, sent, turns)
+	leases, sent := work("alone")
+	require.Greater(t, sent, leases)
 	beside(t, pool, "bad", func() time.Duration {
-		besideTurns, besideSent := work("good")
-		require.Equal(t, [2]int64{turns, sent}, [2]int64{besideTurns, besideSent})
+		leasesOfBoth, besideSent := work("good")
+		require.Equal(t, [2]int64{leases, sent}, [2]int64{leasesOfBoth, besideSent})
 		return 0
 	})
 	for _, name := range []string{"alone", "good"} {

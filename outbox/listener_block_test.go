@@ -187,7 +187,7 @@ func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 func TestListenerSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		guilty func()
+		breaks func()
 		want   string
 	}{
 		"panic":         {func() { panic("oh") }, "handler panicked: oh\n"},
@@ -202,7 +202,7 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 				h := newNotes()
 				h.fail = func(d outbox.Delivery[said]) error {
 					if d.Payload.Key == "x" {
-						c.guilty()
+						c.breaks()
 					}
 					return nil
 				}
@@ -253,7 +253,7 @@ func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	}
 	l := listenTo(t, pool, outbox.ListenerSpec{Concurrency: 3}, outbox.ListenerConfig{}, h)
 	c := newCrowd("a", "b", "c", "d", "e")
-	c.talk(t, pool, 95)
+	c.enqueue(t, pool, 95)
 	putAll(t, pool, "v1", "w1", "x1", "y1", "z1") // three at least
 	require.Equal(t, outbox.DrainReport{Delivered: 100}, drainAll(t, l))
 	require.Equal(t, 100, h.inOrder(t))

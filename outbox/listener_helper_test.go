@@ -215,7 +215,7 @@ func newCrowd(keys ...string) *crowd {
 }
 
 // talk commits n events of random keys in one transaction.
-func (c *crowd) talk(t testing.TB, pool *pgxpool.Pool, n int) {
+func (c *crowd) enqueue(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(c.last))
 	ps := make([]said, n)

@@ -26,9 +26,9 @@ func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 			if wake == outbox.WakePoll {
 				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
 			}
-			watched, turns := gated(t, pool, "name: ListenerTakeLease ")
+			watched, leases := gated(t, pool, "name: ListenerTakeLease ")
 			began := make(chan time.Time, 1000)
-			turns.onPass(func() { began <- time.Now() })
+			leases.onPass(func() { began <- time.Now() })
 			l := listenTo(t, watched, outbox.ListenerSpec{}, cfg, newNotes())
 			outbox.Mutate(l, outbox.SlowLease)
 			tx := begin(t, pool, pgx.TxOptions{})

@@ -127,7 +127,7 @@ func TestListenerManyParked(t *testing.T) {
 		for i := range 50 {
 			c.last[fmt.Sprint("k", i)] = 0
 		}
-		c.talk(t, pool, 500)
+		c.enqueue(t, pool, 500)
 		for n := range 60 { // one key more than one lease takes of it
 			put1(t, pool, "long", n+1)
 		}

@@ -123,7 +123,7 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 					require.Equal(t, 0, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 					require.Equal(t, dead, count(t, pool, "SELECT count(*) FROM outbox.dead_letters WHERE error = 'too large'"))
 					if batch > 500 {
-						require.Equal(t, 500, o.calls[0], "a turn of several calls")
+						require.Equal(t, 500, o.calls[0], "a lease of several calls")
 					}
 				})
 			}

@@ -41,7 +41,7 @@ func flow(t *testing.T, pool *pgxpool.Pool, c *crowd, h *notes) (stop func() int
 			ahead := total - len(h.got)
 			h.mu.Unlock()
 			if ahead < 100 {
-				c.talk(t, pool, 20)
+				c.enqueue(t, pool, 20)
 				total += 20
 			}
 		}
@@ -101,7 +101,7 @@ func TestListenerHandsNoShardToAStoppedProcess(t *testing.T) {
 	h := newNotes()
 	h.hold = make(chan struct{})
 	c := crowded()
-	c.talk(t, pool, 80)
+	c.enqueue(t, pool, 80)
 	cfg := outbox.ListenerConfig{LeaseDuration: time.Hour, PollInterval: 20 * time.Millisecond, BatchSize: 1}
 	spec := outbox.ListenerSpec{Shards: 2}
 	startListener(t, listenTo(t, pool, spec, cfg, h))
@@ -135,7 +135,7 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	first, second := newNotes(), newNotes()
 	first.hold = make(chan struct{})
 	c := crowded()
-	c.talk(t, pool, 80)
+	c.enqueue(t, pool, 80)
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first)
@@ -184,7 +184,7 @@ func TestListenerShardsWorkConcurrently(t *testing.T) {
 		return nil
 	}
 	c := crowded() // of forty keys some are in each of four shards
-	c.talk(t, pool, 400)
+	c.enqueue(t, pool, 400)
 	require.Equal(t, 4, value[int](t, pool, "SELECT count(DISTINCT bucket % 4)::int FROM outbox.log"))
 	for range 2 {
 		startListener(t, listenTo(t, pool, outbox.ListenerSpec{Shards: 4}, outbox.ListenerConfig{PollInterval: 20 * time.Millisecond}, h))
@@ -304,7 +304,7 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	pool := pgtest.Database(t)
 	makeEffects(t, pool)
 	c := crowded()
-	c.talk(t, pool, 100)
+	c.enqueue(t, pool, 100)
 	child := newListenerChild(t, pool, listenerOrders{Lease: crashLease, Poll: 50 * time.Millisecond, Attempts: 5, Shards: 2, Hang: true})
 	child.await(t, handling)
 	child.kill()
@@ -313,7 +313,7 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	startListener(t, listenTo(t, pool, outbox.ListenerSpec{Shards: 5}, cfg, h))
 	h.await(t, 100)
 	settles(t, pool, 5, "SELECT count(*) FROM outbox.listeners WHERE reshard_to IS NULL AND shards = 5")
-	c.talk(t, pool, 20)
+	c.enqueue(t, pool, 20)
 	h.await(t, 120)
 	require.Equal(t, 120, h.inOrder(t))
 }
@@ -331,14 +331,14 @@ func TestListenerCancelsAChangeOfShards(t *testing.T) {
 			return startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: shards}, cfg, h))
 		}
 		c := crowded()
-		c.talk(t, pool, 40)
+		c.enqueue(t, pool, 40)
 		old := replica(2)
 		receive(t, h.started, "a handler")
 		receive(t, h.started, "a handler")
 		for range 2 {
 			rolled := replica(4)
 			settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE reshard_to = 4 AND barrier IS NOT NULL")
-			c.talk(t, pool, 40)
+			c.enqueue(t, pool, 40)
 			rolled()
 			back := replica(2)
 			settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE reshard_to IS NULL AND barrier IS NULL")
@@ -346,7 +346,7 @@ func TestListenerCancelsAChangeOfShards(t *testing.T) {
 		}
 		close(h.hold)
 		h.await(t, 120)
-		c.talk(t, pool, 20)
+		c.enqueue(t, pool, 20)
 		h.await(t, 140)
 		old()
 		require.Equal(t, 140, h.inOrder(t))

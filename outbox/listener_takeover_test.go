@@ -97,7 +97,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	pool := pgtest.Database(t)
 	h := newNotes()
 	c := crowded()
-	c.talk(t, pool, 100)
+	c.enqueue(t, pool, 100)
 	cfg := outbox.ListenerConfig{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 2 * time.Millisecond, PruneInterval: -1}
 	var watches []outbox.ListenerSignals
 	for range 3 {
@@ -125,7 +125,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 // sent keeps the statements that took leases, with their arguments. Whoever locks it lets no batch through.
 type sent struct {
 	sync.RWMutex
-	turns []*pgx.QueuedQuery // of the one process that sends any
+	leases []*pgx.QueuedQuery // of the one process that sends any
 }
 
 func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -136,7 +136,7 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 	s.RLock()
 	for _, q := range data.Batch.QueuedQueries {
 		if strings.Contains(q.SQL, "name: ListenerTakeLease ") {
-			s.turns = append(s.turns, q)
+			s.leases = append(s.leases, q)
 		}
 	}
 	return ctx
@@ -167,10 +167,10 @@ func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 			silent := saidTopic
 			silent.Silent = true
 			copies := func(current bool) (taken int) {
-				turns := record.turns
+				leases := record.leases
 				const name = 2 // of the arguments
-				for _, q := range turns {
-					if (q.Arguments[name] == turns[len(turns)-1].Arguments[name]) == current {
+				for _, q := range leases {
+					if (q.Arguments[name] == leases[len(leases)-1].Arguments[name]) == current {
 						tag, err := pool.Exec(t.Context(), q.SQL, q.Arguments...)
 						require.NoError(t, err)
 						taken += int(tag.RowsAffected())
@@ -198,8 +198,8 @@ func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 			}
 			over, next := copies(false), copies(true)
 			record.Unlock()
-			require.Zero(t, over, "turns that are over")
-			require.NotZero(t, next, "the turn that the process asks for next")
+			require.Zero(t, over, "leases that are over")
+			require.NotZero(t, next, "the lease that the process asks for next")
 			put1(t, pool, "a", 5)
 			h.await(t, 5) // it is its own
 			finished(t, pool)

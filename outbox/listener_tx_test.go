@@ -52,7 +52,7 @@ func effects(t testing.TB, pool *pgxpool.Pool) string {
 func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		guilty txFunc // of the event x1, after its effect is written
+		breaks txFunc // of the event x1, after its effect is written
 		want   string // in the dead letter
 	}{
 		"error": {func(context.Context, pgx.Tx, outbox.Delivery[said]) error { return errHandler }, "handler failed"},
@@ -112,7 +112,7 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 						return err
 					}
 					if d.Payload.Key == "x" {
-						return c.guilty(ctx, tx, d)
+						return c.breaks(ctx, tx, d)
 					}
 					return nil
 				})
@@ -127,7 +127,7 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 }
 
 // aside calls look, on a connection of its own, until it returns true.
-func aside(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool, error)) (err error) {
+func onOtherConn(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool, error)) (err error) {
 	conn, err := pgx.ConnectConfig(ctx, tx.Conn().Config())
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func cancelledInQuery(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) e
 	seen := make(chan error, 1)
 	go func() {
 		defer cancel()
-		seen <- aside(ctx, tx, func(conn *pgx.Conn) (asleep bool, err error) {
+		seen <- onOtherConn(ctx, tx, func(conn *pgx.Conn) (asleep bool, err error) {
 			const query = "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'"
 			return asleep, conn.QueryRow(ctx, query, pid).Scan(&asleep)
 		})
@@ -167,7 +167,7 @@ func cancelledInQuery(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) e
 
 // untilGone waits until the server has ended the session of tx.
 func untilGone(ctx context.Context, tx pgx.Tx) error {
-	return aside(ctx, tx, func(conn *pgx.Conn) (gone bool, err error) {
+	return onOtherConn(ctx, tx, func(conn *pgx.Conn) (gone bool, err error) {
 		const query = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $1"
 		return gone, conn.QueryRow(ctx, query, tx.Conn().PgConn().PID()).Scan(&gone)
 	})
@@ -219,7 +219,7 @@ func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 	close(h.hold)
 	<-watch
 	require.Equal(t, "a1 a2 a3", effects(t, pool))
-	require.Equal(t, 2, value[int](t, pool, "SELECT count(DISTINCT txid)::int FROM effects"), "two turns, two transactions")
+	require.Equal(t, 2, value[int](t, pool, "SELECT count(DISTINCT txid)::int FROM effects"), "two leases, two transactions")
 }
 
 // TestListenerDeadLetterIsWrittenWithTheCursor makes the statement that writes a dead letter fail: then the cursor has
@@ -305,7 +305,7 @@ func TestListenerFindsTheEventThatBreaksItsTransaction(t *testing.T) {
 			return effect(ctx, tx, d)
 		})
 	c := newCrowd("a")
-	c.talk(t, pool, 12)
+	c.enqueue(t, pool, 12)
 	stop := startListener(t, l)
 	finished(t, pool)
 	stop()

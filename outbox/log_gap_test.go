@@ -81,7 +81,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	require.Greater(t, gap, int64(gapXIDs))
 
 	look := func(name string) {
-		p.small(l, name+": turn", func(q *dbsqlc.Queries) {
+		p.small(l, name+": lease", func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
 				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
 				OneByOneSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),

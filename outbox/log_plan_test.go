@@ -38,15 +38,15 @@ type logPlans struct {
 	facts   string // statistics
 }
 
-type deaf struct{}
+type ignoring struct{}
 
-func (deaf) handle(context.Context, Delivery[struct{}]) error { return nil }
+func (ignoring) handle(context.Context, Delivery[struct{}]) error { return nil }
 
 // listener returns an attached listener of topic.
 func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 	p.t.Helper()
 	l, err := NewListener(p.pool, spec, ListenerConfig{BatchSize: logBatch, LeaseDuration: time.Hour},
-		Listen(Topic[struct{}]{Namespace: "test", Name: topic, Version: 1, Log: true}, deaf{}, deaf.handle))
+		Listen(Topic[struct{}]{Namespace: "test", Name: topic, Version: 1, Log: true}, ignoring{}, ignoring.handle))
 	require.NoError(p.t, err)
 	_, err = l.attach(p.t.Context())
 	require.NoError(p.t, err)
@@ -108,9 +108,9 @@ func (p *logPlans) latest(l *Listener) (no int64) {
 }
 
 // lease explains how l takes a lease: what it looks at does not depend on what there is.
-func (p *logPlans) turn(l *Listener, name string) {
+func (p *logPlans) lease(l *Listener, name string) {
 	p.t.Helper()
-	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
+	p.explain(l.db, explained{name: name + ": lease", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
 			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
@@ -131,7 +131,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 }
 
 // readOn explains how l reads ahead in its lease t, behind after, and demands that it gets so many positions.
-func (p *logPlans) readOn(l *Listener, lease *shardLease, name string, after, want int) {
+func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadNext(p.t.Context(), dbsqlc.LogReadNextParams{
@@ -217,7 +217,7 @@ func (p *logPlans) parked(l *Listener) {
 	}
 	p.once(l)
 	name := l.spec.Name
-	p.explain(l.db, explained{name: name + ": turn", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
+	p.explain(l.db, explained{name: name + ": lease", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
 			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
@@ -234,7 +234,7 @@ func (p *logPlans) parked(l *Listener) {
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
-	p.readOn(l, lease, name, logBatch, logBatch)
+	p.readNext(l, lease, name, logBatch, logBatch)
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), lease))
 	require.GreaterOrEqual(p.t, len(lease.parked), parkedKeyBatch)
 	for i, e := range lease.parked {
@@ -304,7 +304,7 @@ func (p *logPlans) all() {
 	p.read(window, "end of window", logBatch, 1)
 	p.advance(window, opened, "window")
 
-	p.turn(late, "stragglers")
+	p.lease(late, "stragglers")
 	taken := p.take(late)
 	for _, size := range []int{10, 100, logBatch} {
 		p.read(late, "stragglers", size, size-size/1000)
@@ -313,35 +313,35 @@ func (p *logPlans) all() {
 	p.read(late, "half the stragglers", logBatch, logBatch-1)
 	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst)
 	p.read(late, "behind the stragglers", logBatch, logBatch)
-	p.readOn(late, taken, "among the stragglers", logBurst, 0)
+	p.readNext(late, taken, "among the stragglers", logBurst, 0)
 	p.advance(late, taken, "stragglers")
 
 	// A transaction with a few stragglers, and many events that are none.
-	p.turn(between, "some of a transaction")
+	p.lease(between, "some of a transaction")
 	p.take(between)
 	p.read(between, "some of a transaction", 10, 10)
 	p.exec("UPDATE outbox.listeners SET last_seq = high_seq WHERE listener = 'between'")
 	p.read(between, "rest of a transaction", 10, 10)
 
 	end := p.listener(ListenerSpec{Name: "tip", Latest: true}, "said")
-	p.turn(end, "nothing new")
+	p.lease(end, "nothing new")
 	p.prune(end.db, "all", logBurst, 0)
 	p.prune(end.db, "nothing", logBurst, time.Hour)
 	p.fill(1000)
-	p.turn(end, "end of the log")
+	p.lease(end, "end of the log")
 	taken = p.take(end)
 	p.read(end, "end of the log", logBatch, 999)
 	p.advance(end, taken, "end of the log")
 
 	start := p.listener(ListenerSpec{Name: "start"}, "said")
-	p.turn(start, "start of the log")
+	p.lease(start, "start of the log")
 	taken = p.take(start)
 	for _, size := range []int{10, 100, logBatch} {
 		p.read(start, "start of the log", size, size-size/1000)
 	}
-	p.readOn(start, taken, "start of the log", logBatch, logBatch)
-	p.readOn(start, taken, "middle of the log", logBurst+p.backlog/2, logBatch)
-	p.readOn(start, taken, "end of the window", 10*(logBurst+p.backlog), 0)
+	p.readNext(start, taken, "start of the log", logBatch, logBatch)
+	p.readNext(start, taken, "middle of the log", logBurst+p.backlog/2, logBatch)
+	p.readNext(start, taken, "end of the window", 10*(logBurst+p.backlog), 0)
 	p.advance(start, taken, "start of the log")
 	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'start'", logBurst+p.backlog/2)
 	p.read(start, "middle of the log", logBatch, logBatch-1)
@@ -351,7 +351,7 @@ func (p *logPlans) all() {
 	rare := p.listener(ListenerSpec{Name: "rare", Shards: 2}, "rare")
 	taken = p.take(rare)
 	p.read(rare, "rare", logBatch, 1)
-	p.readOn(rare, taken, "rare", logBatch, logBatch)
+	p.readNext(rare, taken, "rare", logBatch, logBatch)
 	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
 }
 
@@ -373,7 +373,7 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		FROM generate_series(1, 20000) AS n`
 	worker, name := pgvalue.UUID(l.cfg.WorkerID), l.spec.Name
 	for _, e := range []explained{
-		{name: "turn", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
+		{name: "lease", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
 				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.id), OneByOneSize: logBatch, Listener: name,
 				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,

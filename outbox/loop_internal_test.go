@@ -54,7 +54,7 @@ func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 	require.Equal(t, 1, l.dbRetry.Tries())
 }
 
-// TestEmptyClaimKeepsWakeArmed: one that was under way when a poll made the loop hungry keeps what was asked of the
+// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll made the loop claim again keeps the request to the
 // doorbell.
 func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func reading(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, size in
 
 func well(string) error { return nil }
 
-func turnsOf(t testing.TB, pool *pgxpool.Pool) int {
+func leasesOf(t testing.TB, pool *pgxpool.Pool) int {
 	t.Helper()
 	return value[int](t, pool, "SELECT lease_no::int - 1 FROM outbox.listeners") // the stop behind it counts as well
 }
@@ -39,11 +39,11 @@ func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 		t.Run(strconv.Itoa(events), func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
-			newCrowd("a", "b").talk(t, pool, events)
+			newCrowd("a", "b").enqueue(t, pool, events)
 			l, h := reading(t, pool, outbox.ListenerSpec{}, 2, well)
 			require.Equal(t, outbox.DrainReport{Delivered: events}, drainAll(t, l))
 			require.Equal(t, events, h.inOrder(t))
-			require.Equal(t, want, turnsOf(t, pool))
+			require.Equal(t, want, leasesOf(t, pool))
 			require.Equal(t, 1, value[int](t, pool, "SELECT count(*)::int FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", events))
 		})
 	}
@@ -58,7 +58,7 @@ func TestLeaseOfSlowHandlersEndsAfterOneBatch(t *testing.T) {
 	outbox.LimitLeaseAge(l, time.Nanosecond)
 	drainAll(t, l)
 	require.Equal(t, 5, h.inOrder(t))
-	require.Equal(t, 3, turnsOf(t, pool))
+	require.Equal(t, 3, leasesOf(t, pool))
 }
 
 // Positions of other shards and topics are passed, and count.
@@ -68,7 +68,7 @@ func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
 	unheard := outbox.Topic[said]{Namespace: "test", Name: "unheard", Version: 1, Log: true}
 	for range 20 {
-		c.talk(t, pool, 3)
+		c.enqueue(t, pool, 3)
 		inTx(t, pool, func(tx pgx.Tx) {
 			_, err := unheard.Enqueue(t.Context(), tx, said{})
 			require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestPrefetchWithParkedKeys(t *testing.T) {
 	went := make(chan struct{}, 1)
 	outbox.WatchContinued(l, went)
 	drainAll(t, l)
-	require.NotEmpty(t, went, "the turn continues")
+	require.NotEmpty(t, went, "the lease continues")
 	require.Equal(t, 5, h.inOrder(t))
 	require.Equal(t, 4, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 	retryNow(t, pool)
@@ -246,7 +246,7 @@ func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	went := make(chan struct{}, 1)
 	outbox.WatchContinued(l, went)
 	drainAll(t, l)
-	require.NotEmpty(t, went, "the turn continues")
+	require.NotEmpty(t, went, "the lease continues")
 	require.Equal(t, in, *sent)
 	require.Equal(t, "4 1", value[string](t, pool, "SELECT count(*) || ' ' || count(retry_after) FROM outbox.parked"), "one head")
 
@@ -294,7 +294,7 @@ func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 			narrow, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(narrow.Close)
-			newCrowd("a", "b").talk(t, pool, 7)
+			newCrowd("a", "b").enqueue(t, pool, 7)
 			inTx(t, pool, func(tx pgx.Tx) {
 				_, err := saidTopic.Enqueue(t.Context(), tx, said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
 				require.NoError(t, err)
@@ -303,7 +303,7 @@ func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 			drainAll(t, l)
 			require.Equal(t, 8, h.inOrder(t))
 			require.Equal(t, "c", h.got[7].Headers["of"])
-			require.Equal(t, 1, turnsOf(t, pool))
+			require.Equal(t, 1, leasesOf(t, pool))
 		})
 	}
 }

@@ -52,7 +52,7 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 	settles(t, pool, 2, delivered)
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
 	require.NoError(t, stop())
-	require.Equal(t, kept, stands(t, pool, ids[1]).LastError)
+	require.Equal(t, kept, stateOf(t, pool, ids[1]).LastError)
 
 	store, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: "jobs"})
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	settles(t, pool, 30, delivered)
 	require.NoError(t, stop())
 	for _, i := range []int{3, 4, 31, 59} {
-		require.Equal(t, "processing", stands(t, pool, ids[i]).Status)
+		require.Equal(t, "processing", stateOf(t, pool, ids[i]).Status)
 	}
 	require.Equal(t, 4, strings.Count(log.String(), "is left to its lease"))
 
@@ -182,19 +182,19 @@ func TestRefusedRenewalCostsNoOther(t *testing.T) {
 }
 
 // deaf is a tracer that cuts the connection before the first question that holds part.
-type deaf struct {
+type cutBefore struct {
 	part string
 	done atomic.Bool
 }
 
-func (d *deaf) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+func (d *cutBefore) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(q.SQL, d.part) && d.done.CompareAndSwap(false, true) {
 		_ = conn.PgConn().Conn().Close()
 	}
 	return ctx
 }
 
-func (d *deaf) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (d *cutBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // TestClaimIsKeptWhenOutcomesFail: a pass that settled and claimed, and then could not ask what became of an event that was
 // lost, keeps what it claimed, and asks again.
@@ -207,8 +207,8 @@ func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 			topic := jobTopic("one")
 			cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
 			require.NoError(t, err)
-			ear := &deaf{part: "EventStatuses"}
-			cfg.ConnConfig.Tracer = ear
+			cutter := &cutBefore{part: "EventStatuses"}
+			cfg.ConnConfig.Tracer = cutter
 			own, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(own.Close)
@@ -235,7 +235,7 @@ func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 				require.NoError(t, stop())
 				require.Equal(t, 1, strings.Count(log.String(), "event was handled but lost to another claim"))
 			}
-			require.True(t, ear.done.Load())
+			require.True(t, cutter.done.Load())
 			require.Equal(t, 7, count(t, pool, delivered+" AND attempts = 1 AND claim_no = 1"), "nothing was left to its lease")
 		})
 	}
