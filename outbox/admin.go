@@ -140,7 +140,7 @@ func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
 			blocked = blocked || list[end].Attempts > 0
 		}
 		if blocked {
-			if err := heads(ctx, q, list[i:end]); err != nil {
+			if err := fillHeads(ctx, q, list[i:end]); err != nil {
 				return nil, err
 			}
 		}
@@ -149,8 +149,8 @@ func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
 	return list, nil
 }
 
-// heads fills in the events at which the shards of one listener stand.
-func heads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
+// fillHeads fills in the events at which the shards of one listener stand.
+func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
 	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
 		return dbschema.Wrap("list listeners", err)
@@ -211,7 +211,7 @@ func (a *ListenerAdmin) Resume(ctx context.Context, name string) error {
 
 func (a *ListenerAdmin) pause(ctx context.Context, what, name string, paused bool) error {
 	err := a.locked(ctx, what, func(q *dbsqlc.Queries) error {
-		if err := known(ctx, q, name); err != nil {
+		if err := requireAttached(ctx, q, name); err != nil {
 			return err
 		}
 		_, err := q.ListenerPause(ctx, dbsqlc.ListenerPauseParams{Paused: paused, Listener: name})
@@ -237,7 +237,7 @@ type DetachReport struct {
 func (a *ListenerAdmin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	var r DetachReport
 	err := a.locked(ctx, "detach listener", func(q *dbsqlc.Queries) error {
-		if err := known(ctx, q, name); err != nil {
+		if err := requireAttached(ctx, q, name); err != nil {
 			return err
 		}
 		shards, err := q.ListenerDetach(ctx, name)
@@ -255,8 +255,8 @@ func (a *ListenerAdmin) Detach(ctx context.Context, name string) (DetachReport, 
 	return r, nil
 }
 
-// known returns an error unless the listener is attached.
-func known(ctx context.Context, q *dbsqlc.Queries, name string) error {
+// requireAttached returns an error unless the listener is attached.
+func requireAttached(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	names, err := q.ListenerNames(ctx)
 	if err != nil {
 		return err
@@ -269,9 +269,9 @@ func known(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	return &UnknownListenerError{Name: name, Known: names}
 }
 
-// movable is known, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
-func movable(ctx context.Context, q *dbsqlc.Queries, name string) error {
-	if err := known(ctx, q, name); err != nil {
+// requireMovable is requireAttached, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
+func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
+	if err := requireAttached(ctx, q, name); err != nil {
 		return err
 	}
 	reg, err := q.ListenerRegistration(ctx, name)
@@ -291,7 +291,7 @@ const adminTries = 10
 func (a *ListenerAdmin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
 	for tries := 1; ; tries++ {
 		err := withCursorLock(ctx, a.db, a.pool, what, func(q *dbsqlc.Queries) error {
-			return cmp.Or(call(q), a.undo())
+			return cmp.Or(call(q), a.endPreview())
 		})
 		switch {
 		case errors.Is(err, errPreview):
@@ -303,7 +303,7 @@ func (a *ListenerAdmin) locked(ctx context.Context, what string, call func(*dbsq
 	}
 }
 
-func (a *ListenerAdmin) undo() error {
+func (a *ListenerAdmin) endPreview() error {
 	if a.preview {
 		return errPreview
 	}

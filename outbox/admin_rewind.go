@@ -26,7 +26,7 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 	worker := uuid.New()
 	shards := 0
 	takeOver := func(q *dbsqlc.Queries) (err error) {
-		if err := movable(ctx, q, name); err != nil {
+		if err := requireMovable(ctx, q, name); err != nil {
 			return err
 		}
 		shards, err = a.takeOver(ctx, q, name, worker, nil)

@@ -20,13 +20,15 @@ const skipped = "skipped by operator"
 // headLimit is how many events of a shard Skip looks at.
 const headLimit = 100
 
-// refusal is an ErrNotSkippable that says why, and what could be skipped instead.
-type refusal struct{ text string }
+// notSkippableError is an ErrNotSkippable that says why, and what could be skipped instead.
+type notSkippableError struct{ text string }
 
-func (r *refusal) Error() string        { return r.text }
-func (r *refusal) Is(target error) bool { return target == ErrNotSkippable }
+func (r *notSkippableError) Error() string        { return r.text }
+func (r *notSkippableError) Is(target error) bool { return target == ErrNotSkippable }
 
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func notSkippable(format string, args ...any) error {
+	return &notSkippableError{fmt.Sprintf(format, args...)}
+}
 
 // skipTarget is an event that a listener may skip: one that a shard stands at, or one it has parked.
 type skipTarget struct {
@@ -123,7 +125,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 // skipTarget finds the event to skip.
 func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skipTarget, error) {
 	q := a.db.Each(a.pool)
-	if err := movable(ctx, q, name); err != nil {
+	if err := requireMovable(ctx, q, name); err != nil {
 		return skipTarget{}, err
 	}
 	events, err := headEvents(ctx, q, name)
@@ -144,9 +146,9 @@ func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUI
 	}
 	text := fmt.Sprintf("listener %s neither stands at event %s nor has parked it", name, id)
 	if len(events) > 0 {
-		text += "; it stands at " + list(events)
+		text += "; it stands at " + joinTargets(events)
 	}
-	return skipTarget{}, &refusal{text}
+	return skipTarget{}, &notSkippableError{text}
 }
 
 // onlyFailed returns the event that has failed, if there is one and no other.
@@ -160,7 +162,7 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 			candidates = append(candidates, t)
 		}
 	}
-	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: listed + 1})
+	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: maxListed + 1})
 	if err != nil {
 		return skipTarget{}, err
 	}
@@ -169,11 +171,11 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 	}
 	switch {
 	case len(failed) > 1:
-		return skipTarget{}, refuse("listener %s has several events that failed: name one of %s", name, list(failed))
+		return skipTarget{}, notSkippable("listener %s has several events that failed: name one of %s", name, joinTargets(failed))
 	case len(candidates) > 0:
-		return skipTarget{}, refuse("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(candidates))
+		return skipTarget{}, notSkippable("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, joinTargets(candidates))
 	case len(failed) == 0:
-		return skipTarget{}, refuse("listener %s has no event that failed: name one", name)
+		return skipTarget{}, notSkippable("listener %s has no event that failed: name one", name)
 	case failed[0].parkedNo != 0:
 		return parkedTarget(ctx, q, name, failed[0].event.ID)
 	}
@@ -235,13 +237,13 @@ func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.U
 	}, nil
 }
 
-// listed is how many events an error names.
-const listed = 5
+// maxListed is how many events an error names.
+const maxListed = 5
 
-func list(targets []skipTarget) string {
+func joinTargets(targets []skipTarget) string {
 	var names []string
 	for i, t := range targets {
-		if i == listed {
+		if i == maxListed {
 			names = append(names, "...")
 			break
 		}

@@ -148,7 +148,7 @@ func (b *batch) next() *entry {
 
 // mustWait tells whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
 func (b *batch) mustWait(e *entry) bool {
-	return e.retry != nil && (b.lease.oneByOne || !e.retry.back())
+	return e.retry != nil && (b.lease.oneByOne || !e.retry.targetBack())
 }
 
 // admitted tells whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
@@ -233,15 +233,15 @@ func (b *batch) wait(e *entry, why string, first bool) {
 	}
 }
 
-// lose ends the starting of handlers because the lease is lost.
-func (b *batch) lose() {
+// loseLease ends the starting of handlers because the lease is lost.
+func (b *batch) loseLease() {
 	b.mu.Lock()
 	b.halted, b.leaseLost = true, true
 	b.mu.Unlock()
 }
 
-// fail notes what broke the transaction of the batch.
-func (b *batch) fail(err error) {
+// failTx notes what broke the transaction of the batch.
+func (b *batch) failTx(err error) {
 	b.mu.Lock()
 	b.halted = true
 	b.txErr = cmp.Or(b.txErr, err)
@@ -291,7 +291,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
 	ctx := context.WithoutCancel(work)
 	if err := b.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
-		b.fail(err)
+		b.failTx(err)
 		return err
 	}
 	kept := false
@@ -300,7 +300,7 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 			return
 		}
 		if undo := b.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
-			b.fail(errors.Join(err, undo))
+			b.failTx(errors.Join(err, undo))
 		}
 	}()
 	if err := call(listenerTx{b.tx}); err != nil {

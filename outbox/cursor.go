@@ -25,7 +25,7 @@ type cursor struct {
 	takeOverNow bool                   // takes such a shard at once
 	repeats     bool                   // nextID is a lease that was taken already, and may have ended
 	previousID  uuid.UUID              // the latest lease that was ended
-	scan        int                    // positions to look at
+	scanSize    int                    // positions to look at
 	txSearch    txSearch               // events that may have broken their transaction
 	retries     map[int64]pendingRetry // by seq, what failed here and is not due yet
 }
@@ -55,30 +55,30 @@ type pendingRetry struct {
 	away  *target // for which it waits, if that is all
 }
 
-// over tells whether there is nothing to wait for any more.
-func (h *pendingRetry) over() bool { return !time.Now().Before(h.until) || h.back() }
+// due tells whether there is nothing to wait for any more.
+func (r *pendingRetry) due() bool { return !time.Now().Before(r.until) || r.targetBack() }
 
-// back tells whether the target that the event waits for is back.
-func (h *pendingRetry) back() bool { return h.away != nil && !h.away.resting() }
+// targetBack tells whether the target that the event waits for is back.
+func (r *pendingRetry) targetBack() bool { return r.away != nil && !r.away.resting() }
 
 func (l *Listener) cursor(shard int) *cursor {
-	return &cursor{l: l, shard: shard, nextID: uuid.New(), afterNo: unknownNo, scan: l.cfg.BatchSize, retries: make(map[int64]pendingRetry)}
+	return &cursor{l: l, shard: shard, nextID: uuid.New(), afterNo: unknownNo, scanSize: l.cfg.BatchSize, retries: make(map[int64]pendingRetry)}
 }
 
-// left is how long h still lasts; nothing for nil.
-func (h *pendingRetry) left() time.Duration {
-	if h == nil {
+// remaining is how long r still lasts; nothing for nil.
+func (r *pendingRetry) remaining() time.Duration {
+	if r == nil {
 		return 0
 	}
-	return max(time.Until(h.until), 0)
+	return max(time.Until(r.until), 0)
 }
 
-// why is what h failed with.
-func (h *pendingRetry) why() string {
-	if h == nil {
+// why is what r waits for.
+func (r *pendingRetry) why() string {
+	if r == nil {
 		return ""
 	}
-	return h.text
+	return r.text
 }
 
 // limited bounds what is asked of the database, which may be in a black hole.
@@ -140,8 +140,8 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		c.l.db.Commit(b)
 	}
 	if take {
-		lease = &shardLease{id: c.nextID, batch: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
-		lease.scan = max(c.scan, lease.batch)
+		lease = &shardLease{id: c.nextID, batchSize: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
+		lease.scanSize = max(c.scanSize, lease.batchSize)
 		c.queueTake(b, lease)
 	}
 	err = conn.SendBatch(ctx, b).Close()
@@ -153,7 +153,7 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
 	if a != nil && !moved {
-		if moved, err = c.ended(ctx, a); err != nil {
+		if moved, err = c.endedBefore(ctx, a); err != nil {
 			return false, nil, err
 		}
 	}
@@ -228,14 +228,14 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
-			ScanSize: int32(lease.scan), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batch),
+			ScanSize: int32(lease.scanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batchSize),
 		})
 	}).Query(func(rows pgx.Rows) error {
 		if err := lease.scanEvents(rows); err != nil {
 			return err
 		}
 		if lease.oneByOne {
-			lease.batch = 1
+			lease.batchSize = 1
 		}
 		l.prepare(lease, row.AheadSeqs, row.AheadAttempts, c.retries)
 		return nil
@@ -255,9 +255,9 @@ func (c *cursor) onTaken(lease *shardLease) *shardLease {
 	c.nextID, c.repeats, c.afterNo = uuid.New(), false, lease.leaseNo
 	switch {
 	case len(lease.events) < lease.scanned/4:
-		c.scan = min(2*lease.scan, max(maxScan, c.l.cfg.BatchSize))
-	case lease.scan > c.l.cfg.BatchSize:
-		c.scan = c.l.cfg.BatchSize
+		c.scanSize = min(2*lease.scanSize, max(maxScan, c.l.cfg.BatchSize))
+	case lease.scanSize > c.l.cfg.BatchSize:
+		c.scanSize = c.l.cfg.BatchSize
 	}
 	return lease
 }
@@ -320,9 +320,9 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 	return n > 0, nil
 }
 
-// ended tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
-// lost. The lease right after it may have been taken in that try, too, under the name of the next.
-func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
+// endedBefore tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
+// lost. The lease right after it may have been taken in that try, too, under nextID.
+func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
 	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
@@ -334,8 +334,8 @@ func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
 	return latest == a.lease.id && !s.Running || latest == c.nextID && s.LeaseNo == a.lease.leaseNo+1, nil
 }
 
-// keep renews the lease of t until stop is called, and calls lose when it cannot.
-func (c *cursor) keep(ctx context.Context, lease *shardLease, lose func()) (stop func()) {
+// keepLease renews lease until stop is called, and calls lose when it cannot.
+func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) (stop func()) {
 	duration := c.l.cfg.LeaseDuration
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
@@ -369,7 +369,7 @@ func (c *cursor) keep(ctx context.Context, lease *shardLease, lose func()) (stop
 	}
 }
 
-// renew extends the lease of t; false means that it is somebody else's. What cannot be reached is tried again.
+// renew extends lease; false means that another process has it. If the database cannot be reached it is tried again.
 func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
 	duration := c.l.cfg.LeaseDuration
 	sent := time.Now()
@@ -392,8 +392,8 @@ func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
 	return true
 }
 
-// wait asks what the shard waits for. ok is false when it does not exist any more.
-func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
+// readWait asks what the shard waits for. ok is false when it does not exist any more.
+func (c *cursor) readWait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}

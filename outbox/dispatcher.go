@@ -188,7 +188,9 @@ func (d *Dispatcher) scope() *claim {
 }
 
 // target returns where the events of a topic go.
-func (d *Dispatcher) target(topic string) *target { return d.targets.of[d.store.namespace+"/"+topic] }
+func (d *Dispatcher) target(topic string) *target {
+	return d.targets.byTopic[d.store.namespace+"/"+topic]
+}
 
 // request returns a claim of up to size events of the topics that are neither resting nor stalled; with reclaim also of
 // events whose lease ran out; nil when there is none.
@@ -197,7 +199,7 @@ func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	c.size = size
 	if d.targets.publishes || d.targets.away.Load() > 0 {
 		now := time.Now()
-		c.topics = d.only(func(t *target) bool {
+		c.topics = d.topicsWhere(func(t *target) bool {
 			stalled, _ := t.stalled(now)
 			return !stalled && !t.resting()
 		})
@@ -230,15 +232,15 @@ func (d *Dispatcher) tryable() *target {
 func (d *Dispatcher) requestTry(t *target, reclaim bool) *claim {
 	t.requestTry()
 	c := d.scope()
-	c.size, c.topics = 1, d.only(func(o *target) bool { return o == t })
+	c.size, c.topics = 1, d.topicsWhere(func(o *target) bool { return o == t })
 	if reclaim {
 		c.reclaims = 1
 	}
 	return c
 }
 
-// only returns the topics whose target is wanted; the usual case, all, costs nothing.
-func (d *Dispatcher) only(wanted func(*target) bool) []string {
+// topicsWhere returns the topics whose target is wanted; the usual case, all, costs nothing.
+func (d *Dispatcher) topicsWhere(wanted func(*target) bool) []string {
 	if !slices.ContainsFunc(d.targets.all, func(t *target) bool { return !wanted(t) }) {
 		return d.topics
 	}

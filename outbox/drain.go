@@ -131,7 +131,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 			break
 		}
 		spawn(func() {
-			d.do(e.WorkCtx, l, t, func(t *task) {
+			d.runHandler(e.WorkCtx, l, t, func(t *task) {
 				report(t)
 				<-slots
 			})

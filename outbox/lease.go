@@ -25,8 +25,8 @@ type shardLease struct {
 	parkedDue   bool
 	mayPark     bool // another key may be parked
 	mayParkAway bool // likewise, while its target is away
-	batch       int  // most events that were asked for
-	scan        int  // most positions that were asked for
+	batchSize   int  // most events that were asked for
+	scanSize    int  // most positions that were asked for
 	scanned     int
 	scannedTo   int64
 	earlier     []*entry        // of the batches before the latest, which are done or to be parked
@@ -103,8 +103,8 @@ func (l *Listener) prepare(lease *shardLease, aheadSeqs []int64, aheadAttempts [
 			e.used = max(e.used, lease.retryCount)
 		}
 		l.number(e)
-		if h, pending := retries[e.seq]; pending && !h.over() {
-			e.retry = &h
+		if r, pending := retries[e.seq]; pending && !r.due() {
+			e.retry = &r
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (lease *shardLease) entries() []*entry {
 
 // reach returns how far the lease has read if every event is done.
 func (lease *shardLease) reach() int64 {
-	if n := len(lease.events); n == lease.batch { // there may be more between here and scannedTo
+	if n := len(lease.events); n == lease.batchSize { // there may be more between here and scannedTo
 		return lease.events[n-1].seq
 	}
 	return max(lease.scannedTo, lease.lastSeq)
@@ -228,7 +228,7 @@ func (l *Listener) endLog(a *advance) {
 		p.LastSeq = stop.seq - 1
 	default:
 		p.LastSeq = lease.reach()
-		p.Closes = len(lease.events) < lease.batch && lease.scanned < lease.scan
+		p.Closes = len(lease.events) < lease.batchSize && lease.scanned < lease.scanSize
 	}
 	for _, seq := range slices.Sorted(maps.Keys(lease.ahead)) { // not read this time
 		if !p.Closes && seq > p.LastSeq {
@@ -238,16 +238,16 @@ func (l *Listener) endLog(a *advance) {
 }
 
 // delay postpones the next lease until the earliest retry.
-func (h *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
+func (r *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
 	d := pgvalue.Interval(0)
-	if !h.over() {
-		d = pgvalue.Interval(max(time.Until(h.until), 0))
+	if !r.due() {
+		d = pgvalue.Interval(max(time.Until(r.until), 0))
 	}
 	if !p.Delay.Valid || d.Microseconds < p.Delay.Microseconds {
 		p.Delay = d
 	}
 	if p.LastError == nil {
-		p.LastError = &h.text
+		p.LastError = &r.text
 	}
 }
 
@@ -291,7 +291,7 @@ func (l *Listener) park(a *advance, e *entry) {
 	delay, attempts, text := int64(-1), 0, ""
 	switch {
 	case e.away:
-		delay, attempts, text = e.retry.left().Microseconds(), e.used, e.retry.text
+		delay, attempts, text = e.retry.remaining().Microseconds(), e.used, e.retry.text
 	case e.result.Class.Charged():
 		delay, attempts, text = l.retryDelay(e).Microseconds(), e.Attempt, e.result.Text
 	}
@@ -334,7 +334,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 			if e.head { // its attempt was counted when it was taken
 				s.Failed = append(s.Failed, e.parkedNo)
 				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
-				s.FailedDelaysUs = append(s.FailedDelaysUs, e.retry.left().Microseconds())
+				s.FailedDelaysUs = append(s.FailedDelaysUs, e.retry.remaining().Microseconds())
 				s.FailedErrors = append(s.FailedErrors, e.retry.why())
 			}
 		}

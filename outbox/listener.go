@@ -244,7 +244,7 @@ func NewListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 }
 
 // target returns where e goes; nil for an event of a topic that the listener does not read any more.
-func (l *Listener) target(e *entry) *target { return l.targets.of[e.Namespace+"/"+e.Topic] }
+func (l *Listener) target(e *entry) *target { return l.targets.byTopic[e.Namespace+"/"+e.Topic] }
 
 func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, handlers []ListenerHandler) (*Listener, error) {
 	if pool == nil {
@@ -297,7 +297,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		}
 		prefix := ""
 		if l.publishes {
-			prefix = l.targets.of[name].keyPrefix()
+			prefix = l.targets.byTopic[name].keyPrefix()
 		}
 		l.keyPrefixes = append(l.keyPrefixes, prefix)
 		l.handlers[name] = h

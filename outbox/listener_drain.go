@@ -74,7 +74,7 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 
 // stepReshard takes the steps of a change of shards that are this shard's to wait for.
 func (s *shardLoop) stepReshard(ctx context.Context) error {
-	w, ok, err := s.wait(ctx)
+	w, ok, err := s.readWait(ctx)
 	switch {
 	case err != nil:
 		return err

@@ -209,7 +209,7 @@ func TestListenerLeavesNothingOpen(t *testing.T) {
 	})
 }
 
-// TestListenerFailsAlone: one listener that blocks, one that sets every key aside and one whose holder hangs take nothing
+// TestListenerFailsAlone: one listener that blocks, one that parks every key and one whose holder hangs take nothing
 // away from another of the same topic: neither time nor attempts.
 func TestListenerFailsAlone(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end by itself
 	defer stopMaintenance()
 	owned.Go(func() { l.maintain(maintenance) })
-	err = errors.Join(r.generations(ctx, shards), r.callsOver())
+	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
 	stopMaintenance()
 	owned.Wait()
 	released := l.release(r.DBCtx)
@@ -94,8 +94,8 @@ func (r *listenerRun) callReturned(t *target) {
 	}
 }
 
-// callsOver waits for the calls of publishers that leases have left behind.
-func (r *listenerRun) callsOver() error {
+// waitForCalls waits for the calls of publishers that leases have left behind.
+func (r *listenerRun) waitForCalls() error {
 	over := make(chan struct{})
 	go func() {
 		r.calls.Wait()

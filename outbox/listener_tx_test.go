@@ -126,7 +126,7 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 	}
 }
 
-// aside calls look, on a connection of its own, until it returns true.
+// onOtherConn calls look, on a separate connection, until it returns true.
 func onOtherConn(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool, error)) (err error) {
 	conn, err := pgx.ConnectConfig(ctx, tx.Conn().Config())
 	if err != nil {

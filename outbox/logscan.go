@@ -91,7 +91,7 @@ func (lease *shardLease) scanEvents(rows pgx.Rows) error {
 		if !r.seq.Valid {
 			continue // positions of others only
 		}
-		e := r.entry(namespace.String, topic.String, min(lease.batch, lease.scanned)-len(lease.events))
+		e := r.entry(namespace.String, topic.String, min(lease.batchSize, lease.scanned)-len(lease.events))
 		if parked {
 			e.status, e.parkedBefore = statusParked, true
 		}

@@ -128,7 +128,7 @@ func (l *loop) worker() {
 		}
 	}()
 	for t := range l.queue {
-		l.d.do(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
+		l.d.runHandler(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
 	}
 	closed = true
 }

@@ -42,7 +42,7 @@ type prefetch struct {
 func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	size := s.l.cfg.BatchSize
 	switch {
-	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.batch != size, lease.scan != size, lease.shards != s.shards:
+	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.batchSize != size, lease.scanSize != size, lease.shards != s.shards:
 		return nil
 	case len(lease.events) < size && lease.scanned < size: // there is no more
 		return nil

@@ -112,8 +112,8 @@ func TestBrokerRestsAsAWhole(t *testing.T) {
 		require.NoError(t, s.add(topic, &publication{broker: "kafka", destination: destination}))
 	}
 	require.Len(t, s.all, 2)
-	one, two := s.of["a/a"], s.of["a/b"]
-	require.Same(t, two, s.of["a/c"])
+	one, two := s.byTopic["a/a"], s.byTopic["a/b"]
+	require.Same(t, two, s.byTopic["a/c"])
 	try(one, Unavailable(errors.New("no rights")), uuid.New())
 	require.True(t, one.resting())
 	require.False(t, two.resting())
@@ -200,7 +200,7 @@ func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		require.NoError(t, s.add("a/"+name, &publication{broker: "kafka", destination: name}))
 	}
-	one, two := s.of["a/one"], s.of["a/two"]
+	one, two := s.byTopic["a/one"], s.byTopic["a/two"]
 	for _, to := range s.all {
 		try(to, nil, uuid.New())
 		require.True(t, to.takeReturned(), "it has answered for the first time")
@@ -218,7 +218,7 @@ func TestCallsOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	to := oneTarget(t, Breaker{})
 	now := time.Now()
-	first, second := to.call(now), to.call(now.Add(time.Second))
+	first, second := to.callBegins(now), to.callBegins(now.Add(time.Second))
 	second()
 	_, at := to.stalled(now)
 	require.Equal(t, now.Add(stallAfter), at, "the call of the other shard is still under way")

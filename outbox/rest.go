@@ -233,12 +233,12 @@ func (t *target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 			}
 		default: // it has answered
 			away, t.failedInRow, t.answered = nil, nil, true
-			logs = append(logs, t.back(began)...)
+			logs = append(logs, t.endRest(began)...)
 		}
 	}
 	switch {
 	case away != nil:
-		logs = append(logs, t.rest(*away)...)
+		logs = append(logs, t.startRest(*away)...)
 	case tried && !t.since.IsZero() && len(results) > 0: // nothing was found out: the next try waits as long again
 		t.until = time.Now().Add(t.pause())
 	}
@@ -257,8 +257,8 @@ func (t *target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 	return logs
 }
 
-// rest begins or prolongs a rest; t.mu is held.
-func (t *target) rest(cause mark.Result) (logs []func()) {
+// startRest begins or prolongs a rest; t.mu is held.
+func (t *target) startRest(cause mark.Result) (logs []func()) {
 	now := time.Now()
 	if !t.since.IsZero() && now.Before(t.until) {
 		return nil // one of several that were under way when it began
@@ -281,8 +281,8 @@ func (t *target) rest(cause mark.Result) (logs []func()) {
 	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
 }
 
-// back ends a rest that began before the attempt that shows it; t.mu is held.
-func (t *target) back(began time.Time) (logs []func()) {
+// endRest ends a rest that began before the attempt that shows it; t.mu is held.
+func (t *target) endRest(began time.Time) (logs []func()) {
 	if t.since.IsZero() || began.Before(t.since) {
 		return nil
 	}
@@ -390,8 +390,8 @@ func (t *target) stalled(now time.Time) (is bool, at time.Time) {
 	return !now.Before(at), at
 }
 
-// call notes that a call of t's publisher begins. Shards of a listener may have one each.
-func (t *target) call(began time.Time) (over func()) {
+// callBegins notes that a call of t's publisher begins. Shards of a listener may have one each.
+func (t *target) callBegins(began time.Time) (over func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.callsBegan = append(t.callsBegan, began)

@@ -54,8 +54,8 @@ func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 
 // final is one finalisation of a round trip: the list that it is in, and its index there.
 type final struct {
-	of finalisation
-	i  int
+	kind finalisation
+	i    int
 }
 
 func (x *roundTrip) finals() []final {
@@ -79,7 +79,7 @@ func (x *roundTrip) outcomes() {
 func (x *roundTrip) part(some []final) *roundTrip {
 	p := &roundTrip{lease: x.lease}
 	for _, f := range some {
-		switch f.of {
+		switch f.kind {
 		case acking:
 			p.acks = append(p.acks, x.acks[f.i])
 		case nacking:
@@ -97,9 +97,9 @@ func (x *roundTrip) part(some []final) *roundTrip {
 func (x *roundTrip) merge(some []final, p *roundTrip) {
 	var next [extending + 1]int
 	for _, f := range some {
-		i := next[f.of]
-		next[f.of]++
-		switch f.of {
+		i := next[f.kind]
+		next[f.kind]++
+		switch f.kind {
 		case acking:
 			x.acked[f.i] = p.acked[i]
 		case nacking:
@@ -115,7 +115,7 @@ func (x *roundTrip) merge(some []final, p *roundTrip) {
 // refuse notes that f is refused, and why.
 func (x *roundTrip) refuse(f final, because error) {
 	var c *Claimed
-	switch f.of {
+	switch f.kind {
 	case acking:
 		c, x.acked[f.i] = x.acks[f.i], refused
 	case nacking:

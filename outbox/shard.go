@@ -147,7 +147,7 @@ func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	row, ok, err := s.wait(s.run.DBCtx)
+	row, ok, err := s.readWait(s.run.DBCtx)
 	switch {
 	case err != nil && s.run.drained != nil:
 		return nil, err
@@ -276,8 +276,8 @@ func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error 
 func (s *shardLoop) handleBatch(b *batch) error {
 	work, cancel := context.WithCancelCause(s.run.WorkCtx)
 	defer cancel(nil)
-	stop := s.keep(s.run.DBCtx, b.lease, func() {
-		b.lose()
+	stop := s.keepLease(s.run.DBCtx, b.lease, func() {
+		b.loseLease()
 		cancel(ErrLeaseLost)
 	})
 	defer stop()
@@ -288,7 +288,7 @@ func (s *shardLoop) handleBatch(b *batch) error {
 	return nil
 }
 
-// inTransaction handles the events of t in the transaction in which the cursor moves.
+// inTransaction handles the events of lease in the transaction in which the cursor moves.
 func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) (*advance, error) {
 	dbCtx := s.run.DBCtx
 	tx, err := s.beginTx(dbCtx)

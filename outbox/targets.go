@@ -15,7 +15,7 @@ type targets struct {
 	breaker    Breaker
 	publishers map[string]Publisher
 	log        *slog.Logger
-	of         map[string]*target // by topic, "namespace/name"
+	byTopic    map[string]*target // by topic, "namespace/name"
 	all        []*target          // each once, in the order of the topics
 	brokers    map[string]*target
 	away       atomic.Int32 // how many of all and brokers rest
@@ -24,7 +24,7 @@ type targets struct {
 }
 
 func newTargets(breaker Breaker, publishers map[string]Publisher, log *slog.Logger) *targets {
-	return &targets{breaker: breaker, publishers: publishers, log: log, of: make(map[string]*target), brokers: make(map[string]*target)}
+	return &targets{breaker: breaker, publishers: publishers, log: log, byTopic: make(map[string]*target), brokers: make(map[string]*target)}
 }
 
 // add gives a topic its target: that of its publication, or one of its own for its handler.
@@ -54,7 +54,7 @@ func (s *targets) add(topic string, p *publication) error {
 			t.broker.destinations = append(t.broker.destinations, t)
 		}
 	}
-	s.of[topic] = t
+	s.byTopic[topic] = t
 	return nil
 }
 

@@ -209,9 +209,9 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 	l.d.signals.renewed.Emit()
 }
 
-// do runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
+// runHandler runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
 // still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
-func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*task)) {
+func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	to := d.target(t.Topic)
 	began := time.Now()

@@ -14,8 +14,8 @@ type eventPlace struct{ seq, no int64 }
 
 func (e *entry) place() eventPlace { return eventPlace{e.seq, e.parkedNo} }
 
-// culpritsLimit bounds what is remembered of events that were not seen again.
-const culpritsLimit = 1000
+// maxCulprits bounds what is remembered of events that were not seen again.
+const maxCulprits = 1000
 
 // pick returns those of entries that the lease may handle: all of them while nothing is searched for.
 func (d *txSearch) pick(entries []*entry) []*entry {
@@ -89,7 +89,7 @@ func (d *txSearch) found(e *entry) {
 	if e.status == statusDead {
 		return
 	}
-	if d.culprits == nil || len(d.culprits) >= culpritsLimit {
+	if d.culprits == nil || len(d.culprits) >= maxCulprits {
 		d.culprits = make(map[eventPlace]bool)
 	}
 	d.culprits[e.place()] = true

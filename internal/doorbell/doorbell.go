@@ -44,13 +44,13 @@ const (
 	// probeTimeout is how long a notification may take to arrive: much longer than it does on a busy machine, because
 	// whoever takes the connection for deaf polls for a while.
 	probeTimeout = 10 * time.Second
-	// deafPause is how long a doorbell that hears nothing waits until it tries again.
-	deafPause = 10 * time.Minute
+	// noNotificationsPause is how long a doorbell that hears nothing waits until it tries again.
+	noNotificationsPause = 10 * time.Minute
 )
 
-// errDeaf: LISTEN succeeds and nothing arrives. A transaction pooler gives the server connection that listens to other
+// errNoNotifications: LISTEN succeeds and nothing arrives. A transaction pooler gives the server connection that listens to other
 // clients; the lock of a sleeper would stay on it, too.
-var errDeaf = errors.New("notifications do not arrive")
+var errNoNotifications = errors.New("notifications do not arrive")
 
 // doorbell keeps the connection that listens for enqueues while its dispatcher sleeps.
 //
@@ -142,14 +142,14 @@ func (b *doorbell) ring() {
 func (b *doorbell) run(ctx, dbCtx context.Context) {
 	b.dbCtx = dbCtx
 	var trouble backoff.Retrier
-	deaf := false
+	noNotifications := false
 	for ctx.Err() == nil {
 		conn, err := b.listen(ctx)
 		if err == nil {
-			if deaf {
+			if noNotifications {
 				b.log.Info("doorbell: notifications arrive again")
 			}
-			deaf = false
+			noNotifications = false
 			trouble.Reset()
 			b.ring()
 			err = b.serve(ctx, conn)
@@ -162,12 +162,12 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 			return
 		}
 		pause := trouble.Next()
-		if errors.Is(err, errDeaf) {
-			if !deaf {
+		if errors.Is(err, errNoNotifications) {
+			if !noNotifications {
 				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
 					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.Channel)
 			}
-			deaf, pause = true, backoff.Around(deafPause)
+			noNotifications, pause = true, backoff.Around(noNotificationsPause)
 		} else {
 			b.log.Warn("doorbell: polling until it is back", "error", err)
 		}
@@ -225,7 +225,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		}
 		// The pooler's connection listens on, until the pooler retires it. Nobody rings for it: only the lock would have
 		// producers ring, and it has not been taken.
-		return errDeaf
+		return errNoNotifications
 	}
 }
 
@@ -247,7 +247,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 			}
 		}
 		if err == nil {
-			err = b.hear(wait, conn)
+			err = b.waitForRing(wait, conn)
 		}
 		cancel()
 		if err != nil || ctx.Err() != nil && !locked {
@@ -256,8 +256,8 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// hear waits for the bell until ctx ends.
-func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
+// waitForRing waits for the bell until ctx ends.
+func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && !conn.IsClosed():
