@@ -46,7 +46,7 @@ type entry struct {
 	parkedNo     int64  // of a parked event
 	key          string // what keeps it in order: the partition key, or the id without one
 	head         bool   // first of the parked events of its key
-	taken        int32  // how many of its key, from this one on, may have killed the process
+	taken        int32  // how many of its key, from this one on, were taken and not settled
 	used         int    // attempts before this lease
 	started      bool   // its handler was called
 	running      bool   // and has not returned
@@ -134,7 +134,7 @@ type advance struct {
 	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
 	promote  []string                   // keys whose first event becomes their head
 	returned []*target                  // that are back: what waits for them is due
-	taken    int32                      // how many events of a key of promote, from its new head on, may have killed the process
+	taken    int32                      // how many events of a key of promote, from its new head on, were taken and not settled
 }
 
 // restoreReturned leaves it to the end of the next lease to wake what waits for the returned targets, because a was not

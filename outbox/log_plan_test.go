@@ -226,10 +226,10 @@ func (p *logPlans) parked(l *Listener) {
 	lease := p.take(l)
 	require.True(p.t, lease.parkedDue)
 	const most = parkedKeyBatch * parkedBatch
-	for _, careful := range []bool{false, true} {
+	for _, oneByOne := range []bool{false, true} {
 		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: parkedKeyBatch, OneByOne: careful,
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: parkedKeyBatch, OneByOne: oneByOne,
 			})
 		}})
 	}
