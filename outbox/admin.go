@@ -101,7 +101,7 @@ type ListenerStatus struct {
 	// held by nobody.
 	Holder     uuid.NullUUID
 	LeaseUntil time.Time
-	// Position is the seq up to which the shard has read the log, but for what had not committed then.
+	// Position is the seq up to which the shard has read the log, except what had not committed then.
 	Position int64
 	// Unread estimates the events it has not read: the positions behind its own, divided by Shards. Numbers that
 	// were rolled back and events of topics that it does not read count, too.

@@ -61,7 +61,7 @@ func (t skipTarget) String() string {
 // stands at or a parked one; any other is refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
 // restored database Skip returns ErrRestored.
 //
-// The shard is taken from its holder: what it is handling at the moment is not settled and comes again, but for the event.
+// The shard is taken from its holder: what it is handling at the moment is not settled and comes again, except the event that is skipped.
 func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Event, error) {
 	const what = "skip event"
 	for range adminTries {

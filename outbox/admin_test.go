@@ -51,7 +51,7 @@ func failFor(keys ...string) func(outbox.Delivery[said]) error {
 	}
 }
 
-// letters returns the dead letters as "a1 attempts error", in order.
+// deadLetters returns the dead letters as "a1 attempts error", in order.
 func deadLetters(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return value[string](t, pool, `SELECT coalesce(string_agg(concat(payload->>'key', payload->>'n', ' ', attempts, ' ', error), ', ' ORDER BY no), '')
@@ -237,7 +237,7 @@ func TestAdminPausesAndResumes(t *testing.T) {
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
 	h := newNotes()
-	// It looks for itself once an hour: what wakes it is the bell.
+	// It looks for itself once an hour: only the bell wakes it.
 	l := listenTo(t, pool, outbox.ListenerSpec{Shards: 2}, outbox.ListenerConfig{LeaseDuration: 3 * time.Hour, PollInterval: time.Hour}, h)
 	h.hold = make(chan struct{})
 	stop := startListener(t, l)

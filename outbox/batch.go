@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
-// batch runs the handlers of one lease: those of one key one after the other, different keys at once. With one
+// batch runs the handlers of one lease: those of one key one after the other, different keys concurrently. With one
 // worker everything is in the order of the log.
 type batch struct {
 	l     *Listener

@@ -16,14 +16,14 @@ type fact struct {
 	N      int    // of the entity, from 1 without a gap
 }
 
-// outcome is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
+// chaosResult is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
 type chaosResult struct {
 	Facts, Heard                         int
 	Lost, Duplicate, Phantom, Disordered int
 	Stragglers                           int
 }
 
-// judge holds what a reader heard, in order, against the facts. A straggler is heard after one of a higher seq; shards
+// checkHeard holds what a reader heard, in order, against the facts. A straggler is heard after one of a higher seq; shards
 // is how many readers in seq order heard is made of, and 0 if seqs say nothing about its order.
 func checkHeard(facts []fact, heard []uuid.UUID, shards int) chaosResult {
 	v := chaosResult{Facts: len(facts), Heard: len(heard)}

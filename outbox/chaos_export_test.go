@@ -9,7 +9,7 @@ import (
 // Edit changes one statement of the runtime: the way to show what a part of it is for.
 type Edit struct{ Statement, Old, New string }
 
-// LeaseGate is the advisory lock at which GatedTurn waits.
+// LeaseGate is the advisory lock at which GatedLease waits.
 const LeaseGate int64 = 7302
 
 // The parts of the cursor that tests take out, one at a time.
@@ -26,7 +26,7 @@ var (
 	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
 	// SlowLease has a look at the log take 50 ms.
 	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
-	// GatedLease has a lease wait, its snapshot taken and the row not locked yet, while another session has the lock TurnGate.
+	// GatedLease has a lease wait, its snapshot taken and the row not locked yet, while another session has the lock LeaseGate.
 	GatedLease = Edit{
 		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
 		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",

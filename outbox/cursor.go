@@ -22,10 +22,10 @@ type cursor struct {
 	nextID      uuid.UUID              // names the next lease; kept until it was taken
 	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only behind it
 	vacancy     vacancy                // of a shard that is left to another process
-	takeOverNow bool                   // takes such a shard at once
+	takeOverNow bool                   // takes such a shard immediately
 	repeats     bool                   // nextID is a lease that was taken already, and may have ended
 	previousID  uuid.UUID              // the latest lease that was ended
-	scanSize    int                    // positions to look at
+	scanSize    int                    // positions to read
 	txSearch    txSearch               // events that may have broken their transaction
 	retries     map[int64]pendingRetry // by seq, what failed here and is not due yet
 }

@@ -102,7 +102,7 @@ func enqueueJobs(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[job], jobs
 	return ids
 }
 
-// standing is where an event stands.
+// eventState is the state of an event.
 type eventState struct {
 	Status      string
 	Attempts    int

@@ -95,7 +95,7 @@ func childIsGone(t testing.TB, pool *pgxpool.Pool) {
 	settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
 }
 
-// expireTurns ends every lease, as if its time were over.
+// expireLeases ends every lease, as if its time were over.
 func expireLeases(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	execute(t, pool, `UPDATE outbox.listeners AS l SET lease_until = now()

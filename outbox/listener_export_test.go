@@ -25,7 +25,7 @@ func WatchListener(l *Listener) ListenerSignals {
 // ListenerConfigOf returns the configuration of l with its defaults filled in.
 func ListenerConfigOf(l *Listener) ListenerConfig { return l.cfg }
 
-// LimitParkedKeys makes n parked keys the most of l.
+// LimitParkedKeys makes n the most keys that l parks.
 func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
 
 // LimitPauses makes l ask a database in trouble again within d.
@@ -50,5 +50,5 @@ func LogBell() (key int64, channel string) {
 	return b.Key, b.Channel
 }
 
-// ThroughPool has l talk to the database by another pool. It must be called before l runs.
+// ThroughPool has l use another pool. It must be called before l runs.
 func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }

@@ -41,7 +41,7 @@ func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 	}
 }
 
-// restful demands that looks which take so long are followed by a pause of four times as long, once a few have been measured.
+// restful demands that checks which take so long are followed by a pause of four times as long, once a few have been measured.
 // The doorbell, if there is one, rings when it has connected, for a look without a pause: refused says that it was asked since.
 func restful(t *testing.T, refused <-chan struct{}, began <-chan time.Time, look time.Duration) {
 	t.Helper()

@@ -222,7 +222,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 	r.l.signals.ended.Emit()
 }
 
-// warnSmallPool warns when the handlers of all shards, if they use the pool, could hold up one another for good: a shard has
+// warnSmallPool warns when the handlers of all shards, if they use the pool, could block each other permanently: a shard has
 // one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2

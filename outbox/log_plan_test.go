@@ -130,7 +130,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
-// readOn explains how l reads ahead in its lease t, behind after, and demands that it gets so many positions.
+// readNext explains how l reads ahead in its lease, behind after, and demands that it gets so many positions.
 func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {

@@ -151,7 +151,7 @@ func (l *loop) publisher(t *target, queue <-chan *task) {
 	}
 }
 
-// start queues t for whoever handles its topic.
+// start queues t for the workers or the publisher of its topic.
 func (l *loop) start(t *task) {
 	if to := l.d.target(t.Topic); to.publisher != nil {
 		l.publish[to] <- t
@@ -181,9 +181,10 @@ func (l *loop) requestClaim() {
 	l.generation++
 }
 
-// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. It may have killed its process before, and would cost
-// its neighbours an attempt if it did so again. It does not wait for long handlers, though: what it would only cost one
-// attempt of several keeps it waiting for soloLimit, what it would make a dead letter for a lease.
+// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. It may have killed its
+// process before, and would cost the others an attempt if it did so again. It does not wait for long handlers, though: if it
+// would only cost them one attempt of several it waits for lastAttemptLimit, if it would make a dead letter of one, for a
+// lease.
 func (l *loop) startLastAttempt() {
 	if l.lastAttempt == nil || l.lastAttemptStarted {
 		return

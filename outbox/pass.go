@@ -26,7 +26,7 @@ func (l *loop) half() int { return (l.capacity + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
 // when nothing is claimable, none while claims are paused, and not a few at a time while enough wait for the workers.
-// Two passes claim at once only from a backlog, half of the room each.
+// Two passes claim at the same time only from a backlog, half of the room each.
 func (l *loop) room() int {
 	inFlight := l.inFlight - l.stalled()
 	busy := inFlight - len(l.finished) - l.settling

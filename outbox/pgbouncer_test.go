@@ -22,7 +22,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// bouncer starts PgBouncer in front of the server of pool and returns a pool that goes through it. It skips the test where
+// pgBouncer starts PgBouncer in front of the server of pool and returns a pool that goes through it. It skips the test where
 // there is no PgBouncer.
 func pgBouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
 	t.Helper()

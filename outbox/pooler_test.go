@@ -19,11 +19,11 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// sayDeaf is what a dispatcher and a listener log when their connection hears nothing.
+// noNotificationsText is what a dispatcher and a listener log when their connection hears nothing.
 const noNotificationsText = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
 	"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll"
 
-// deafPool returns a pool on the database of pool whose connections work, except that notifications do not get through,
+// poolWithoutNotifications returns a pool on the database of pool whose connections work, except that notifications do not get through,
 // as those that come for an idle client of a transaction pooler.
 func poolWithoutNotifications(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
@@ -80,7 +80,7 @@ func dropNotifications(client io.Writer, server io.Reader) {
 	}
 }
 
-// noLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
+// requireNoLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
 func requireNoLock(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	require.Zero(t, value[int](t, pool, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database

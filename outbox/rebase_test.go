@@ -123,7 +123,7 @@ func (a *audience) put(tx pgx.Tx, n int) {
 	}
 }
 
-// talk has transactions begin, write, commit and roll back in any order, and the audience listen meanwhile. It returns
+// enqueue has transactions begin, write, commit and roll back in any order, and the audience listen meanwhile. It returns
 // transactions that are still open.
 func (a *audience) enqueue(steps int) (open []pgx.Tx) {
 	a.t.Helper()

@@ -181,7 +181,7 @@ func TestRefusedRenewalCostsNoOther(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// deaf is a tracer that cuts the connection before the first question that holds part.
+// cutBefore is a tracer that cuts the connection before the first statement that contains part.
 type cutBefore struct {
 	part string
 	done atomic.Bool

@@ -18,7 +18,7 @@ import (
 )
 
 // shardLoop takes leases of one shard until its context ends. What it knows beyond a lease is in the database, so that
-// any process can go on from there.
+// any process can continue from there.
 type shardLoop struct {
 	*cursor
 	run     *listenerRun

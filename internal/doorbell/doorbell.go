@@ -42,7 +42,7 @@ const (
 	// Timeout bounds each statement on the listening connection, which may lead into a black hole.
 	Timeout = 3 * time.Second
 	// probeTimeout is how long a notification may take to arrive: much longer than it does on a busy machine, because
-	// whoever takes the connection for deaf polls for a while.
+	// a sleeper that believes it hears nothing polls for a while.
 	probeTimeout = 10 * time.Second
 	// noNotificationsPause is how long a doorbell that hears nothing waits until it tries again.
 	noNotificationsPause = 10 * time.Minute
