@@ -278,7 +278,7 @@ func TestNothingToFinalise(t *testing.T) {
 	require.ErrorContains(t, err, "lease")
 	_, err = s.Extend(t.Context(), -longLease, outbox.Claimed{})
 	require.ErrorContains(t, err, "lease")
-	require.Equal(t, "acked already lost Outcome(0)", fmt.Sprint(outbox.Applied, outbox.Already, outbox.Lost, outbox.Outcome(0)))
+	require.Equal(t, "applied already lost Outcome(0)", fmt.Sprint(outbox.Applied, outbox.Already, outbox.Lost, outbox.Outcome(0)))
 }
 
 func TestSameEventTwiceInOneCall(t *testing.T) {
