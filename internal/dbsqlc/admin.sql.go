@@ -636,10 +636,11 @@ type ListenerRewindParams struct {
 	Since    pgtype.Timestamptz
 }
 
-// Sends the cursors of a listener that the worker has taken over back to since, or to the start when that is null: behind the
-// last event before the first one that was enqueued then. They never go forward, and never past an event that is not handled: straggler is
-// the first such one before the position. What a cursor has seen of the log is what this statement sees, because nothing
-// has moved since it was taken over. lo_bound is taken after lo, because the transaction has no xid before this statement.
+// Sends the cursors of a listener that the worker has taken over back to since, or to the start when that is null: behind
+// the last event before the first one that was enqueued then. They never go forward, and never past an event that is not
+// handled: straggler is the first such one before the position. What a cursor has seen of the log is what this statement
+// sees, because nothing has moved since it was taken over. lo_bound is taken after lo, because the transaction has no xid
+// before this statement.
 func (q *Queries) ListenerRewind(ctx context.Context, arg ListenerRewindParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerRewind, arg.Listener, arg.WorkerID, arg.Since)
 	if err != nil {
