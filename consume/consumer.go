@@ -82,38 +82,38 @@ type DB interface {
 }
 
 // Consume applies the effect of m in a new transaction: it records the event in the inbox, runs the consumer's method and
-// commits. When the error is nil, acknowledge m to the broker, whatever the verdict. It is inbox.Applied, or it says that
+// commits. When the error is nil, acknowledge m to the broker, whatever the outcome. It is inbox.Applied, or it says that
 // there was nothing to do: the event is a Duplicate, or it carries an entity version that is stale, and was Skipped or
-// Parked.
+// Quarantined.
 //
-// With an error the verdict is empty and nothing was written. The only exception is a commit whose outcome got lost: it
+// With an error the outcome is empty and nothing was written. The only exception is a commit whose outcome got lost: it
 // may have succeeded, and then the same message is a Duplicate the next time. The error is an *Error; IsPermanent says
 // whether trying again can help. A fault of the message itself is found before the transaction begins.
-func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Verdict, error) {
+func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Outcome, error) {
 	r, run, err := c.decode(m)
 	if err != nil {
 		return "", err
 	}
-	verdict, err := c.inTx(ctx, db, r, run)
+	outcome, err := c.inTx(ctx, db, r, run)
 	if err != nil {
 		return "", about(&r.Event, "", err)
 	}
-	return verdict, nil
+	return outcome, nil
 }
 
 // ConsumeTx is Consume in the caller's transaction, which the caller commits. After an error, roll the transaction back:
 // a commit could leave the event recorded without its effect. Only a fault of the message itself leaves the transaction
 // as it was.
-func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Verdict, error) {
+func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Outcome, error) {
 	r, run, err := c.decode(m)
 	if err != nil {
 		return "", err
 	}
-	verdict, err := c.apply(ctx, tx, r, run)
+	outcome, err := c.apply(ctx, tx, r, run)
 	if err != nil {
 		return "", about(&r.Event, "", err)
 	}
-	return verdict, nil
+	return outcome, nil
 }
 
 // decode reads a message and finds every fault of the message itself.
@@ -133,7 +133,7 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 	return &r, run, nil
 }
 
-func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (inbox.Verdict, error) {
+func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (inbox.Outcome, error) {
 	if absent.Is(db) {
 		return "", errors.New("begin transaction: no pool or connection given (nil)")
 	}
@@ -146,7 +146,7 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 		defer cancel()
 		_ = tx.Rollback(ctx) // does nothing after a commit
 	}()
-	verdict, err := c.apply(ctx, tx, r, run)
+	outcome, err := c.apply(ctx, tx, r, run)
 	if err != nil {
 		return "", err
 	}
@@ -156,7 +156,7 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 	if err := tx.Commit(ctx); err != nil {
 		return "", fmt.Errorf("commit transaction: %w", err)
 	}
-	return verdict, nil
+	return outcome, nil
 }
 
 // begin begins a transaction at READ COMMITTED, whatever the role's default is. At a higher level, two concurrent
@@ -171,7 +171,7 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 }
 
 // apply records the event and runs its effect. If the event has an entity version, it compares that one first.
-func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Verdict, error) {
+func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Outcome, error) {
 	fn := func(ctx context.Context) error { return survive(ctx, tx, run) }
 	if r.Entity.Version > 0 {
 		return c.inbox.Apply(ctx, tx, inbox.Event{

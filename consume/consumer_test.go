@@ -80,19 +80,19 @@ func TestConsumeOnce(t *testing.T) {
 	pool := database(t)
 	c := newConsumer(t, &projection{}, "")
 	m := message(t, uuid.New(), 0)
-	for _, want := range []inbox.Verdict{inbox.Applied, inbox.Duplicate, inbox.Duplicate} {
-		verdict, err := c.Consume(t.Context(), pool, m)
+	for _, want := range []inbox.Outcome{inbox.Applied, inbox.Duplicate, inbox.Duplicate} {
+		outcome, err := c.Consume(t.Context(), pool, m)
 		require.NoError(t, err)
-		require.Equal(t, want, verdict)
+		require.Equal(t, want, outcome)
 	}
 	require.Equal(t, 1, count(t, pool, "effects"))
 	require.Equal(t, 0, count(t, pool, "outbox.entity_versions"))
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	verdict, err := c.Consume(t.Context(), conn.Conn(), message(t, uuid.New(), 0))
+	outcome, err := c.Consume(t.Context(), conn.Conn(), message(t, uuid.New(), 0))
 	require.NoError(t, err, "a connection works as well")
-	require.Equal(t, inbox.Applied, verdict)
+	require.Equal(t, inbox.Applied, outcome)
 }
 
 // TestVersionsBelongToASourceAndATenant: an entity of another service or tenant with the same name has its own versions.
@@ -101,14 +101,14 @@ func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	c := newConsumer(t, &projection{}, inbox.Skip)
-	consumed := func(encoder publish.Encoder, tenant uuid.NullUUID, version int64) inbox.Verdict {
+	consumed := func(encoder publish.Encoder, tenant uuid.NullUUID, version int64) inbox.Outcome {
 		o := outgoing()
 		o.ID, o.TenantID, o.Entity.Version, o.Payload = uuid.New(), tenant, version, json.RawMessage(goodPayload)
 		m, err := encoder.Encode(o)
 		require.NoError(t, err)
-		verdict, err := c.Consume(t.Context(), pool, consume.Message(m))
+		outcome, err := c.Consume(t.Context(), pool, consume.Message(m))
 		require.NoError(t, err)
-		return verdict
+		return outcome
 	}
 	standard, crm := publish.CloudEvents("", publish.Binary), publish.CloudEvents("https://crm.example.com", publish.Structured)
 	one, other := uuid.NullUUID{UUID: uuid.New(), Valid: true}, uuid.NullUUID{UUID: uuid.New(), Valid: true}
@@ -123,20 +123,20 @@ func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 // TestConsumeEntityVersions: a stale event is skipped, quarantined with its payload, or an error, as configured.
 func TestConsumeEntityVersions(t *testing.T) {
 	t.Parallel()
-	for stale, want := range map[inbox.Stale]inbox.Verdict{inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked, inbox.Error: ""} {
+	for stale, want := range map[inbox.Stale]inbox.Outcome{inbox.Skip: inbox.Skipped, inbox.Quarantine: inbox.Quarantined, inbox.Error: ""} {
 		t.Run(string(stale), func(t *testing.T) {
 			t.Parallel()
 			pool := database(t)
 			c := newConsumer(t, &projection{}, stale)
 			newer := message(t, uuid.New(), 7)
-			verdict, err := c.Consume(t.Context(), pool, newer)
+			outcome, err := c.Consume(t.Context(), pool, newer)
 			require.NoError(t, err)
-			require.Equal(t, inbox.Applied, verdict)
-			verdict, err = c.Consume(t.Context(), pool, newer)
+			require.Equal(t, inbox.Applied, outcome)
+			outcome, err = c.Consume(t.Context(), pool, newer)
 			require.NoError(t, err)
-			require.Equal(t, inbox.Duplicate, verdict)
-			verdict, err = c.Consume(t.Context(), pool, message(t, eventID, 6))
-			require.Equal(t, want, verdict)
+			require.Equal(t, inbox.Duplicate, outcome)
+			outcome, err = c.Consume(t.Context(), pool, message(t, eventID, 6))
+			require.Equal(t, want, outcome)
 			if stale == inbox.Error {
 				require.ErrorIs(t, err, inbox.ErrStale)
 				require.ErrorContains(t, err, "consume users/user_created version 2, event "+eventID.String()+": ")
@@ -145,10 +145,10 @@ func TestConsumeEntityVersions(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Equal(t, 1, count(t, pool, "effects"))
-			if stale == inbox.Park {
-				var parked []byte
-				require.NoError(t, pool.QueryRow(t.Context(), "SELECT payload FROM outbox.inbox_parked").Scan(&parked))
-				require.Equal(t, goodPayload, string(parked))
+			if stale == inbox.Quarantine {
+				var quarantined []byte
+				require.NoError(t, pool.QueryRow(t.Context(), "SELECT payload FROM outbox.inbox_quarantined").Scan(&quarantined))
+				require.Equal(t, goodPayload, string(quarantined))
 			}
 		})
 	}
@@ -184,8 +184,8 @@ func TestConsumeFailure(t *testing.T) {
 			c := newConsumer(t, p, "")
 			for _, version := range []int64{0, 3} {
 				m := message(t, eventID, version)
-				verdict, err := c.Consume(t.Context(), pool, m)
-				require.Empty(t, verdict)
+				outcome, err := c.Consume(t.Context(), pool, m)
+				require.Empty(t, outcome)
 				require.ErrorContains(t, err, "consume users/user_created version 2, event "+eventID.String()+": ")
 				require.ErrorContains(t, err, test.want)
 				require.NotContains(t, err.Error(), "S3CRET")
@@ -195,9 +195,9 @@ func TestConsumeFailure(t *testing.T) {
 				require.Zero(t, count(t, pool, "outbox.entity_versions"))
 			}
 			p.fail = nil
-			verdict, err := c.Consume(t.Context(), pool, message(t, eventID, 3))
+			outcome, err := c.Consume(t.Context(), pool, message(t, eventID, 3))
 			require.NoError(t, err)
-			require.Equal(t, inbox.Applied, verdict)
+			require.Equal(t, inbox.Applied, outcome)
 		})
 	}
 }
@@ -227,12 +227,12 @@ func TestConsumeTx(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.ConsumeTx(t.Context(), tx, consume.Message{})
 	require.ErrorIs(t, err, consume.ErrMalformed, "tx is unchanged")
-	verdict, err := c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
+	outcome, err := c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
 	require.NoError(t, err)
-	require.Equal(t, inbox.Applied, verdict)
-	verdict, err = c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
+	require.Equal(t, inbox.Applied, outcome)
+	outcome, err = c.ConsumeTx(t.Context(), tx, message(t, eventID, 0))
 	require.NoError(t, err)
-	require.Equal(t, inbox.Duplicate, verdict)
+	require.Equal(t, inbox.Duplicate, outcome)
 	require.Zero(t, count(t, pool, "effects"), "the caller commits")
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Zero(t, count(t, pool, "outbox.processed_events"))
@@ -259,11 +259,11 @@ func TestConsumeConcurrently(t *testing.T) {
 		m := message(t, uuid.New(), 0)
 		for range deliveries {
 			wg.Go(func() {
-				verdict, err := c.Consume(t.Context(), strict, m)
+				outcome, err := c.Consume(t.Context(), strict, m)
 				if err != nil {
 					t.Error(err)
 				}
-				if verdict == inbox.Applied {
+				if outcome == inbox.Applied {
 					if _, twice := applied.LoadOrStore(i, true); twice {
 						t.Error("an event was applied twice")
 					}
@@ -293,8 +293,8 @@ func TestConsumeBadInput(t *testing.T) {
 		consume.ErrUnknownVersion: change("dataversion", "3"),
 		consume.ErrInvalidPayload: invalid,
 	} {
-		verdict, err := c.Consume(t.Context(), nil, m)
-		require.Empty(t, verdict)
+		outcome, err := c.Consume(t.Context(), nil, m)
+		require.Empty(t, outcome)
 		require.ErrorIs(t, err, want)
 		require.True(t, consume.IsPermanent(err))
 	}

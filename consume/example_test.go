@@ -99,10 +99,10 @@ func ExampleConsumer_Consume() {
 	acknowledge := func() {}     // to the broker
 	quarantine := func(error) {} // keep the message and the reason
 
-	verdict, err := consumer.Consume(ctx, examplePool, renamed)
+	outcome, err := consumer.Consume(ctx, examplePool, renamed)
 	switch {
 	case err == nil:
-		slog.InfoContext(ctx, "consumed", "verdict", verdict)
+		slog.InfoContext(ctx, "consumed", "outcome", outcome)
 		acknowledge()
 	case consume.IsPermanent(err):
 		quarantine(err)

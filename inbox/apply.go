@@ -34,7 +34,7 @@ type Event struct {
 	// Version is the version of the entity after the change that the event reports. It counts from 1 and grows with each
 	// event of the entity. 0, an event without a version, is ErrInvalidEvent.
 	Version int64
-	// Payload is stored with the event if Apply quarantines it (Park). Apply does not read it; nil stores none.
+	// Payload is stored with the event if Apply quarantines it. Apply does not read it; nil stores none.
 	Payload []byte
 }
 
@@ -84,15 +84,15 @@ func (e *Event) check() error {
 	return nil
 }
 
-// Verdict says what Apply did with an event.
-type Verdict string
+// Outcome says what Apply did with an event.
+type Outcome string
 
-// The verdicts of Apply. Only Applied means that the effect ran. A verdict is final once the transaction has committed.
+// The outcomes of Apply. Only Applied means that the effect ran. An outcome is final once the transaction has committed.
 const (
-	Applied   Verdict = "applied"
-	Duplicate Verdict = "duplicate" // was recorded before
-	Skipped   Verdict = "skipped"   // is stale, with Skip
-	Parked    Verdict = "parked"    // is stale and quarantined, with Park
+	Applied     Outcome = "applied"
+	Duplicate   Outcome = "duplicate"   // was recorded before
+	Skipped     Outcome = "skipped"     // is stale, with Skip
+	Quarantined Outcome = "quarantined" // is stale; a copy is kept, with Quarantine
 )
 
 // Apply is Once for an event that carries the version of an entity. It records the event as handled and the version as
@@ -107,8 +107,8 @@ const (
 // Waiting, errors of fn and isolation levels are as with Once. Events of one entity wait for each other until the
 // transaction ends. So a transaction that applies events of several entities must take the entities in one order, for
 // example by source, tenant, type and id, or it may deadlock with another one. After ErrStale, as after an error of fn,
-// roll the transaction back. With an error the Verdict is empty.
-func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx context.Context) error) (Verdict, error) {
+// roll the transaction back. With an error the Outcome is empty.
+func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx context.Context) error) (Outcome, error) {
 	if fn == nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, errNoFunc)
 	}
@@ -138,7 +138,7 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 }
 
 // stale handles an event whose version is not above the last one of its entity.
-func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Verdict, error) {
+func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Outcome, error) {
 	switch i.cfg.Stale {
 	case Error:
 		last, err := q.VersionLast(ctx, dbsqlc.VersionLastParams{
@@ -149,15 +149,15 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Verdict
 		}
 		return "", fmt.Errorf("apply event %s: version %d of %s %q: %w: version %d was set by event %s",
 			e.ID, e.Version, e.EntityType, e.EntityID, ErrStale, last.Version, uuid.UUID(last.EventID.Bytes))
-	case Park:
-		err := q.InboxPark(ctx, dbsqlc.InboxParkParams{
+	case Quarantine:
+		err := q.InboxQuarantine(ctx, dbsqlc.InboxQuarantineParams{
 			ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),
 			EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version, Payload: e.Payload,
 		})
 		if err != nil {
 			return "", wrap(fmt.Sprintf("quarantine event %s", e.ID), err)
 		}
-		return Parked, nil
+		return Quarantined, nil
 	}
 	return Skipped, nil
 }

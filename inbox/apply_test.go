@@ -27,12 +27,12 @@ func user(n int, version int64) inbox.Event {
 }
 
 // apply applies e as a consumer does. The effect replaces the state of the user's card.
-func apply(ctx context.Context, pool *pgxpool.Pool, in *inbox.Inbox, e inbox.Event) (verdict inbox.Verdict, err error) {
+func apply(ctx context.Context, pool *pgxpool.Pool, in *inbox.Inbox, e inbox.Event) (outcome inbox.Outcome, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-		verdict, err = in.Apply(ctx, tx, e, setCard(tx, e))
+		outcome, err = in.Apply(ctx, tx, e, setCard(tx, e))
 		return err
 	})
-	return verdict, err
+	return outcome, err
 }
 
 func setCard(tx pgx.Tx, e inbox.Event) func(context.Context) error {
@@ -59,18 +59,18 @@ func card(t testing.TB, pool *pgxpool.Pool, n int) string {
 
 func TestStaleVersionsChangeNothing(t *testing.T) {
 	t.Parallel()
-	for policy, want := range map[inbox.Stale]inbox.Verdict{"": inbox.Skipped, inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked, inbox.Error: ""} {
+	for policy, want := range map[inbox.Stale]inbox.Outcome{"": inbox.Skipped, inbox.Skip: inbox.Skipped, inbox.Quarantine: inbox.Quarantined, inbox.Error: ""} {
 		pool := cardsDatabase(t)
 		in := newInbox(t, inbox.Config{Stale: policy})
-		deliverAs := func(e inbox.Event, want inbox.Verdict) {
+		deliverAs := func(e inbox.Event, want inbox.Outcome) {
 			t.Helper()
-			verdict, err := apply(t.Context(), pool, in, e)
+			outcome, err := apply(t.Context(), pool, in, e)
 			if want == "" {
 				require.ErrorIs(t, err, inbox.ErrStale)
 			} else {
 				require.NoError(t, err)
 			}
-			require.Equal(t, want, verdict)
+			require.Equal(t, want, outcome)
 		}
 		second, fifth := user(1, 2), user(1, 5)
 		deliverAs(second, inbox.Applied) // the first version may be any
@@ -97,11 +97,11 @@ func TestStaleVersionsChangeNothing(t *testing.T) {
 		deliverAs(other, inbox.Applied) // another type
 		require.Equal(t, sixth.ID, value[uuid.UUID](t, pool, "SELECT event_id FROM outbox.entity_versions WHERE entity_type = 'user' AND entity_id = '1' AND version = 6"))
 
-		parked := 0
-		if policy == inbox.Park {
-			parked = 4
+		quarantined := 0
+		if policy == inbox.Quarantine {
+			quarantined = 4
 		}
-		require.Equal(t, parked, value[int](t, pool, "SELECT count(*) FROM outbox.inbox_parked"))
+		require.Equal(t, quarantined, value[int](t, pool, "SELECT count(*) FROM outbox.inbox_quarantined"))
 	}
 }
 
@@ -113,9 +113,9 @@ func TestApplyAfterOnceIsADuplicate(t *testing.T) {
 	e := user(1, 7)
 	_, err := deliver(t.Context(), pool, in, e.ID)
 	require.NoError(t, err)
-	verdict, err := apply(t.Context(), pool, in, e)
+	outcome, err := apply(t.Context(), pool, in, e)
 	require.NoError(t, err)
-	require.Equal(t, inbox.Duplicate, verdict)
+	require.Equal(t, inbox.Duplicate, outcome)
 	require.Zero(t, value[int](t, pool, "SELECT count(*) FROM outbox.entity_versions"))
 }
 
@@ -124,9 +124,9 @@ func TestEachGroupHasItsOwnVersions(t *testing.T) {
 	pool := cardsDatabase(t)
 	_, err := apply(t.Context(), pool, newInbox(t, inbox.Config{}), user(1, 9))
 	require.NoError(t, err)
-	verdict, err := apply(t.Context(), pool, newInbox(t, inbox.Config{Group: "audit"}), user(1, 3))
+	outcome, err := apply(t.Context(), pool, newInbox(t, inbox.Config{Group: "audit"}), user(1, 3))
 	require.NoError(t, err)
-	require.Equal(t, inbox.Applied, verdict)
+	require.Equal(t, inbox.Applied, outcome)
 }
 
 // The same type and id at another source or for another tenant mean another entity, with its own versions and quarantined
@@ -134,25 +134,25 @@ func TestEachGroupHasItsOwnVersions(t *testing.T) {
 func TestVersionsBelongToASourceAndATenant(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
-	in := newInbox(t, inbox.Config{Stale: inbox.Park})
+	in := newInbox(t, inbox.Config{Stale: inbox.Quarantine})
 	tenants := []uuid.NullUUID{{}, {UUID: uuid.New(), Valid: true}, {UUID: uuid.New(), Valid: true}}
 	for n, source := range []string{"", "/users", "/crm"} {
 		for m, tenant := range tenants {
-			deliver := func(version int64, want inbox.Verdict) uuid.UUID {
+			deliver := func(version int64, want inbox.Outcome) uuid.UUID {
 				e := user(17, version)
 				e.Source, e.TenantID = source, tenant
-				verdict, err := apply(t.Context(), pool, in, e)
+				outcome, err := apply(t.Context(), pool, in, e)
 				require.NoError(t, err)
-				require.Equal(t, want, verdict, "version %d of %q, tenant %d", version, source, m)
+				require.Equal(t, want, outcome, "version %d of %q, tenant %d", version, source, m)
 				return e.ID
 			}
 			// Each entity starts below the last version of those before it.
 			last := int64(30 - 3*n - m)
 			deliver(last-1, inbox.Applied)
 			newest := deliver(last, inbox.Applied)
-			late := deliver(last-1, inbox.Parked)
+			late := deliver(last-1, inbox.Quarantined)
 			require.Equal(t, fmt.Sprintf("%s %s %d %s", source, tenant.UUID, last, newest), value[string](t, pool,
-				"SELECT concat_ws(' ', source, tenant_id, last_version, last_event_id) FROM outbox.inbox_parked WHERE event_id = $1", late))
+				"SELECT concat_ws(' ', source, tenant_id, last_version, last_event_id) FROM outbox.inbox_quarantined WHERE event_id = $1", late))
 		}
 	}
 	require.Equal(t, 9, value[int](t, pool, "SELECT count(*) FROM outbox.entity_versions"))
@@ -170,10 +170,10 @@ func TestErrStaleTellsWhatIsThere(t *testing.T) {
 	require.Equal(t, 1, recorded(t, pool), "the stale event was rolled back")
 }
 
-func TestParkedEventsKeepWhatCame(t *testing.T) {
+func TestQuarantinedEventsKeepWhatCame(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
-	in := newInbox(t, inbox.Config{Stale: inbox.Park})
+	in := newInbox(t, inbox.Config{Stale: inbox.Quarantine})
 	there := user(7, 5)
 	_, err := apply(t.Context(), pool, in, there)
 	require.NoError(t, err)
@@ -181,11 +181,11 @@ func TestParkedEventsKeepWhatCame(t *testing.T) {
 	odd.Payload = []byte("\x00 not JSON \xff") // jsonb or text would abort the consumer's transaction
 	bare.Payload = nil
 	for _, e := range []inbox.Event{odd, bare} {
-		verdict, err := apply(t.Context(), pool, in, e)
+		outcome, err := apply(t.Context(), pool, in, e)
 		require.NoError(t, err)
-		require.Equal(t, inbox.Parked, verdict)
+		require.Equal(t, inbox.Quarantined, outcome)
 		rows, err := pool.Query(t.Context(), `SELECT consumer_group, entity_type, entity_id, version, last_version, last_event_id, payload
-			FROM outbox.inbox_parked WHERE event_id = $1 AND parked_at > statement_timestamp() - interval '1 hour'`, e.ID)
+			FROM outbox.inbox_quarantined WHERE event_id = $1 AND quarantined_at > statement_timestamp() - interval '1 hour'`, e.ID)
 		require.NoError(t, err)
 		type row struct {
 			Group, Type, ID string
@@ -199,10 +199,10 @@ func TestParkedEventsKeepWhatCame(t *testing.T) {
 	}
 	// The event comes again after its record is gone. It is quarantined already, which is not an error.
 	execute(t, pool, "DELETE FROM outbox.processed_events")
-	verdict, err := apply(t.Context(), pool, in, odd)
+	outcome, err := apply(t.Context(), pool, in, odd)
 	require.NoError(t, err)
-	require.Equal(t, inbox.Parked, verdict)
-	require.Equal(t, 2, value[int](t, pool, "SELECT count(*) FROM outbox.inbox_parked"))
+	require.Equal(t, inbox.Quarantined, outcome)
+	require.Equal(t, 2, value[int](t, pool, "SELECT count(*) FROM outbox.inbox_quarantined"))
 }
 
 func TestApplyRefusesBeforeSendingAndLeavesTheTransactionUsable(t *testing.T) {
@@ -233,9 +233,9 @@ func TestApplyRefusesBeforeSendingAndLeavesTheTransactionUsable(t *testing.T) {
 	}
 	longest := user(1, 1<<63-1)
 	longest.EntityType, longest.EntityID = strings.Repeat("ä", 256), strings.Repeat("ö", 256)
-	verdict, err := in.Apply(t.Context(), tx, longest, nothing)
+	outcome, err := in.Apply(t.Context(), tx, longest, nothing)
 	require.NoError(t, err)
-	require.Equal(t, inbox.Applied, verdict)
+	require.Equal(t, inbox.Applied, outcome)
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
@@ -247,18 +247,18 @@ func TestRollbackForgetsTheVersion(t *testing.T) {
 	require.NoError(t, err)
 	third := user(1, 3)
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		verdict, err := in.Apply(t.Context(), tx, third, func(ctx context.Context) error {
+		outcome, err := in.Apply(t.Context(), tx, third, func(ctx context.Context) error {
 			require.NoError(t, setCard(tx, third)(ctx))
 			return errEffect
 		})
-		require.Empty(t, verdict)
+		require.Empty(t, outcome)
 		return err
 	})
 	require.Equal(t, errEffect, err)
 	for _, e := range []inbox.Event{user(1, 2), third} {
-		verdict, err := apply(t.Context(), pool, in, e)
+		outcome, err := apply(t.Context(), pool, in, e)
 		require.NoError(t, err)
-		require.Equal(t, inbox.Applied, verdict)
+		require.Equal(t, inbox.Applied, outcome)
 	}
 	require.Equal(t, `{"user":1,"version":3}`, card(t, pool, 1))
 }
@@ -282,12 +282,12 @@ func TestEventsOfOneEntityWaitForEachOther(t *testing.T) {
 				e := user(n, versions[0])
 				_, err := in.Apply(t.Context(), first, e, setCard(first, e))
 				require.NoError(t, err)
-				verdicts := make(chan inbox.Verdict, 1)
+				outcomes := make(chan inbox.Outcome, 1)
 				go func() {
 					e := user(n, versions[1])
-					verdict, err := in.Apply(t.Context(), other, e, setCard(other, e))
+					outcome, err := in.Apply(t.Context(), other, e, setCard(other, e))
 					check(t, err)
-					verdicts <- verdict
+					outcomes <- outcome
 				}()
 				blocked(t, pool, other, first)
 				want, state := inbox.Applied, versions[1]
@@ -299,7 +299,7 @@ func TestEventsOfOneEntityWaitForEachOther(t *testing.T) {
 				} else {
 					require.NoError(t, first.Rollback(t.Context()))
 				}
-				require.Equal(t, want, <-verdicts)
+				require.Equal(t, want, <-outcomes)
 				require.NoError(t, other.Commit(t.Context()))
 				require.Equal(t, fmt.Sprintf(`{"user":%d,"version":%d}`, n, state), card(t, pool, n))
 			}
@@ -308,12 +308,12 @@ func TestEventsOfOneEntityWaitForEachOther(t *testing.T) {
 }
 
 // At the stricter isolation levels, a version that another transaction has moved since the snapshot is a serialization
-// failure, never a verdict from outdated data.
+// failure, never an outcome from outdated data.
 func TestMovedVersionUnderEachIsolationLevel(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
 	for n, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		for policy, want := range map[inbox.Stale]inbox.Verdict{inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked} {
+		for policy, want := range map[inbox.Stale]inbox.Outcome{inbox.Skip: inbox.Skipped, inbox.Quarantine: inbox.Quarantined} {
 			in := newInbox(t, inbox.Config{Group: string(policy), Stale: policy})
 			for _, there := range []bool{false, true} {
 				id := 2 * n
@@ -326,20 +326,20 @@ func TestMovedVersionUnderEachIsolationLevel(t *testing.T) {
 				usable(t, tx) // takes the snapshot
 				_, err := apply(t.Context(), pool, in, user(id, 5))
 				require.NoError(t, err)
-				verdict, err := in.Apply(t.Context(), tx, user(id, 4), never(t))
+				outcome, err := in.Apply(t.Context(), tx, user(id, 4), never(t))
 				if level == pgx.ReadCommitted {
 					require.NoError(t, err)
-					require.Equal(t, want, verdict)
+					require.Equal(t, want, outcome)
 					require.NoError(t, tx.Commit(t.Context()))
 					continue
 				}
 				require.ErrorIs(t, err, inbox.ErrSerialization)
-				require.Empty(t, verdict)
+				require.Empty(t, outcome)
 				require.NoError(t, tx.Rollback(t.Context()))
 				tx = begin(t, pool, level)
-				verdict, err = in.Apply(t.Context(), tx, user(id, 4), never(t))
+				outcome, err = in.Apply(t.Context(), tx, user(id, 4), never(t))
 				require.NoError(t, err)
-				require.Equal(t, want, verdict)
+				require.Equal(t, want, outcome)
 				require.NoError(t, tx.Commit(t.Context()))
 			}
 		}

@@ -30,8 +30,8 @@ func ways(in *inbox.Inbox) []way {
 		}},
 		{"apply", func(ctx context.Context, tx pgx.Tx, event uuid.UUID, fn func(context.Context) error) (bool, error) {
 			e := inbox.Event{ID: event, EntityType: "event", EntityID: event.String(), Version: 1}
-			verdict, err := in.Apply(ctx, tx, e, fn)
-			return verdict == inbox.Applied, err
+			outcome, err := in.Apply(ctx, tx, e, fn)
+			return outcome == inbox.Applied, err
 		}},
 	}
 }

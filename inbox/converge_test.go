@@ -32,7 +32,7 @@ func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		name := fmt.Sprintf("run-%d", run)
-		policy := rapid.SampledFrom([]inbox.Stale{inbox.Skip, inbox.Error, inbox.Park}).Draw(rt, "stale")
+		policy := rapid.SampledFrom([]inbox.Stale{inbox.Skip, inbox.Error, inbox.Quarantine}).Draw(rt, "stale")
 		in, err := inbox.New(inbox.Config{Group: name, Stale: policy})
 		require.NoError(rt, err)
 		want := map[string]int64{}
@@ -55,7 +55,7 @@ func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 		stale := map[uuid.UUID]bool{}
 		for i := 0; i < len(deliveries); i++ {
 			d := deliveries[i]
-			verdict, err := project(t, pool, in, name, d)
+			outcome, err := project(t, pool, in, name, d)
 			switch {
 			case d.crash:
 				require.ErrorIs(rt, err, errEffect)
@@ -65,9 +65,9 @@ func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 				stale[d.event.ID] = true
 			default:
 				require.NoError(rt, err)
-				if verdict == inbox.Applied {
+				if outcome == inbox.Applied {
 					applied[d.event.EntityID] = append(applied[d.event.EntityID], d.event.Version)
-				} else if verdict != inbox.Duplicate {
+				} else if outcome != inbox.Duplicate {
 					stale[d.event.ID] = true
 				}
 			}
@@ -89,17 +89,17 @@ func TestAnyOrderOfDeliveriesConverges(t *testing.T) {
 		})
 		require.NoError(rt, err)
 		require.Equal(rt, want, got)
-		if policy == inbox.Park {
-			require.Len(rt, stale, value[int](t, pool, "SELECT count(*) FROM outbox.inbox_parked WHERE consumer_group = $1", name))
+		if policy == inbox.Quarantine {
+			require.Len(rt, stale, value[int](t, pool, "SELECT count(*) FROM outbox.inbox_quarantined WHERE consumer_group = $1", name))
 		}
 	})
 }
 
 // project makes the delivery d.
-func project(t *testing.T, pool *pgxpool.Pool, in *inbox.Inbox, consumer string, d delivery) (verdict inbox.Verdict, err error) {
+func project(t *testing.T, pool *pgxpool.Pool, in *inbox.Inbox, consumer string, d delivery) (outcome inbox.Outcome, err error) {
 	ctx := t.Context()
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-		verdict, err = in.Apply(ctx, tx, d.event, func(ctx context.Context) error {
+		outcome, err = in.Apply(ctx, tx, d.event, func(ctx context.Context) error {
 			_, err := tx.Exec(ctx, "INSERT INTO projection VALUES ($1, $2, $3) ON CONFLICT (consumer, id) DO UPDATE SET state = excluded.state",
 				consumer, d.event.EntityID, d.event.Version)
 			return err
@@ -109,5 +109,5 @@ func project(t *testing.T, pool *pgxpool.Pool, in *inbox.Inbox, consumer string,
 		}
 		return err
 	})
-	return verdict, err
+	return outcome, err
 }

@@ -106,7 +106,7 @@ func ExampleInbox_Apply() {
 	ctx := context.Background()
 	var name string // the state in the event
 	err := pgx.BeginFunc(ctx, examplePool, func(tx pgx.Tx) error {
-		verdict, err := exampleInbox.Apply(ctx, tx, inbox.Event{
+		outcome, err := exampleInbox.Apply(ctx, tx, inbox.Event{
 			ID: exampleEvent, Source: "/users", EntityType: "user", EntityID: "17", Version: 7,
 		}, func(ctx context.Context) error {
 			_, err := tx.Exec(ctx, "UPDATE cards SET name = $1 WHERE user_id = 17", name)
@@ -115,8 +115,8 @@ func ExampleInbox_Apply() {
 		switch {
 		case errors.Is(err, inbox.ErrStale): // only with Config.Stale set to inbox.Error
 			slog.WarnContext(ctx, "stale event", "event_id", exampleEvent)
-		case err == nil && verdict != inbox.Applied: // inbox.Duplicate, inbox.Skipped or inbox.Parked
-			slog.InfoContext(ctx, "event had no effect", "event_id", exampleEvent, "verdict", verdict)
+		case err == nil && outcome != inbox.Applied: // inbox.Duplicate, inbox.Skipped or inbox.Quarantined
+			slog.InfoContext(ctx, "event had no effect", "event_id", exampleEvent, "outcome", outcome)
 		}
 		return err
 	})

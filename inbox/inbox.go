@@ -53,8 +53,8 @@ import (
 const Forever time.Duration = math.MaxInt64
 
 const (
-	defaultReplayWindow    = 168 * time.Hour
-	defaultParkedRetention = 720 * time.Hour
+	defaultReplayWindow        = 168 * time.Hour
+	defaultQuarantineRetention = 720 * time.Hour
 )
 
 // Stale says what Apply does with a stale event: one whose version is not above the last version of its entity.
@@ -66,8 +66,8 @@ const (
 	Skip Stale = "skip"
 	// Error makes Apply return ErrStale. It is for consumers that expect no stale events.
 	Error Stale = "error"
-	// Park is Skip and also quarantines a copy of the event in the table inbox_parked, for people to look at.
-	Park Stale = "park"
+	// Quarantine is Skip and also quarantines a copy of the event in the table inbox_quarantined, for people to look at.
+	Quarantine Stale = "quarantine"
 )
 
 // Config of an Inbox.
@@ -86,8 +86,8 @@ type Config struct {
 	// ReplayWindow. 0 means twice the ReplayWindow, because a log that is deleted by segments keeps some events for longer
 	// than its retention.
 	Retention time.Duration
-	// ParkedRetention is how long quarantined events are kept; Prune deletes older ones. 0 means 720 h.
-	ParkedRetention time.Duration
+	// QuarantineRetention is how long quarantined events are kept; Prune deletes older ones. 0 means 720 h.
+	QuarantineRetention time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -103,8 +103,8 @@ func (c Config) withDefaults() Config {
 			c.Retention = 2 * c.ReplayWindow
 		}
 	}
-	if c.ParkedRetention == 0 {
-		c.ParkedRetention = defaultParkedRetention
+	if c.QuarantineRetention == 0 {
+		c.QuarantineRetention = defaultQuarantineRetention
 	}
 	return c
 }
@@ -113,13 +113,13 @@ func (c Config) validate() error {
 	if err := checkGroup(c.Group); err != nil {
 		return err
 	}
-	if c.Stale != Skip && c.Stale != Error && c.Stale != Park {
-		return fmt.Errorf("field Stale %q is not valid: use %s, %s or %s", c.Stale, Skip, Error, Park)
+	if c.Stale != Skip && c.Stale != Error && c.Stale != Quarantine {
+		return fmt.Errorf("field Stale %q is not valid: use %s, %s or %s", c.Stale, Skip, Error, Quarantine)
 	}
 	for _, d := range [...]struct {
 		name  string
 		value time.Duration
-	}{{"ReplayWindow", c.ReplayWindow}, {"Retention", c.Retention}, {"ParkedRetention", c.ParkedRetention}} {
+	}{{"ReplayWindow", c.ReplayWindow}, {"Retention", c.Retention}, {"QuarantineRetention", c.QuarantineRetention}} {
 		if d.value < 0 {
 			return fmt.Errorf("field %s %s is negative", d.name, d.value)
 		}

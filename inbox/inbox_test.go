@@ -15,10 +15,10 @@ import (
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]inbox.Config{
-		`new inbox: field Stale "drop" is not valid: use skip, error or park`: {Group: group, Stale: "drop"},
-		`new inbox: field ReplayWindow -1s is negative`:                       {Group: group, ReplayWindow: -time.Second},
-		`new inbox: field Retention -1ns is negative`:                         {Group: group, Retention: -1},
-		`new inbox: field ParkedRetention -1h0m0s is negative`:                {Group: group, ParkedRetention: -time.Hour},
+		`new inbox: field Stale "drop" is not valid: use skip, error or quarantine`: {Group: group, Stale: "drop"},
+		`new inbox: field ReplayWindow -1s is negative`:                             {Group: group, ReplayWindow: -time.Second},
+		`new inbox: field Retention -1ns is negative`:                               {Group: group, Retention: -1},
+		`new inbox: field QuarantineRetention -1h0m0s is negative`:                  {Group: group, QuarantineRetention: -time.Hour},
 		`new inbox: field Retention 24h0m0s is shorter than ReplayWindow 168h0m0s: an event replayed after its record was pruned would be handled again`: {
 			Group: group, Retention: 24 * time.Hour,
 		},
@@ -42,7 +42,7 @@ func TestNewAccepts(t *testing.T) {
 		{Group: group},
 		{Group: group, Schema: "app", Stale: inbox.Skip},
 		{Group: group, Stale: inbox.Error, Retention: time.Hour, ReplayWindow: time.Hour},
-		{Group: group, Stale: inbox.Park, ReplayWindow: 9000 * time.Hour},
+		{Group: group, Stale: inbox.Quarantine, ReplayWindow: 9000 * time.Hour},
 		{Group: group, ReplayWindow: inbox.Forever},
 		{Group: group, ReplayWindow: inbox.Forever - 1},
 		{Group: group, Retention: inbox.Forever},

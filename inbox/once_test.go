@@ -219,9 +219,9 @@ func TestSchemasAreApart(t *testing.T) {
 		handled, err := deliver(t.Context(), pool, in, event)
 		require.NoError(t, err)
 		require.True(t, handled)
-		verdict, err := apply(t.Context(), pool, in, user(1, 1))
+		outcome, err := apply(t.Context(), pool, in, user(1, 1))
 		require.NoError(t, err)
-		require.Equal(t, inbox.Applied, verdict)
+		require.Equal(t, inbox.Applied, outcome)
 	}
 	require.Equal(t, 2, recorded(t, pool))
 	require.Equal(t, 2, value[int](t, pool, "SELECT count(*) FROM app.processed_events"))

@@ -130,7 +130,7 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool, id, statistics string) {
 		_, err := pool.Exec(t.Context(), sql, args...)
 		require.NoError(t, err)
 	}
-	for _, table := range []string{"processed_events", "entity_versions", "inbox_parked"} {
+	for _, table := range []string{"processed_events", "entity_versions", "inbox_quarantined"} {
 		exec("ALTER TABLE outbox." + table + " SET (autovacuum_enabled = off)")
 		exec("ANALYZE outbox." + table) // statistics of the empty table
 	}
@@ -144,7 +144,7 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool, id, statistics string) {
 	}
 	exec(insert+id+from, planRecords, "busy", 1)
 	exec(`INSERT INTO outbox.entity_versions SELECT 'busy0', '/users', '00000000-0000-0000-0000-000000000000', 'user', n::text, 5, v7(n) FROM generate_series(1, $1::bigint) AS n`, planOthers)
-	exec(`INSERT INTO outbox.inbox_parked SELECT 'busy0', v7(n), '/users', '00000000-0000-0000-0000-000000000000', 'user', n::text, 4, 5, v7(0), NULL,
+	exec(`INSERT INTO outbox.inbox_quarantined SELECT 'busy0', v7(n), '/users', '00000000-0000-0000-0000-000000000000', 'user', n::text, 4, 5, v7(0), NULL,
 		statement_timestamp() - interval '4 h' + n * interval '4 h' / $1::bigint FROM generate_series(1, $1::bigint) AS n`, planOthers)
 }
 
@@ -185,17 +185,17 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 			{name: "last", call: func(q *dbsqlc.Queries) {
 				_, _ = q.VersionLast(ctx, dbsqlc.VersionLastParams{ConsumerGroup: "busy0", Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77"})
 			}, reads: 1, callers: true},
-			{name: "park", call: func(q *dbsqlc.Queries) {
-				_ = q.InboxPark(ctx, dbsqlc.InboxParkParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
+			{name: "quarantine", call: func(q *dbsqlc.Queries) {
+				_ = q.InboxQuarantine(ctx, dbsqlc.InboxQuarantineParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
 			}, reads: 1, callers: true},
 			{name: "prune", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, prune) }, reads: pruneChunk},
 			{name: "prune on", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, later) }, reads: pruneChunk},
 			{name: "prune nothing", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, last) }, reads: 1},
-			{name: "prune parked", call: func(q *dbsqlc.Queries) { _, _ = q.InboxParkedPrune(ctx, dbsqlc.InboxParkedPruneParams(later)) }, reads: pruneChunk},
+			{name: "prune quarantined", call: func(q *dbsqlc.Queries) { _, _ = q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(later)) }, reads: pruneChunk},
 		}
 		for _, statistics := range []string{before, "fresh"} {
 			if statistics == "fresh" {
-				_, err := pool.Exec(t.Context(), "ANALYZE outbox.processed_events, outbox.entity_versions, outbox.inbox_parked")
+				_, err := pool.Exec(t.Context(), "ANALYZE outbox.processed_events, outbox.entity_versions, outbox.inbox_quarantined")
 				require.NoError(t, err)
 			}
 			for _, e := range statements {

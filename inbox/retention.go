@@ -18,7 +18,7 @@ import (
 const pruneChunk = 1000
 
 // Prune deletes the group's records of handled events that are older than Retention, and its quarantined events that are
-// older than ParkedRetention. It deletes the oldest first, in short separate transactions, and returns how many rows it
+// older than QuarantineRetention. It deletes the oldest first, in short separate transactions, and returns how many rows it
 // deleted, also with an error. Nothing calls Prune automatically: call it about once an hour. Several processes may run
 // it concurrently. Consumers do not wait for it, with one exception: a delivery of an event whose record is just being
 // deleted waits for that transaction.
@@ -35,11 +35,11 @@ func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	if err != nil {
 		return events, wrap("prune handled events", err)
 	}
-	parked, err := i.prune(ctx, pool, i.cfg.ParkedRetention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
-		row, err := q.InboxParkedPrune(ctx, dbsqlc.InboxParkedPruneParams(p))
+	quarantined, err := i.prune(ctx, pool, i.cfg.QuarantineRetention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
+		row, err := q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(p))
 		return dbsqlc.ProcessedPruneRow(row), err
 	})
-	return events + parked, wrap("prune quarantined events", err)
+	return events + quarantined, wrap("prune quarantined events", err)
 }
 
 // prune runs chunk until it deletes less than a full chunk. Each chunk starts where the one before ended.

@@ -66,7 +66,7 @@ func TestPruneKeepsTheRetention(t *testing.T) {
 // Versions are not pruned, so a replay from before the retention is stale and changes nothing.
 func TestReplayAfterPruneIsStale(t *testing.T) {
 	t.Parallel()
-	for policy, want := range map[inbox.Stale]inbox.Verdict{inbox.Skip: inbox.Skipped, inbox.Park: inbox.Parked, inbox.Error: ""} {
+	for policy, want := range map[inbox.Stale]inbox.Outcome{inbox.Skip: inbox.Skipped, inbox.Quarantine: inbox.Quarantined, inbox.Error: ""} {
 		pool := cardsDatabase(t)
 		in := newInbox(t, inbox.Config{Stale: policy, Retention: time.Hour, ReplayWindow: time.Hour})
 		var log []inbox.Event
@@ -76,21 +76,21 @@ func TestReplayAfterPruneIsStale(t *testing.T) {
 			}
 		}
 		for _, e := range log {
-			verdict, err := apply(t.Context(), pool, in, e)
+			outcome, err := apply(t.Context(), pool, in, e)
 			require.NoError(t, err)
-			require.Equal(t, inbox.Applied, verdict)
+			require.Equal(t, inbox.Applied, outcome)
 			age(t, pool, e.ID, 2*time.Hour)
 		}
 		require.Equal(t, len(log), prune(t, pool, in))
 		require.Zero(t, recorded(t, pool))
 		for _, e := range log {
-			verdict, err := apply(t.Context(), pool, in, e)
+			outcome, err := apply(t.Context(), pool, in, e)
 			if policy == inbox.Error {
 				require.ErrorIs(t, err, inbox.ErrStale)
 			} else {
 				require.NoError(t, err)
 			}
-			require.Equal(t, want, verdict)
+			require.Equal(t, want, outcome)
 			require.Equal(t, 1, effects(t, pool, e.ID))
 		}
 		for n := range 3 {
@@ -99,36 +99,36 @@ func TestReplayAfterPruneIsStale(t *testing.T) {
 	}
 }
 
-func TestPruneOfParkedEvents(t *testing.T) {
+func TestPruneOfQuarantinedEvents(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
-	in := newInbox(t, inbox.Config{Stale: inbox.Park, ParkedRetention: time.Minute})
+	in := newInbox(t, inbox.Config{Stale: inbox.Quarantine, QuarantineRetention: time.Minute})
 	for v := int64(5); v > 0; v-- {
 		_, err := apply(t.Context(), pool, in, user(1, v))
 		require.NoError(t, err)
 	}
 	require.Zero(t, prune(t, pool, in))
-	execute(t, pool, "UPDATE outbox.inbox_parked SET parked_at = parked_at - interval '1 minute' WHERE version <= 3")
-	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
+	execute(t, pool, "UPDATE outbox.inbox_quarantined SET quarantined_at = quarantined_at - interval '1 minute' WHERE version <= 3")
+	execute(t, pool, `INSERT INTO outbox.inbox_quarantined (consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, quarantined_at)
 		VALUES ('other', gen_random_uuid(), '', gen_random_uuid(), 'user', '1', 9, 9, gen_random_uuid(), '2020-01-01')`)
 	holder := begin(t, pool, "")
-	require.Equal(t, 2, value[int](t, holder, "SELECT version FROM outbox.inbox_parked WHERE version = 2 FOR UPDATE"))
+	require.Equal(t, 2, value[int](t, holder, "SELECT version FROM outbox.inbox_quarantined WHERE version = 2 FOR UPDATE"))
 	require.Equal(t, 2, prune(t, pool, in), "a locked row is left for the next prune")
 	require.NoError(t, holder.Rollback(t.Context()))
 	require.Equal(t, 1, prune(t, pool, in))
-	require.Equal(t, []int{4, 9}, value[[]int](t, pool, "SELECT array_agg(version ORDER BY version) FROM outbox.inbox_parked"))
+	require.Equal(t, []int{4, 9}, value[[]int](t, pool, "SELECT array_agg(version ORDER BY version) FROM outbox.inbox_quarantined"))
 }
 
 func TestForeverIsNeverPruned(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	record(t, pool, group, 1, 200*365*24*time.Hour)
-	execute(t, pool, `INSERT INTO outbox.inbox_parked (consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, parked_at)
+	execute(t, pool, `INSERT INTO outbox.inbox_quarantined (consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, quarantined_at)
 		VALUES ($1, gen_random_uuid(), '', gen_random_uuid(), 'a', 'b', 1, 1, gen_random_uuid(), '1800-01-01')`, group)
 	for _, cfg := range []inbox.Config{
-		{Retention: inbox.Forever, ParkedRetention: inbox.Forever},
-		{ReplayWindow: inbox.Forever, ParkedRetention: inbox.Forever},
-		{ReplayWindow: inbox.Forever - 1, ParkedRetention: inbox.Forever - 1},
+		{Retention: inbox.Forever, QuarantineRetention: inbox.Forever},
+		{ReplayWindow: inbox.Forever, QuarantineRetention: inbox.Forever},
+		{ReplayWindow: inbox.Forever - 1, QuarantineRetention: inbox.Forever - 1},
 	} {
 		require.Zero(t, prune(t, pool, newInbox(t, cfg)))
 	}
@@ -234,7 +234,7 @@ func TestPruneEndsWithItsContext(t *testing.T) {
 func TestResetLetsTheLogBeReplayed(t *testing.T) {
 	t.Parallel()
 	pool := cardsDatabase(t)
-	in := newInbox(t, inbox.Config{Stale: inbox.Park})
+	in := newInbox(t, inbox.Config{Stale: inbox.Quarantine})
 	other := newInbox(t, inbox.Config{Group: "other"})
 	log := []inbox.Event{user(1, 1), user(2, 1), user(1, 3), user(1, 2), user(2, 2)}
 	replay := func() {
@@ -242,11 +242,11 @@ func TestResetLetsTheLogBeReplayed(t *testing.T) {
 		for i, e := range log {
 			want := inbox.Applied
 			if i == 3 {
-				want = inbox.Parked
+				want = inbox.Quarantined
 			}
-			verdict, err := apply(t.Context(), pool, in, e)
+			outcome, err := apply(t.Context(), pool, in, e)
 			require.NoError(t, err)
-			require.Equal(t, want, verdict)
+			require.Equal(t, want, outcome)
 		}
 	}
 	_, err := apply(t.Context(), pool, other, log[0])
@@ -264,7 +264,7 @@ func TestResetLetsTheLogBeReplayed(t *testing.T) {
 			require.Equal(t, len(log)+1, recorded(t, pool))
 		}
 	}
-	for table, left := range map[string][]string{"processed_events": {"other"}, "entity_versions": {"other"}, "inbox_parked": {}} {
+	for table, left := range map[string][]string{"processed_events": {"other"}, "entity_versions": {"other"}, "inbox_quarantined": {}} {
 		got := value[[]string](t, pool, "SELECT coalesce(array_agg(consumer_group), '{}') FROM "+pgx.Identifier{"outbox", table}.Sanitize())
 		require.Equal(t, left, got, table)
 	}

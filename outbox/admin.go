@@ -101,12 +101,12 @@ type ListenerStatus struct {
 	// held by nobody.
 	Holder     uuid.NullUUID
 	LeaseUntil time.Time
-	// Position is the seq up to which the shard has read the log, but for what had not committed then.
+	// Position is the seq up to which the shard has read the log, except what had not committed then.
 	Position int64
 	// Unread estimates the events it has not read: the positions behind its own, divided by Shards. Numbers that
 	// were rolled back and events of topics that it does not read count, too.
 	Unread int64
-	// Lag is the age of the oldest event it has not handled, of those it has set aside, too; MaxLag is what raises
+	// Lag is the age of the oldest event it has not handled, parked ones included; MaxLag is what raises
 	// an alarm, 0 when nothing does.
 	Lag, MaxLag time.Duration
 	// Attempts is how often the event it stands at has failed, Head that event, RetryAfter when it is tried again
@@ -116,10 +116,10 @@ type ListenerStatus struct {
 	Head       uuid.NullUUID
 	RetryAfter time.Time
 	LastError  string
-	// DeadLetters are those that are kept; ParkedEvents were set aside behind failed ones of ParkedKeys.
+	// DeadLetters are those that are kept; ParkedEvents wait behind failed ones of ParkedKeys.
 	DeadLetters, ParkedKeys, ParkedEvents int64
 	AttachedAt                            time.Time
-	AdvancedAt                            time.Time // zero before the first turn
+	AdvancedAt                            time.Time // zero before the first lease
 }
 
 // List returns the shards of all listeners that are attached, by name and number. It reads no more of a long log
@@ -140,7 +140,7 @@ func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
 			blocked = blocked || list[end].Attempts > 0
 		}
 		if blocked {
-			if err := heads(ctx, q, list[i:end]); err != nil {
+			if err := fillHeads(ctx, q, list[i:end]); err != nil {
 				return nil, err
 			}
 		}
@@ -149,9 +149,9 @@ func (a *ListenerAdmin) List(ctx context.Context) ([]ListenerStatus, error) {
 	return list, nil
 }
 
-// heads fills in the events at which the shards of one listener stand.
-func heads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
-	rows, err := q.ListenerStanding(ctx, dbsqlc.ListenerStandingParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
+// fillHeads fills in the events at which the shards of one listener stand.
+func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
+	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
 		return dbschema.Wrap("list listeners", err)
 	}
@@ -211,14 +211,14 @@ func (a *ListenerAdmin) Resume(ctx context.Context, name string) error {
 
 func (a *ListenerAdmin) pause(ctx context.Context, what, name string, paused bool) error {
 	err := a.locked(ctx, what, func(q *dbsqlc.Queries) error {
-		if err := known(ctx, q, name); err != nil {
+		if err := requireAttached(ctx, q, name); err != nil {
 			return err
 		}
 		_, err := q.ListenerPause(ctx, dbsqlc.ListenerPauseParams{Paused: paused, Listener: name})
 		return err
 	})
 	if err == nil && !paused {
-		a.ring(ctx)
+		a.wakeListeners(ctx)
 	}
 	return err
 }
@@ -226,18 +226,18 @@ func (a *ListenerAdmin) pause(ctx context.Context, what, name string, paused boo
 // DetachReport tells what Detach deleted.
 type DetachReport struct {
 	Shards int
-	// Parked are the events that were set aside and will not be tried again. Those that were not read yet
+	// Parked are the parked events, which will not be tried again. Those that were not read yet
 	// are not counted: they stay in the log for the other listeners.
 	Parked int64
 }
 
-// Detach forgets the listener: its cursors and the events that it has set aside. Its dead letters stay for their
+// Detach forgets the listener: its cursors and the events that it has parked. Its dead letters stay for their
 // retention, and the log no longer waits for it. A process that still runs it ends with an error that says so; one
-// that is started attaches it anew, at the start that the YAML says.
+// that is started attaches it again, at the start that the YAML says.
 func (a *ListenerAdmin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	var r DetachReport
 	err := a.locked(ctx, "detach listener", func(q *dbsqlc.Queries) error {
-		if err := known(ctx, q, name); err != nil {
+		if err := requireAttached(ctx, q, name); err != nil {
 			return err
 		}
 		shards, err := q.ListenerDetach(ctx, name)
@@ -251,12 +251,12 @@ func (a *ListenerAdmin) Detach(ctx context.Context, name string) (DetachReport, 
 	if err != nil {
 		return DetachReport{}, err
 	}
-	a.ring(ctx)
+	a.wakeListeners(ctx)
 	return r, nil
 }
 
-// known returns an error unless the listener is attached.
-func known(ctx context.Context, q *dbsqlc.Queries, name string) error {
+// requireAttached returns an error unless the listener is attached.
+func requireAttached(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	names, err := q.ListenerNames(ctx)
 	if err != nil {
 		return err
@@ -269,9 +269,9 @@ func known(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	return &UnknownListenerError{Name: name, Known: names}
 }
 
-// movable is known, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
-func movable(ctx context.Context, q *dbsqlc.Queries, name string) error {
-	if err := known(ctx, q, name); err != nil {
+// requireMovable is requireAttached, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
+func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
+	if err := requireAttached(ctx, q, name); err != nil {
 		return err
 	}
 	reg, err := q.ListenerRegistration(ctx, name)
@@ -291,7 +291,7 @@ const adminTries = 10
 func (a *ListenerAdmin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
 	for tries := 1; ; tries++ {
 		err := withCursorLock(ctx, a.db, a.pool, what, func(q *dbsqlc.Queries) error {
-			return cmp.Or(call(q), a.undo())
+			return cmp.Or(call(q), a.endPreview())
 		})
 		switch {
 		case errors.Is(err, errPreview):
@@ -303,7 +303,7 @@ func (a *ListenerAdmin) locked(ctx context.Context, what string, call func(*dbsq
 	}
 }
 
-func (a *ListenerAdmin) undo() error {
+func (a *ListenerAdmin) endPreview() error {
 	if a.preview {
 		return errPreview
 	}
@@ -316,8 +316,8 @@ func collided(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
 }
 
-// ring has sleeping listeners look. What is not heard is found by polling.
-func (a *ListenerAdmin) ring(ctx context.Context) {
+// wakeListeners wakes sleeping listeners. Polling covers a missed wake-up.
+func (a *ListenerAdmin) wakeListeners(ctx context.Context) {
 	if !a.preview {
 		_ = a.db.Each(a.pool).BellRing(ctx, doorbell.OfLog(a.db).Channel)
 	}

@@ -15,20 +15,20 @@ import (
 
 // PruneReport tells what Prune deleted, and what it left because of whom.
 type PruneReport struct {
-	Log     int64 // events of log topics
-	Letters int64 // dead letters of listeners
-	Queue   int64 // events of queue topics, delivered or dead
-	Held    int64 // events of log topics past their retention that stay for some listener
-	// HeldBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
+	Log         int64 // events of log topics
+	DeadLetters int64 // dead letters of listeners
+	Queue       int64 // events of queue topics, delivered or dead
+	Blocked     int64 // events of log topics past their retention that stay for some listener
+	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
 	// any more.
-	HeldBy map[string]int64
+	BlockedBy map[string]int64
 }
 
 // Prune deletes, for topics ("namespace/topic", of either delivery, with their retention), the events of the log that are
 // older than that and that every listener of the schema has passed, dead letters of listeners, and delivered and dead
 // events of the queue. It works in chunks of a transaction each, so that what it has done when an error ends it is done.
 func (a *ListenerAdmin) Prune(ctx context.Context, topics map[string]Retention) (PruneReport, error) {
-	r := PruneReport{HeldBy: make(map[string]int64)}
+	r := PruneReport{BlockedBy: make(map[string]int64)}
 	keep := make(map[string]Retention, len(topics))
 	for topic, retention := range topics {
 		if _, _, ok := strings.Cut(topic, "/"); !ok {
@@ -47,47 +47,47 @@ func (a *ListenerAdmin) Prune(ctx context.Context, topics map[string]Retention) 
 
 func (a *ListenerAdmin) pruneLog(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	if a.preview {
-		return a.old(ctx, topics, r)
+		return a.countPrunable(ctx, topics, r)
 	}
-	deleted, held, err := pruneLog(ctx, a.db, a.pool, topics)
-	r.Log, r.Held = int64(deleted), int64(held)
+	deleted, blocked, err := pruneLog(ctx, a.db, a.pool, topics)
+	r.Log, r.Blocked = int64(deleted), int64(blocked)
 	if err != nil {
 		return err
 	}
-	letters, err := pruneLetters(ctx, a.db, a.pool, topics)
-	r.Letters = int64(letters)
-	if err != nil || held == 0 {
+	deadLetters, err := pruneDeadLetters(ctx, a.db, a.pool, topics)
+	r.DeadLetters = int64(deadLetters)
+	if err != nil || blocked == 0 {
 		return err
 	}
-	return a.heldBy(ctx, topics, r)
+	return a.blockedBy(ctx, topics, r)
 }
 
-// old counts what pruneLog would delete and leave.
-func (a *ListenerAdmin) old(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
+// countPrunable counts what pruneLog would delete and leave.
+func (a *ListenerAdmin) countPrunable(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	q := a.db.EachPlanned(a.pool) // they walk whole tables
 	names, delivered, dead := retentions(topics)
-	row, err := q.LogOld(ctx, dbsqlc.LogOldParams{Topics: names, RetentionsUs: delivered})
+	row, err := q.LogPrunable(ctx, dbsqlc.LogPrunableParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return dbschema.Wrap("prune log", err)
 	}
-	r.Log, r.Held = row.Old-row.Held, row.Held
-	if r.Letters, err = q.LetterOld(ctx, dbsqlc.LetterOldParams{Topics: names, RetentionsUs: dead}); err != nil {
+	r.Log, r.Blocked = row.Old-row.Blocked, row.Blocked
+	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, dbsqlc.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
 		return dbschema.Wrap("prune dead letters", err)
 	}
-	if r.Held == 0 {
+	if r.Blocked == 0 {
 		return nil
 	}
-	return a.heldBy(ctx, topics, r)
+	return a.blockedBy(ctx, topics, r)
 }
 
-func (a *ListenerAdmin) heldBy(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
+func (a *ListenerAdmin) blockedBy(ctx context.Context, topics map[string]Retention, r *PruneReport) error {
 	names, delivered, _ := retentions(topics)
-	rows, err := a.db.EachPlanned(a.pool).LogHeld(ctx, dbsqlc.LogHeldParams{Topics: names, RetentionsUs: delivered})
+	rows, err := a.db.EachPlanned(a.pool).LogBlocked(ctx, dbsqlc.LogBlockedParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return dbschema.Wrap("prune log", err)
 	}
 	for _, row := range rows {
-		r.HeldBy[row.Listener] = row.Held
+		r.BlockedBy[row.Listener] = row.Blocked
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (a *ListenerAdmin) pruneQueue(ctx context.Context, topics map[string]Retent
 func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, keep time.Duration) (int64, error) {
 	namespace, topic, _ := strings.Cut(name, "/")
 	if a.preview {
-		n, err := a.db.EachPlanned(a.pool).EventOld(ctx, dbsqlc.EventOldParams{
+		n, err := a.db.EachPlanned(a.pool).EventPrunable(ctx, dbsqlc.EventPrunableParams{
 			Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep),
 		})
 		return n, dbschema.Wrap("prune", err)

@@ -16,8 +16,8 @@ import (
 // Rewind has the listener handle the events again that were enqueued at or after to and are still in the log, or with
 // the zero time all that are, and returns how many events of the log lie before it then, of any topic. A few that
 // are older may come, too: those between one that is not and its successors, and whatever the listener has not handled
-// yet, because a rewind never goes forward past an event. Its attempts start anew; dead letters stay, and their
-// events come again; events that were set aside come again from the log, or stay set aside.
+// yet, because a rewind never goes forward past an event. Attempts are counted from 1 again; dead letters stay, and
+// their events come again; parked events come again from the log, or stay parked.
 //
 // What its processes are handling at the moment is not settled and comes again. In a restored database Rewind returns
 // ErrRestored.
@@ -25,11 +25,11 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 	const what = "rewind listener"
 	worker := uuid.New()
 	shards := 0
-	seize := func(q *dbsqlc.Queries) (err error) {
-		if err := movable(ctx, q, name); err != nil {
+	takeOver := func(q *dbsqlc.Queries) (err error) {
+		if err := requireMovable(ctx, q, name); err != nil {
 			return err
 		}
-		shards, err = a.seize(ctx, q, name, worker, nil)
+		shards, err = a.takeOver(ctx, q, name, worker, nil)
 		return err
 	}
 	move := func(q *dbsqlc.Queries) (err error) {
@@ -38,7 +38,7 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 	}
 	if a.preview {
 		err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
-			if err := seize(q); err != nil {
+			if err := takeOver(q); err != nil {
 				return err
 			}
 			return move(q)
@@ -46,24 +46,24 @@ func (a *ListenerAdmin) Rewind(ctx context.Context, name string, to time.Time) (
 		return events, err
 	}
 	for range adminTries {
-		if err := a.locked(ctx, what, seize); err != nil {
+		if err := a.locked(ctx, what, takeOver); err != nil {
 			return 0, err
 		}
 		switch err := a.locked(ctx, what, move); {
 		case err == nil:
-			a.ring(ctx)
+			a.wakeListeners(ctx)
 			return events, nil
 		case !errors.Is(err, errTaken):
-			return 0, errors.Join(err, a.yield(ctx, name, worker))
+			return 0, errors.Join(err, a.handBack(ctx, name, worker))
 		}
 	}
 	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)
 }
 
-// errTaken: somebody took a shard that was seized, since it took too long.
+// errTaken: somebody else took a shard that was taken over, because this process was too slow.
 var errTaken = errors.New("its shards are taken time and again")
 
-// rewind moves the seized cursors, in a transaction that has no xid yet.
+// rewind moves the cursors that were taken over, in a transaction that has no xid yet.
 func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
 	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
 	if err != nil {
@@ -81,26 +81,26 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 			return 0, err
 		}
 	}
-	return q.ListenerToCome(ctx, name)
+	return q.ListenerRemaining(ctx, name)
 }
 
-// seizeLease is how long seized shards stay so if their taker is killed.
-const seizeLease = time.Minute
+// takeOverLease is how long shards that were taken over stay locked if the process that took them is killed.
+const takeOverLease = time.Minute
 
-// carefulAfterAdmin is how many events are taken one by one when a shard is seized whose holder has died.
-const carefulAfterAdmin = max(turnBatches*defaultBatchSize, parkedKeyBatch)
+// oneByOneAfterAdmin is how many events are handled one by one after a shard was taken over whose holder had died.
+const oneByOneAfterAdmin = max(leaseBatches*defaultBatchSize, parkedKeyBatch)
 
-// seize takes the shards of a listener by force, all or the one of bucket.
-func (a *ListenerAdmin) seize(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
-	shards, err := q.ListenerSeize(ctx, dbsqlc.ListenerSeizeParams{
-		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(seizeLease), BatchSize: carefulAfterAdmin, Listener: name, Bucket: bucket,
+// takeOver takes the shards of a listener from their holders, all or the one of bucket.
+func (a *ListenerAdmin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
+	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
+		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,
 	})
 	return len(shards), err
 }
 
-// yield gives seized shards back, also when ctx has ended.
-func (a *ListenerAdmin) yield(ctx context.Context, name string, worker uuid.UUID) error {
+// handBack gives up shards that were taken over, even when ctx has ended.
+func (a *ListenerAdmin) handBack(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()
-	return a.db.Each(a.pool).ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+	return a.db.Each(a.pool).ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 }

@@ -67,7 +67,7 @@ func TestAdminRewinds(t *testing.T) {
 	})
 }
 
-func TestAdminRewindStartsAttemptsAnew(t *testing.T) {
+func TestAdminRewindResetsAttempts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -129,7 +129,7 @@ func TestAdminRewindKeepsStragglers(t *testing.T) {
 	require.Contains(t, h.names(), "after1")
 }
 
-func TestAdminRewindAndWhatIsSetAside(t *testing.T) {
+func TestAdminRewindAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -224,7 +224,7 @@ func TestAdminRewindTakesItsSnapshotWhenNothingMoves(t *testing.T) {
 		_, err := a.Rewind(t.Context(), "ears", hoursAgo(-1))
 		over <- err
 	}()
-	settles(t, pool, 1, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%ListenerSeize%'")
+	settles(t, pool, 1, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%ListenerTakeOver%'")
 	put1(t, pool, "b", 1) // while it waits
 	require.NoError(t, holder.Commit(t.Context()))
 	require.NoError(t, receive(t, over, "the rewind"))

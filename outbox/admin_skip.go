@@ -17,33 +17,35 @@ import (
 // skipped is the error of a dead letter that Skip made, with the one that the event failed with behind it.
 const skipped = "skipped by operator"
 
-// standingLimit is how many events of a shard Skip looks at.
-const standingLimit = 100
+// headLimit is how many events of a shard Skip looks at.
+const headLimit = 100
 
-// refusal is an ErrNotSkippable that says why, and what could be skipped instead.
-type refusal struct{ text string }
+// notSkippableError is an ErrNotSkippable that says why, and what could be skipped instead.
+type notSkippableError struct{ text string }
 
-func (r *refusal) Error() string        { return r.text }
-func (r *refusal) Is(target error) bool { return target == ErrNotSkippable }
+func (r *notSkippableError) Error() string        { return r.text }
+func (r *notSkippableError) Is(target error) bool { return target == ErrNotSkippable }
 
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
-
-// skipTarget is an event that a listener may skip: one that a shard stands at, or one it has set aside.
-type skipTarget struct {
-	event   Event
-	shard   int32
-	seq     int64
-	head    bool // its shard's attempts are of it, maybe
-	failed  bool
-	text    string // what it failed with, if that is known
-	inBatch bool
-	no      int64 // of an event set aside
-	key     string
-	bucket  int32
+func notSkippable(format string, args ...any) error {
+	return &notSkippableError{fmt.Sprintf(format, args...)}
 }
 
-// letter is the error of its dead letter.
-func (t skipTarget) letter() string {
+// skipTarget is an event that a listener may skip: one that a shard stands at, or one it has parked.
+type skipTarget struct {
+	event    Event
+	shard    int32
+	seq      int64
+	head     bool // its shard's attempts are of it, maybe
+	failed   bool
+	text     string // what it failed with, if that is known
+	inBatch  bool
+	parkedNo int64 // of a parked event
+	key      string
+	bucket   int32
+}
+
+// deadLetterError is the error that its dead letter gets.
+func (t skipTarget) deadLetterError() string {
 	if t.text == "" {
 		return skipped
 	}
@@ -55,11 +57,11 @@ func (t skipTarget) String() string {
 }
 
 // Skip has the listener go past one event, which becomes a dead letter with the error "skipped by operator", and
-// behind it the one that the event has failed with, and returns it without its payload. The event is one that a shard stands at or one that was set aside; any other is
-// refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
+// behind it the one that the event has failed with, and returns it without its payload. The event is one that a shard
+// stands at or a parked one; any other is refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
 // restored database Skip returns ErrRestored.
 //
-// The shard is taken from its holder: what it is handling at the moment is not settled and comes again, but for the event.
+// The shard is taken from its holder: what it is handling at the moment is not settled and comes again, except the event that is skipped.
 func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Event, error) {
 	const what = "skip event"
 	for range adminTries {
@@ -75,7 +77,7 @@ func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Ev
 			return Event{}, err
 		}
 		if moved {
-			a.ring(ctx)
+			a.wakeListeners(ctx)
 			return t.event, nil
 		}
 	}
@@ -85,19 +87,19 @@ func (a *ListenerAdmin) Skip(ctx context.Context, name string, id uuid.UUID) (Ev
 // skip moves t to the dead letters. moved is false when it is no longer where it was.
 func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarget) (moved bool, err error) {
 	var n int64
-	if t.no != 0 {
+	if t.parkedNo != 0 {
 		err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
 			worker := uuid.New()
-			if _, err = a.seize(ctx, q, name, worker, &t.bucket); err != nil {
+			if _, err = a.takeOver(ctx, q, name, worker, &t.bucket); err != nil {
 				return err
 			}
-			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: t.letter(), No: t.no}); err != nil {
+			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: t.deadLetterError(), No: t.parkedNo}); err != nil {
 				return err
 			}
 			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
 				return err
 			}
-			return q.ListenerYield(ctx, dbsqlc.ListenerYieldParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+			return q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 		})
 		return n > 0, err
 	}
@@ -112,7 +114,7 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 	}
 	err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
 		n, err = q.ListenerSkip(ctx, dbsqlc.ListenerSkipParams{
-			Attempts: int32(t.event.Attempt), Error: t.letter(), BatchSize: carefulAfterAdmin, Head: t.head,
+			Attempts: int32(t.event.Attempt), Error: t.deadLetterError(), BatchSize: oneByOneAfterAdmin, Head: t.head,
 			Seq: t.seq, Listener: name, Shard: t.shard,
 		})
 		return err
@@ -123,17 +125,17 @@ func (a *ListenerAdmin) skip(ctx context.Context, what, name string, t skipTarge
 // skipTarget finds the event to skip.
 func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skipTarget, error) {
 	q := a.db.Each(a.pool)
-	if err := movable(ctx, q, name); err != nil {
+	if err := requireMovable(ctx, q, name); err != nil {
 		return skipTarget{}, err
 	}
-	standing, err := standing(ctx, q, name)
+	events, err := headEvents(ctx, q, name)
 	if err != nil {
 		return skipTarget{}, err
 	}
 	if id == uuid.Nil {
-		return theFailed(ctx, q, name, standing)
+		return onlyFailed(ctx, q, name, events)
 	}
-	for _, t := range standing {
+	for _, t := range events {
 		if t.event.ID == id {
 			return t, nil
 		}
@@ -142,48 +144,48 @@ func (a *ListenerAdmin) skipTarget(ctx context.Context, name string, id uuid.UUI
 	if !errors.Is(err, pgx.ErrNoRows) { // found, or trouble
 		return p, err
 	}
-	text := fmt.Sprintf("listener %s neither stands at event %s nor has set it aside", name, id)
-	if len(standing) > 0 {
-		text += "; it stands at " + list(standing)
+	text := fmt.Sprintf("listener %s neither stands at event %s nor has parked it", name, id)
+	if len(events) > 0 {
+		text += "; it stands at " + joinTargets(events)
 	}
-	return skipTarget{}, &refusal{text}
+	return skipTarget{}, &notSkippableError{text}
 }
 
-// theFailed returns the event that has failed, if there is one and no other.
-func theFailed(ctx context.Context, q *dbsqlc.Queries, name string, standing []skipTarget) (skipTarget, error) {
-	var failed, suspects []skipTarget
-	for _, t := range standing {
+// onlyFailed returns the event that has failed, if there is one and no other.
+func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []skipTarget) (skipTarget, error) {
+	var failed, candidates []skipTarget
+	for _, t := range events {
 		switch {
 		case t.failed:
 			failed = append(failed, t)
 		case t.head && t.event.Attempt > 0:
-			suspects = append(suspects, t)
+			candidates = append(candidates, t)
 		}
 	}
-	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: listed + 1})
+	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: maxListed + 1})
 	if err != nil {
 		return skipTarget{}, err
 	}
 	for _, h := range heads {
-		failed = append(failed, skipTarget{event: Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, no: -1})
+		failed = append(failed, skipTarget{event: Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, parkedNo: -1})
 	}
 	switch {
 	case len(failed) > 1:
-		return skipTarget{}, refuse("listener %s has several events that failed: name one of %s", name, list(failed))
-	case len(suspects) > 0:
-		return skipTarget{}, refuse("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, list(suspects))
+		return skipTarget{}, notSkippable("listener %s has several events that failed: name one of %s", name, joinTargets(failed))
+	case len(candidates) > 0:
+		return skipTarget{}, notSkippable("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, joinTargets(candidates))
 	case len(failed) == 0:
-		return skipTarget{}, refuse("listener %s has no event that failed: name one", name)
-	case failed[0].no != 0:
+		return skipTarget{}, notSkippable("listener %s has no event that failed: name one", name)
+	case failed[0].parkedNo != 0:
 		return parkedTarget(ctx, q, name, failed[0].event.ID)
 	}
 	return failed[0], nil
 }
 
-// standing returns the events at which the shards of a listener stand: those that have failed; and where none has, the
+// headEvents returns the events at which the shards of a listener stand: those that have failed; and where none has, the
 // first of each topic, since it is not known here which topics the listener reads.
-func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
-	rows, err := q.ListenerStanding(ctx, dbsqlc.ListenerStandingParams{EventLimit: standingLimit, Listener: name})
+func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
+	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: headLimit, Listener: name})
 	if err != nil {
 		return nil, err
 	}
@@ -219,14 +221,14 @@ func standing(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget
 	return targets, nil
 }
 
-// parkedTarget returns an event that was set aside.
+// parkedTarget returns a parked event.
 func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.UUID) (skipTarget, error) {
 	r, err := q.ParkedFind(ctx, dbsqlc.ParkedFindParams{Listener: name, ID: pgvalue.UUID(id)})
 	if err != nil {
 		return skipTarget{}, err
 	}
 	return skipTarget{
-		no: r.No, key: r.Key, bucket: int32(r.Bucket), text: r.LastError,
+		parkedNo: r.No, key: r.Key, bucket: int32(r.Bucket), text: r.LastError,
 		event: eventOf(Event{
 			Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 			PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
@@ -235,13 +237,13 @@ func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.U
 	}, nil
 }
 
-// listed is how many events an error names.
-const listed = 5
+// maxListed is how many events an error names.
+const maxListed = 5
 
-func list(targets []skipTarget) string {
+func joinTargets(targets []skipTarget) string {
 	var names []string
 	for i, t := range targets {
-		if i == listed {
+		if i == maxListed {
 			names = append(names, "...")
 			break
 		}

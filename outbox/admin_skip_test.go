@@ -42,18 +42,18 @@ func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 		require.Equal(t, idOf(t, pool, "b1"), e.ID)
 		require.Equal(t, "test said b 2", fmt.Sprint(e.Namespace, " ", e.Topic, " ", e.PartitionKey, " ", e.Attempt))
 		require.False(t, e.CreatedAt.IsZero())
-		require.Equal(t, "b1 2 skipped by operator: handler failed", letters(t, pool))
+		require.Equal(t, "b1 2 skipped by operator: handler failed", deadLetters(t, pool))
 		_, err := a.Skip(t.Context(), "ears", uuid.Nil)
 		require.EqualError(t, err, "skip event: listener ears has no event that failed: name one")
 
 		require.Equal(t, outbox.DrainReport{Delivered: 1}, drainAll(t, l), "at once")
 		require.Equal(t, []string{"a1", "a2"}, h.names())
 		require.Equal(t, 1, h.got[1].Attempt, "the attempts were those of the skipped one")
-		require.Equal(t, "b1 2 skipped by operator: handler failed", letters(t, pool))
+		require.Equal(t, "b1 2 skipped by operator: handler failed", deadLetters(t, pool))
 	})
 }
 
-func TestAdminSkipRefusesWhatIsNotItsTurn(t *testing.T) {
+func TestSkipRejectsEventsThatAreNotNext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -65,15 +65,15 @@ func TestAdminSkipRefusesWhatIsNotItsTurn(t *testing.T) {
 	for _, id := range []uuid.UUID{uuid.New(), idOf(t, pool, "a1"), idOf(t, pool, "a2"), idOf(t, pool, "b2")} {
 		_, err := a.Skip(t.Context(), "ears", id)
 		require.EqualError(t, err, "skip event: listener ears neither stands at event "+id.String()+
-			" nor has set it aside; it stands at "+idOf(t, pool, "b1").String()+" (test/said)")
+			" nor has parked it; it stands at "+idOf(t, pool, "b1").String()+" (test/said)")
 	}
-	require.Empty(t, letters(t, pool))
+	require.Empty(t, deadLetters(t, pool))
 	skip(t, a, idOf(t, pool, "b1"))
 	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, drainAll(t, l))
-	require.Equal(t, "b1 1 skipped by operator: handler failed", letters(t, pool))
+	require.Equal(t, "b1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
-func TestAdminSkipAsksWhichOfSeveral(t *testing.T) {
+func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -92,10 +92,10 @@ func TestAdminSkipAsksWhichOfSeveral(t *testing.T) {
 	h.fail = nil
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, l))
 	require.ElementsMatch(t, []string{"a1", "a2", "b2", "c2"}, h.names())
-	require.Equal(t, "c1 1 skipped by operator, b1 1 skipped by operator: handler failed", letters(t, pool))
+	require.Equal(t, "c1 1 skipped by operator, b1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
-func TestAdminSkipsWhatIsSetAside(t *testing.T) {
+func TestAdminSkipsParkedEvents(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
@@ -117,7 +117,7 @@ func TestAdminSkipsWhatIsSetAside(t *testing.T) {
 		skip(t, a, idOf(t, pool, "b2"))
 		require.Equal(t, outbox.DrainReport{Delivered: 1}, drainAll(t, l))
 		require.Equal(t, []string{"a1", "b3"}, h.names())
-		require.Equal(t, "b4 0 skipped by operator, b1 1 skipped by operator: handler failed, b2 1 skipped by operator: handler failed", letters(t, pool))
+		require.Equal(t, "b4 0 skipped by operator, b1 1 skipped by operator: handler failed, b2 1 skipped by operator: handler failed", deadLetters(t, pool))
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 	})
 }
@@ -140,7 +140,7 @@ func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	require.NoError(t, a.Resume(t.Context(), "ears"))
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, l))
 	require.Equal(t, []string{"a3", "a4"}, h.names())
-	require.Equal(t, "a1 0 skipped by operator, a2 0 skipped by operator", letters(t, pool))
+	require.Equal(t, "a1 0 skipped by operator, a2 0 skipped by operator", deadLetters(t, pool))
 }
 
 // Which topics a listener reads is known to its process only: the first event of each may be the one.
@@ -201,7 +201,7 @@ func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 		close(h.hold)
 		settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE NOT running AND retry_count = 0 AND high_seq = 2")
 		stop()
-		require.Equal(t, "a1 1 skipped by operator: handler failed", letters(t, pool))
+		require.Equal(t, "a1 1 skipped by operator: handler failed", deadLetters(t, pool))
 		if transactional {
 			require.Equal(t, "a2", value[string](t, pool, "SELECT string_agg(key || n, ' ') FROM effects"))
 		}
@@ -233,7 +233,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 	h.fail = nil
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, drainAll(t, l))
 	require.Equal(t, []string{"a1", "late2", "a2"}, h.names())
-	require.Equal(t, "late1 1 skipped by operator: handler failed", letters(t, pool))
+	require.Equal(t, "late1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
 // A process that died of an event cannot have said which one it was.
@@ -246,15 +246,15 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	l := listenTo(t, pool, outbox.ListenerSpec{Retry: late}, outbox.ListenerConfig{}, h)
 	putAll(t, pool, "a1", "b1", "a2")
 	drainAll(t, l)
-	execute(t, pool, `UPDATE outbox.listeners SET running = true, turn = gen_random_uuid(), lease_by = gen_random_uuid(),
-		lease_until = statement_timestamp() - interval '1 s', careful = 100, retry_count = 2, retry_after = NULL, last_seq = 0, ahead_seqs = '{1}', ahead_attempts = '{0}'`)
+	execute(t, pool, `UPDATE outbox.listeners SET running = true, lease_id = gen_random_uuid(), lease_by = gen_random_uuid(),
+		lease_until = statement_timestamp() - interval '1 s', one_by_one = 100, retry_count = 2, retry_after = NULL, last_seq = 0, ahead_seqs = '{1}', ahead_attempts = '{0}'`)
 	require.Equal(t, outbox.ListenerBlocked, statusOf(t, a).State)
 	require.Equal(t, idOf(t, pool, "b1"), statusOf(t, a).Head.UUID)
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
 	require.EqualError(t, err, "skip event: listener ears lost its process to one of its events: name it; the first that it may be is "+
 		idOf(t, pool, "b1").String()+" (test/said)")
 	require.Equal(t, 2, skip(t, a, idOf(t, pool, "b1")).Attempt)
-	require.Equal(t, 800, value[int](t, pool, "SELECT careful FROM outbox.listeners"), "it may have been another, of any batch of the turn")
+	require.Equal(t, 800, value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the lease")
 	require.Equal(t, outbox.DrainReport{Delivered: 1}, drainAll(t, l))
 	require.Equal(t, []string{"a1", "a2"}, h.names())
 }
@@ -278,7 +278,7 @@ func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	require.Equal(t, []string{"a1", "a2"}, h.names())
-	require.Equal(t, "b1 1 skipped by operator: handler failed", letters(t, pool))
+	require.Equal(t, "b1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
 // Whatever the listener does meanwhile, each event is handled or skipped, and none is both.
@@ -299,7 +299,7 @@ func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 		c := newCrowd("a", "b", "c", "d")
 		const events = 200
 		for range events / 10 {
-			c.talk(t, pool, 10)
+			c.enqueue(t, pool, 10)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -51,8 +51,8 @@ func failFor(keys ...string) func(outbox.Delivery[said]) error {
 	}
 }
 
-// letters returns the dead letters as "a1 attempts error", in order.
-func letters(t testing.TB, pool *pgxpool.Pool) string {
+// deadLetters returns the dead letters as "a1 attempts error", in order.
+func deadLetters(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return value[string](t, pool, `SELECT coalesce(string_agg(concat(payload->>'key', payload->>'n', ' ', attempts, ' ', error), ', ' ORDER BY no), '')
 		FROM outbox.dead_letters`)
@@ -70,7 +70,7 @@ func TestAdminRefusesABadSchema(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }
 
-func TestAdminNamesTheListenersThereAre(t *testing.T) {
+func TestAdminUnknownListenerNamesTheAttachedOnes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -95,7 +95,7 @@ func TestAdminNamesTheListenersThereAre(t *testing.T) {
 	}
 }
 
-func TestAdminListsWhatEachShardIsAbout(t *testing.T) {
+func TestAdminListsTheStateOfEachShard(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -152,7 +152,7 @@ func TestAdminListsWhatEachShardIsAbout(t *testing.T) {
 	require.Equal(t, outbox.ListenerRestored, statusOf(t, a).State)
 }
 
-func TestAdminListsHoldersAndWhatIsSetAside(t *testing.T) {
+func TestAdminListsHoldersAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
@@ -180,7 +180,7 @@ func TestAdminListsHoldersAndWhatIsSetAside(t *testing.T) {
 		return byShard[value[int](t, pool, "SELECT bucket % 4 FROM outbox.log WHERE payload->>'key' = $1 LIMIT 1", key)]
 	}
 	require.EqualValues(t, 2, shardOf("a").ParkedEvents)
-	require.Equal(t, outbox.ListenerLagging, shardOf("b").State, "an event that is set aside is not handled")
+	require.Equal(t, outbox.ListenerLagging, shardOf("b").State, "a parked event is not handled")
 
 	h.hold = make(chan struct{})
 	stop := startListener(t, l)
@@ -216,8 +216,8 @@ func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 		SELECT 'test', 'said', '{}', n % 32768 FROM generate_series(1, 100000) AS n`)
 	execute(t, pool, "ANALYZE outbox.log")
 	for query, args := range map[string][]any{
-		dbsqlc.ListenerList:     nil,
-		dbsqlc.ListenerStanding: {int32(1), true, "first"},
+		dbsqlc.ListenerList: nil,
+		dbsqlc.ListenerHead: {int32(1), true, "first"},
 	} {
 		rows, err := pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+strings.ReplaceAll(query, "outbox_schema", "outbox"),
 			append([]any{pgx.QueryExecModeExec}, args...)...)
@@ -237,7 +237,7 @@ func TestAdminPausesAndResumes(t *testing.T) {
 	pool := pgtest.Database(t)
 	a := adminOf(t, pool)
 	h := newNotes()
-	// It looks for itself once an hour: what wakes it is the bell.
+	// It looks for itself once an hour: only the bell wakes it.
 	l := listenTo(t, pool, outbox.ListenerSpec{Shards: 2}, outbox.ListenerConfig{LeaseDuration: 3 * time.Hour, PollInterval: time.Hour}, h)
 	h.hold = make(chan struct{})
 	stop := startListener(t, l)
@@ -290,7 +290,7 @@ func TestAdminPreviewChangesNothing(t *testing.T) {
 	require.Equal(t, outbox.DetachReport{Shards: 1, Parked: 1}, d)
 	r, err := p.Prune(t.Context(), map[string]outbox.Retention{"test/said": {}})
 	require.NoError(t, err)
-	require.Equal(t, outbox.PruneReport{Log: 1, Held: 2, HeldBy: map[string]int64{"ears": 2}}, r)
+	require.Equal(t, outbox.PruneReport{Log: 1, Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}, r)
 	require.Equal(t, before, value[string](t, pool, everything))
 }
 
@@ -326,7 +326,7 @@ func TestAdminDetaches(t *testing.T) {
 	require.Equal(t, outbox.DetachReport{Shards: 2, Parked: 2}, r)
 	require.EqualError(t, receive(t, over, "Run"), "run listener ears: the listener was detached")
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
-	require.Equal(t, "c1 1 handler failed", letters(t, pool))
+	require.Equal(t, "c1 1 handler failed", deadLetters(t, pool))
 	require.Equal(t, "eyes", statusOf(t, a).Listener)
 	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{Name: "eyes"}, outbox.ListenerConfig{}, other))
 	require.Equal(t, []string{"a1", "b1", "b2", "c1", "a2"}, other.names(), "the other goes on")

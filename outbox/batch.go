@@ -18,45 +18,45 @@ import (
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
-// batch runs the handlers of one turn: those of one key one after the other, different keys at once. With one
+// batch runs the handlers of one lease: those of one key one after the other, different keys concurrently. With one
 // worker everything is in the order of the log.
 type batch struct {
 	l     *Listener
-	t     *turn
+	lease *shardLease
 	ctx   context.Context // ends the starting of handlers
 	tx    pgx.Tx          // of the handlers, in transactional mode
 	of    *listenerRun    // of a batch in leased mode
-	lanes map[string]*lane
+	keys  map[string]*keyState
 
-	mu       sync.Mutex
-	entries  []*entry // to be looked at, those set aside earlier first
-	blocked  bool     // an event of the log is in the way of the others
-	halted   bool     // nothing more is started
-	left     bool     // handlers that still run are left to themselves
-	lost     bool     // so is the lease: failures from now on are not the handlers'
-	cause    error    // what broke tx
-	workers  sync.WaitGroup
-	finished chan struct{} // closed when all handlers have returned
+	mu        sync.Mutex
+	entries   []*entry // to be looked at, parked ones first
+	blocked   bool     // an event of the log is in the way of the others
+	halted    bool     // nothing more is started
+	abandoned bool     // handlers that still run are left to themselves
+	leaseLost bool     // so is the lease: failures from now on are not the handlers'
+	txErr     error    // what broke tx
+	workers   sync.WaitGroup
+	finished  chan struct{} // closed when all handlers have returned
 }
 
-// lane is the state of one key. Most have none while there is one worker.
-type lane struct {
+// keyState is the state of one key. Most have none while there is one worker.
+type keyState struct {
 	busy    bool     // its handler is running
 	stopped bool     // one of its events waits for a retry
-	parked  bool     // and those behind it are set aside
+	parked  bool     // and the events behind it are parked
 	queue   []*entry // came while it was busy
 }
 
-func (l *Listener) newBatch(ctx context.Context, t *turn, tx pgx.Tx) *batch {
+func (l *Listener) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
 	b := &batch{
-		l: l, t: t, ctx: ctx, tx: tx, lanes: make(map[string]*lane), finished: make(chan struct{}),
+		l: l, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
 	}
-	b.entries = slices.Concat(t.parked, t.events)
+	b.entries = slices.Concat(lease.parked, lease.events)
 	return b
 }
 
-// run handles what it may, and returns when the handlers have returned or give is closed.
-func (b *batch) run(work context.Context, give <-chan struct{}) {
+// run handles what it may, and returns when the handlers have returned or abandon is closed.
+func (b *batch) run(work context.Context, abandon <-chan struct{}) {
 	if inline.Marked(b.ctx) {
 		defer close(b.finished)
 		b.workers.Add(1)
@@ -79,9 +79,9 @@ func (b *batch) run(work context.Context, give <-chan struct{}) {
 	}()
 	select {
 	case <-b.finished:
-	case <-give:
+	case <-abandon:
 		b.mu.Lock()
-		b.halted, b.left = true, true
+		b.halted, b.abandoned = true, true
 		b.mu.Unlock()
 	}
 }
@@ -118,27 +118,27 @@ func (b *batch) next() *entry {
 	for len(b.entries) > 0 && !b.halted && b.ctx.Err() == nil {
 		e := b.entries[0]
 		b.entries = b.entries[1:]
-		if e.fate != waiting {
+		if e.status != statusWaiting {
 			continue
 		}
-		var k lane
-		if known := b.lanes[e.key]; known != nil {
+		var k keyState
+		if known := b.keys[e.key]; known != nil {
 			k = *known
 		}
 		switch {
 		case k.busy:
-			k := b.lane(e.key)
+			k := b.stateOf(e.key)
 			k.queue = append(k.queue, e)
-		case k.parked && e.no == 0:
-			e.fate = aside
-		case k.stopped, b.blocked && e.no == 0:
-		case b.held(e):
-			b.lane(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
+		case k.parked && e.parkedNo == 0:
+			e.status = statusParked
+		case k.stopped, b.blocked && e.parkedNo == 0:
+		case b.mustWait(e):
+			b.stateOf(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
 		case !b.admitted(e):
 		default:
-			e.held, e.started, e.running = nil, true, true
+			e.retry, e.started, e.running = nil, true, true
 			if b.l.cfg.Concurrency > 1 {
-				b.lane(e.key).busy = true
+				b.stateOf(e.key).busy = true
 			}
 			return e
 		}
@@ -146,8 +146,10 @@ func (b *batch) next() *entry {
 	return nil
 }
 
-// held tells whether e is not to be tried in this turn. Of a careful turn only what was charged is.
-func (b *batch) held(e *entry) bool { return e.held != nil && (b.t.careful || !e.held.back()) }
+// mustWait tells whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
+func (b *batch) mustWait(e *entry) bool {
+	return e.retry != nil && (b.lease.oneByOne || !e.retry.targetBack())
+}
 
 // admitted tells whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
 func (b *batch) admitted(e *entry) bool {
@@ -166,21 +168,21 @@ func (b *batch) admitted(e *entry) bool {
 func (b *batch) finish(e *entry, r mark.Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.left {
+	if b.abandoned {
 		return // the account is closed
 	}
 	e.running = false
-	if k := b.lanes[e.key]; k != nil {
+	if k := b.keys[e.key]; k != nil {
 		k.busy = false
 		if len(k.queue) > 0 {
 			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
 		}
 	}
-	if b.halted && (b.lost && r.Class != mark.ClassDone || b.cause != nil) {
+	if b.halted && (b.leaseLost && r.Class != mark.ClassDone || b.txErr != nil) {
 		return // it counts as not started
 	}
 	b.settle(e, r, true)
-	b.blocked = b.blocked || b.l.cfg.Concurrency == 1 && e.no == 0 && (e.fate == failed || e.fate == waiting)
+	b.blocked = b.blocked || b.l.cfg.Concurrency == 1 && e.parkedNo == 0 && (e.status == statusFailed || e.status == statusWaiting)
 }
 
 // settle decides about e, which has come to r. first is set for the first event of a call that finds its target away:
@@ -193,21 +195,21 @@ func (b *batch) settle(e *entry, r mark.Result, first bool) {
 		return
 	case mark.ClassNotSent:
 		e.started = false
-		k := b.lane(e.key)
-		if k.stopped = true; k.parked && e.no == 0 {
-			e.fate = aside
+		k := b.stateOf(e.key)
+		if k.stopped = true; k.parked && e.parkedNo == 0 {
+			e.status = statusParked
 		} else if !r.Behind && b.ctx.Err() == nil { // else it would come back immediately, for nothing
-			e.held = &hold{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.Text}
+			e.retry = &pendingRetry{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.Text}
 		}
 		return
 	}
-	if b.l.judge(e, r); e.fate != failed {
+	if b.l.decide(e, r); e.status != statusFailed {
 		return
 	}
-	k := b.lane(e.key)
+	k := b.stateOf(e.key)
 	k.stopped = true
-	if e.no == 0 && b.l.spec.ParkKeys && b.t.parkedRoom {
-		e.fate, k.parked = aside, true
+	if e.parkedNo == 0 && b.l.spec.ParkKeys && b.lease.mayPark {
+		e.status, k.parked = statusParked, true
 	}
 }
 
@@ -215,34 +217,34 @@ func (b *batch) settle(e *entry, r mark.Result, first bool) {
 // unless all events of the listener have this target. b.mu is held.
 func (b *batch) wait(e *entry, why string, first bool) {
 	to := b.l.target(e)
-	delay := to.soon()
+	delay := to.retryIn()
 	if !first {
-		delay = max(delay, to.crowd())
+		delay = max(delay, to.laterDelay())
 	}
-	e.started, e.running, e.away, e.held = false, false, true, &hold{until: time.Now().Add(delay), text: why, away: to}
-	k := b.lane(e.key)
+	e.started, e.running, e.away, e.retry = false, false, true, &pendingRetry{until: time.Now().Add(delay), text: why, away: to}
+	k := b.stateOf(e.key)
 	k.stopped = true
 	switch {
-	case e.no != 0:
-	case b.t.awayRoom && len(b.l.targets.all) > 1:
-		e.fate, k.parked = aside, true
+	case e.parkedNo != 0:
+	case b.lease.mayParkAway && len(b.l.targets.all) > 1:
+		e.status, k.parked = statusParked, true
 	default:
 		b.blocked = b.l.cfg.Concurrency == 1
 	}
 }
 
-// lose ends the starting of handlers because the lease is lost.
-func (b *batch) lose() {
+// loseLease ends the starting of handlers because the lease is lost.
+func (b *batch) loseLease() {
 	b.mu.Lock()
-	b.halted, b.lost = true, true
+	b.halted, b.leaseLost = true, true
 	b.mu.Unlock()
 }
 
-// fail notes what broke the transaction of the batch.
-func (b *batch) fail(err error) {
+// failTx notes what broke the transaction of the batch.
+func (b *batch) failTx(err error) {
 	b.mu.Lock()
 	b.halted = true
-	b.cause = cmp.Or(b.cause, err)
+	b.txErr = cmp.Or(b.txErr, err)
 	b.mu.Unlock()
 }
 
@@ -251,7 +253,7 @@ func (b *batch) names() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var names []string
-	for _, e := range slices.Concat(b.t.parked, b.t.events) {
+	for _, e := range slices.Concat(b.lease.parked, b.lease.events) {
 		if e.running {
 			names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
 		}
@@ -276,7 +278,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 	}, func(err error) {
 		results := []mark.Result{mark.Of(err)}
 		if there {
-			b.l.target(e).heed(began, []uuid.UUID{e.ID}, results)
+			b.l.target(e).onResults(began, []uuid.UUID{e.ID}, results)
 		}
 		if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
 			b.l.log.Error("handler did not return", "namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt, "stack", crashed.Error())
@@ -289,7 +291,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
 	ctx := context.WithoutCancel(work)
 	if err := b.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
-		b.fail(err)
+		b.failTx(err)
 		return err
 	}
 	kept := false
@@ -298,7 +300,7 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 			return
 		}
 		if undo := b.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
-			b.fail(errors.Join(err, undo))
+			b.failTx(errors.Join(err, undo))
 		}
 	}()
 	if err := call(listenerTx{b.tx}); err != nil {

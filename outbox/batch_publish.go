@@ -23,14 +23,14 @@ func (b *batch) publish(work context.Context) {
 		to := b.l.target(e)
 		switch {
 		case to != nil && to.publisher != nil && byTarget[to] == nil:
-			byTarget[to] = &sending{b: b, to: to, over: make(chan struct{})}
+			byTarget[to] = &sending{b: b, to: to, done: make(chan struct{})}
 			all = append(all, byTarget[to])
 			fallthrough
 		case to != nil && to.publisher != nil:
 			byTarget[to].queue = append(byTarget[to].queue, e)
-		case e.fate == waiting: // parked when the listener still read its topic
+		case e.status == statusWaiting: // parked when the listener still read its topic
 			e.started = true
-			b.l.judge(e, mark.Of(Permanent(ErrUnimplemented)))
+			b.l.decide(e, mark.Of(Permanent(ErrUnimplemented)))
 		}
 	}
 	b.entries = nil
@@ -51,17 +51,17 @@ func (b *batch) publish(work context.Context) {
 
 // sending is what a batch sends to one destination.
 type sending struct {
-	b     *batch
-	to    *target
-	queue []*entry      // not sent yet; b.mu guards it and the rest
-	calls []*entry      // of the call under way
-	since time.Time     // when it began
-	left  bool          // the turn has ended without that call
-	over  chan struct{} // closed when all is sent
-	keep  func() bool   // makes the call outlive the lease of the turn
+	b          *batch
+	to         *target
+	queue      []*entry      // not sent yet; b.mu guards it and the rest
+	calls      []*entry      // of the call under way
+	since      time.Time     // when it began
+	leftBehind bool          // the lease has ended without that call
+	done       chan struct{} // closed when all is sent
+	keep       func() bool   // makes the call outlive the lease
 }
 
-// start sends in a goroutine of its own. A call may be left behind, and then outlives the turn, but not Run.
+// start sends in a separate goroutine. A call may be left behind, and then outlives the lease, but not Run.
 func (s *sending) start(work context.Context) {
 	ctx, cancel := work, context.CancelCauseFunc(func(error) {})
 	if s.b.of != nil {
@@ -82,7 +82,7 @@ func (s *sending) start(work context.Context) {
 // for it: its own are parked, and settled when they are met again. So is one that was away before.
 func (s *sending) wait() {
 	if s.b.of == nil || s.b.of.drained != nil || len(s.b.l.targets.all) == 1 {
-		<-s.over
+		<-s.done
 		return
 	}
 	limit := stallAfter
@@ -93,29 +93,29 @@ func (s *sending) wait() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-s.over:
+		case <-s.done:
 			return
 		case <-timer.C:
 		}
-		if s.leave() {
+		if s.leaveBehind() {
 			return
 		}
 		timer.Reset(stallAfter / 20)
 	}
 }
 
-// leave leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
-func (s *sending) leave() bool {
+// leaveBehind leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
+func (s *sending) leaveBehind() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if time.Since(s.since) < stallAfter && !s.to.resting() || len(s.calls) == 0 || !s.b.t.awayRoom || s.b.lost || s.b.halted || !s.keep() {
+	if time.Since(s.since) < stallAfter && !s.to.resting() || len(s.calls) == 0 || !s.b.lease.mayParkAway || s.b.leaseLost || s.b.halted || !s.keep() {
 		return false
 	}
-	s.left = true
+	s.leftBehind = true
 	s.to.leaveBehind()
 	why := s.to.why().Text
 	for _, e := range slices.Concat(s.calls, s.queue) {
-		if e.fate == waiting && (e.running || s.b.free(e)) {
+		if e.status == statusWaiting && (e.running || s.b.mayStart(e)) {
 			s.b.wait(e, why, false)
 		}
 	}
@@ -125,7 +125,7 @@ func (s *sending) leave() bool {
 // run sends until nothing is left that may be sent.
 func (s *sending) run(ctx context.Context, done func()) {
 	defer done()
-	defer close(s.over)
+	defer close(s.done)
 	for {
 		entries := s.sendable()
 		if len(entries) == 0 {
@@ -137,12 +137,12 @@ func (s *sending) run(ctx context.Context, done func()) {
 		})
 		sent, events := s.encoded(entries, made, results)
 		if len(events) == 0 {
-			s.to.heed(time.Now(), nil, nil) // nothing was tried
+			s.to.onResults(time.Now(), nil, nil) // nothing was tried
 			continue
 		}
 		if s.sent(sent, s.to.send(ctx, events)) {
-			if s.b.of != nil && s.b.of.landed != nil {
-				s.b.of.landing(s.to)
+			if s.b.of != nil && s.b.of.callsReturned != nil {
+				s.b.of.callReturned(s.to)
 			}
 			return
 		}
@@ -158,10 +158,10 @@ func (s *sending) sendable() (entries []*entry) {
 	for !b.halted && b.ctx.Err() == nil {
 		for entries = nil; len(s.queue) > 0 && len(entries) < publishBatch; s.queue = s.queue[1:] {
 			e := s.queue[0]
-			if e.fate != waiting || !b.free(e) {
+			if e.status != statusWaiting || !b.mayStart(e) {
 				continue
 			}
-			if r, is := s.to.met(e.ID); is {
+			if r, is := s.to.takeLateResult(e.ID); is {
 				e.started = true
 				b.settle(e, r, false)
 				continue
@@ -174,13 +174,13 @@ func (s *sending) sendable() (entries []*entry) {
 		n, why := s.to.admit(len(entries))
 		if n > 0 {
 			for _, e := range entries[:n] {
-				e.held, e.started, e.running = nil, true, true
+				e.retry, e.started, e.running = nil, true, true
 			}
 			s.queue = slices.Concat(entries[n:], s.queue)
 			return entries[:n]
 		}
 		for _, e := range entries {
-			if b.free(e) {
+			if b.mayStart(e) {
 				b.wait(e, why.Text, false)
 			}
 		}
@@ -188,14 +188,14 @@ func (s *sending) sendable() (entries []*entry) {
 	return nil
 }
 
-// free tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
-func (b *batch) free(e *entry) bool {
-	k := b.lane(e.key)
+// mayStart tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
+func (b *batch) mayStart(e *entry) bool {
+	k := b.stateOf(e.key)
 	switch {
-	case k.parked && e.no == 0:
-		e.fate = aside
+	case k.parked && e.parkedNo == 0:
+		e.status = statusParked
 		return false
-	case b.held(e):
+	case b.mustWait(e):
 		k.stopped = true
 	}
 	return !k.stopped
@@ -208,7 +208,7 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []mark.Resu
 	defer b.mu.Unlock()
 	for i, e := range entries {
 		switch {
-		case !b.free(e):
+		case !b.mayStart(e):
 			e.started, e.running = false, false
 		case results[i].Class != mark.ClassDone:
 			b.settle(e, results[i], true)
@@ -221,28 +221,28 @@ func (s *sending) encoded(entries []*entry, made []Outgoing, results []mark.Resu
 	return sent, events
 }
 
-// sent takes the results of a call, and tells whether the turn has ended without it.
+// sent takes the results of a call, and tells whether the lease has ended without it.
 func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.calls = nil
-	if s.left {
+	if s.leftBehind {
 		ids := make([]uuid.UUID, len(entries))
 		for i, e := range entries {
 			ids[i] = e.ID
 		}
-		s.to.land(ids, results)
+		s.to.keepLateResults(ids, results)
 		return true
 	}
-	if b.left {
+	if b.abandoned {
 		return true // the account is closed
 	}
 	first := true
 	for i, e := range entries {
 		r := results[i]
 		e.running = false
-		if b.lost && r.Class != mark.ClassDone {
+		if b.leaseLost && r.Class != mark.ClassDone {
 			continue
 		}
 		b.settle(e, r, first)
@@ -251,12 +251,12 @@ func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	return false
 }
 
-// lane returns the state of a key.
-func (b *batch) lane(key string) *lane {
-	k := b.lanes[key]
+// stateOf returns the state of a key.
+func (b *batch) stateOf(key string) *keyState {
+	k := b.keys[key]
 	if k == nil {
-		k = &lane{}
-		b.lanes[key] = k
+		k = &keyState{}
+		b.keys[key] = k
 	}
 	return k
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestClaimReadsWhatWasWrittenByHand: a claim is committed when its rows are read, so nothing that a row can hold costs the
+// TestClaimReadsRowsWrittenByHand: a claim is committed when its rows are read, so nothing that a row can hold costs the
 // others of the claim an attempt.
-func TestClaimReadsWhatWasWrittenByHand(t *testing.T) {
+func TestClaimReadsRowsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestClaimReadsWhatWasWrittenByHand(t *testing.T) {
 			require.Equal(t, []map[string]string{{"traceparent": "00-1"}}, headers)
 			outcomes, err := s.Ack(t.Context(), claimed...)
 			require.NoError(t, err)
-			require.Equal(t, all(len(claimed), outbox.Acked), outcomes)
+			require.Equal(t, all(len(claimed), outbox.Applied), outcomes)
 		})
 	}
 }
@@ -74,8 +74,8 @@ func TestReleaseNeverRefuses(t *testing.T) {
 	require.Equal(t, 2, countWhere(t, pool, "status = 'pending' AND attempts = 0"))
 }
 
-// TestListenerReadsWhatWasWrittenByHand: nothing that a row of the log can hold holds up what is behind it.
-func TestListenerReadsWhatWasWrittenByHand(t *testing.T) {
+// TestListenerReadsRowsWrittenByHand: nothing that a row of the log can hold holds up what is behind it.
+func TestListenerReadsRowsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	for i, column := range []string{

@@ -61,7 +61,7 @@ func TestChaosFindsWrongCursors(t *testing.T) {
 	}
 }
 
-// scene is writers that take turns as a test says, and a reader, on a server where nobody else does anything.
+// scene is writers that take leases as a test says, and a reader, on a server where nobody else does anything.
 type scene struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -123,7 +123,7 @@ func (s *scene) look() {
 }
 
 // Each interleaving is one that a certain cursor cannot bear; the listener's bears them all.
-func TestCursorBearsInterleavings(t *testing.T) {
+func TestCursorUnderInterleavings(t *testing.T) {
 	t.Parallel()
 	_, pool := chaosDatabase(t, calmServer(t), "scenes", 0)
 	for name, c := range map[string]struct {

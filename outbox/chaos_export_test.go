@@ -9,8 +9,8 @@ import (
 // Edit changes one statement of the runtime: the way to show what a part of it is for.
 type Edit struct{ Statement, Old, New string }
 
-// TurnGate is the advisory lock at which GatedTurn waits.
-const TurnGate int64 = 7302
+// LeaseGate is the advisory lock at which GatedLease waits.
+const LeaseGate int64 = 7302
 
 // The parts of the cursor that tests take out, one at a time.
 var (
@@ -22,13 +22,13 @@ var (
 	}
 	// WithoutStragglers reads on from the highest seq alone.
 	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
-	// WithoutFence lets a turn that waited for the row go on with the snapshot from before it waited, and takes late copies.
-	WithoutFence = Edit{Statement: dbsqlc.ListenerTurn, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
-	// SlowTurn has a look at the log take 50 ms.
-	SlowTurn = Edit{Statement: dbsqlc.ListenerTurn, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
-	// GatedTurn has a turn wait, its snapshot taken and the row not locked yet, while another session has the lock TurnGate.
-	GatedTurn = Edit{
-		Statement: dbsqlc.ListenerTurn, Old: "AND NOT l.paused",
+	// WithoutFence lets a lease that waited for the row go on with the snapshot from before it waited, and takes late copies.
+	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
+	// SlowLease has a look at the log take 50 ms.
+	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
+	// GatedLease has a lease wait, its snapshot taken and the row not locked yet, while another session has the lock LeaseGate.
+	GatedLease = Edit{
+		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
 		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
 	}
 )

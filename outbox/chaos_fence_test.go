@@ -12,11 +12,11 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// A turn has taken its snapshot, in which an event set aside is due, when another process takes the shard, handles that
+// A lease has taken its snapshot, in which an event parked is due, when another process takes the shard, handles that
 // event and one committed since, and gives the shard up. PostgreSQL has the first go on with the newer version of the
 // row (EvalPlanQual), but with its old snapshot: as a window it would lie behind the latest one, and what is between them
 // would come again. lease_no tells.
-func TestLateTurnDoesNotGoBack(t *testing.T) {
+func TestLateLeaseDoesNotMoveTheCursorBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		edits []outbox.Edit
@@ -31,7 +31,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 			h := newNotes()
 			spec := outbox.ListenerSpec{ParkKeys: true, Retry: outbox.Retry{BaseDelay: time.Hour}}
 			first, late := listenTo(t, pool, spec, outbox.ListenerConfig{}, h), listenTo(t, pool, spec, outbox.ListenerConfig{}, h)
-			outbox.Mutate(late, append(c.edits, outbox.GatedTurn)...)
+			outbox.Mutate(late, append(c.edits, outbox.GatedLease)...)
 			h.fail = func(outbox.Delivery[said]) error { return errors.New("not now") }
 			put1(t, pool, "a", 1)
 			require.Equal(t, outbox.DrainReport{Retried: 1}, drainAll(t, first))
@@ -40,7 +40,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 			gate, err := pool.Acquire(t.Context())
 			require.NoError(t, err)
 			defer gate.Release()
-			value[string](t, gate, "SELECT pg_advisory_lock($1)::text", outbox.TurnGate)
+			value[string](t, gate, "SELECT pg_advisory_lock($1)::text", outbox.LeaseGate)
 			over := make(chan error, 1)
 			go func() {
 				_, err := late.Drain(t.Context())
@@ -50,7 +50,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 			drainAll(t, first)
 			put1(t, pool, "b", 1)
 			drainAll(t, first)
-			value[bool](t, gate, "SELECT pg_advisory_unlock($1)", outbox.TurnGate)
+			value[bool](t, gate, "SELECT pg_advisory_unlock($1)", outbox.LeaseGate)
 			require.NoError(t, <-over)
 			put1(t, pool, "c", 1)
 			drainAll(t, first)
@@ -59,7 +59,7 @@ func TestLateTurnDoesNotGoBack(t *testing.T) {
 	}
 }
 
-// blocked waits until a turn stands at the gate.
+// blocked waits until a lease stands at the gate.
 func blocked(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	eventually(t, func() bool {

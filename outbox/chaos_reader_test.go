@@ -27,7 +27,7 @@ type reader struct {
 	shards int
 	// lossy tells that it is meant to fail: writers do not wait for it.
 	lossy bool
-	// wentOn holds one if a turn had more than one batch.
+	// wentOn holds one if a lease had more than one batch.
 	wentOn chan struct{}
 }
 
@@ -66,7 +66,7 @@ func listens(t testing.TB, pool *pgxpool.Pool, spec outbox.ListenerSpec, cfg out
 		if len(edits) > 0 {
 			outbox.Mutate(l, edits...)
 		}
-		outbox.WatchGoingOn(l, wentOn)
+		outbox.WatchContinued(l, wentOn)
 		return l
 	}
 	r := reader{wentOn: wentOn, shards: max(spec.Shards, 1), lossy: len(edits) > 0}
@@ -161,9 +161,9 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 		}
 	}
 	run := r.run
-	turns := 200
+	leases := 200
 	if run == nil {
-		turns = 20
+		leases = 20
 		run = func(ctx context.Context, batch int, hear func(uuid.UUID)) error {
 			for ctx.Err() == nil {
 				if err := r.drain(ctx, batch, hear); err != nil {
@@ -182,7 +182,7 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 		ctx, cancel := context.WithCancel(context.Background())
 		batch := randomBatch()
 		mu.Lock()
-		left, stop = 1+rand.IntN(min(turns*batch, 3000)), cancel
+		left, stop = 1+rand.IntN(min(leases*batch, 3000)), cancel
 		mu.Unlock()
 		ended := make(chan struct{})
 		go func() {

@@ -139,7 +139,7 @@ func (c *chaos) behind() bool {
 }
 
 // run has all readers hear what the writers write, until all steps are taken, and returns what each has heard.
-func (c *chaos) run(t testing.TB, readers map[string]reader) map[string]verdict {
+func (c *chaos) run(t testing.TB, readers map[string]reader) map[string]chaosResult {
 	t.Helper()
 	for _, r := range readers { // attaches: what is pruned before is not missed
 		require.NoError(t, r.drain(t.Context(), 1, func(uuid.UUID) {}))
@@ -187,11 +187,11 @@ func (c *chaos) run(t testing.TB, readers map[string]reader) map[string]verdict 
 	facts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[fact])
 	require.NoError(t, err)
 	require.NotEmpty(t, facts)
-	verdicts := make(map[string]verdict)
+	results := make(map[string]chaosResult)
 	for name, r := range readers {
-		verdicts[name] = judge(facts, heard[name], r.shards)
+		results[name] = checkHeard(facts, heard[name], r.shards)
 	}
-	return verdicts
+	return results
 }
 
 // elsewhere holds transactions of another database open, one after the other, each for some steps.
@@ -235,16 +235,16 @@ func TestChaosOfWriters(t *testing.T) {
 		"running":       listens(t, pool, outbox.ListenerSpec{Name: "running", Concurrency: 3, Shards: 3}, pruning, 2),
 		"transactional": listensTx(t, pool, "transactional"),
 	}
-	verdicts := c.run(t, readers)
+	results := c.run(t, readers)
 	for _, name := range []string{"leased", "running"} {
 		require.NotEmpty(t, readers[name].wentOn, "%s: what is read ahead is tested, too", name)
 	}
 	t.Logf("transactions with events: %d committed, %d rolled back, %d prepared", c.committed.txs.Load(), c.rolledBack.txs.Load(), c.prepared.txs.Load())
-	for name, v := range verdicts {
+	for name, v := range results {
 		t.Logf("%-13s %+v", name, v)
 	}
-	for name, v := range verdicts {
-		require.Equal(t, verdict{Facts: v.Facts, Heard: v.Facts, Stragglers: v.Stragglers}, v, name)
+	for name, v := range results {
+		require.Equal(t, chaosResult{Facts: v.Facts, Heard: v.Facts, Stragglers: v.Stragglers}, v, name)
 		if name != "running" { // with several handlers at once the order says nothing
 			require.Positive(t, v.Stragglers, name)
 		}
@@ -253,10 +253,10 @@ func TestChaosOfWriters(t *testing.T) {
 		require.Positive(t, n.txs.Load(), what)
 	}
 	require.Equal(t, 0, value[int](t, pool, "SELECT count(*) FROM (SELECT id FROM effect EXCEPT ALL SELECT id FROM fact) AS x"))
-	require.Equal(t, verdicts["leased"].Facts, value[int](t, pool, "SELECT count(*) FROM effect"), "exactly once")
+	require.Equal(t, results["leased"].Facts, value[int](t, pool, "SELECT count(*) FROM effect"), "exactly once")
 	require.Equal(t, 0, value[int](t, pool, `
 		SELECT count(*) FROM entity AS e
 		WHERE e.n <> (SELECT count(*) FROM fact AS f WHERE f.entity = 'e' || e.id)`), "the facts are complete")
-	require.Less(t, value[int](t, pool, "SELECT count(*) FROM outbox.log"), verdicts["leased"].Facts, "pruned meanwhile")
+	require.Less(t, value[int](t, pool, "SELECT count(*) FROM outbox.log"), results["leased"].Facts, "pruned meanwhile")
 	require.Zero(t, value[int](t, pool, "SELECT count(*) FROM outbox.listeners WHERE running OR lease_by IS NOT NULL"))
 }

@@ -68,7 +68,7 @@ func (w *writer) step(ctx context.Context) error {
 	if w.tx == nil {
 		err = w.start(ctx)
 	} else {
-		err = w.goOn(ctx)
+		err = w.continueTx(ctx)
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -109,7 +109,7 @@ func (w *writer) start(ctx context.Context) error {
 	return nil
 }
 
-func (w *writer) goOn(ctx context.Context) error {
+func (w *writer) continueTx(ctx context.Context) error {
 	switch n := w.rng.IntN(100); {
 	case n < 36:
 		return w.enqueue(ctx)

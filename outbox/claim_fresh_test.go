@@ -19,8 +19,8 @@ import (
 )
 
 // The two statements of a claim agree: whatever the table holds, EventClaimFresh takes what EventClaim takes when it may
-// take no suspects, less what stands before its place, and leaves the rows as that does.
-func TestClaimFreshIsAClaimWithoutSuspects(t *testing.T) {
+// take no reclaimed events, less what stands before its place, and leaves the rows as that does.
+func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	t.Parallel()
 	const events = 60
 	pool := pgtest.Database(t)

@@ -49,7 +49,7 @@ func TestClaimSetsTheLease(t *testing.T) {
 	require.Equal(t, "test/ping", c.Namespace+"/"+c.Topic)
 	require.Equal(t, []int{1, 25, 1}, []int{c.Attempt, c.MaxAttempts, c.Version})
 	require.EqualValues(t, 1, c.ClaimNo)
-	require.False(t, c.Suspect)
+	require.False(t, c.Reclaimed)
 	require.Equal(t, row{
 		Status: "processing", Attempts: 1, MaxAttempts: 25, ClaimNo: 1, LockedBy: uuid.NullUUID{UUID: worker, Valid: true}, Locked: true,
 	}, timeless(rowOf(t, pool, c.ID)))
@@ -148,7 +148,7 @@ func TestClaimIsExactlyTheBatchForEverySize(t *testing.T) {
 		require.Equal(t, size, countWhere(t, pool, "status = 'processing'"), "nothing is leased but not returned")
 		outcomes, err := s.Release(t.Context(), claimed...)
 		require.NoError(t, err)
-		require.Equal(t, all(size, outbox.Acked), outcomes)
+		require.Equal(t, all(size, outbox.Applied), outcomes)
 	}
 	require.Equal(t, n, countWhere(t, pool, "status = 'pending' AND attempts = 0"))
 	_, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: n + 1})
@@ -192,20 +192,20 @@ func TestClaimFilters(t *testing.T) {
 		{nil, outbox.Tenant(uuid.New()), 0},
 		{nil, outbox.Tenant(uuid.Nil), 0},
 	} {
-		for _, state := range []string{"fresh", "suspect"} {
+		for _, state := range []string{"fresh", "reclaimed"} {
 			cfg := outbox.ClaimConfig{Topics: c.topics, TenantID: c.tenant, BatchSize: 100, LeaseDuration: longLease}
 			claimed, err := s.Claim(t.Context(), cfg)
 			require.NoError(t, err)
 			if state == "fresh" {
 				require.Len(t, claimed, c.want, "%v", c)
 			} else {
-				require.Len(t, claimed, min(c.want, 5), "%v: suspects come few at a time", c)
+				require.Len(t, claimed, min(c.want, 5), "%v: reclaimed events come few at a time", c)
 			}
 			for _, got := range claimed {
 				require.True(t, len(c.topics) == 0 || slices.Contains(c.topics, got.Topic))
 				require.True(t, !c.tenant.Valid || c.tenant == got.TenantID)
 			}
-			if state == "fresh" { // all are suspects the second time
+			if state == "fresh" { // all are reclaimed events the second time
 				execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
 					locked_until = statement_timestamp() - interval '1 s'`)
 			} else {
@@ -232,7 +232,7 @@ func TestClaimMaxAttemptsOverridesAndIsRecorded(t *testing.T) {
 		t.Helper()
 		outcomes, err := s.Nack(t.Context(), outbox.Failure{Claimed: claimed[0], Err: fmt.Errorf("x")})
 		require.NoError(t, err)
-		require.Equal(t, all(1, outbox.Acked), outcomes)
+		require.Equal(t, all(1, outbox.Applied), outcomes)
 	}
 	claimed := claim(9, 1)
 	require.Equal(t, 9, claimed[0].MaxAttempts)
@@ -297,12 +297,12 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 	expire(t, pool)
 	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events FOR UPDATE")
 	require.NoError(t, err)
-	claimN(t, s, 0) // suspects too
+	claimN(t, s, 0) // reclaimed events too
 	n, err := s.SweepDead(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.NoError(t, tx.Commit(t.Context()))
-	claimN(t, s, 6) // one fresh, five suspects
+	claimN(t, s, 6) // one fresh, five reclaimed events
 }
 
 func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
@@ -317,7 +317,7 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claimed, 5+3)
 	for i, c := range claimed {
-		require.Equal(t, i < 5, c.Suspect, "the suspects are the oldest")
+		require.Equal(t, i < 5, c.Reclaimed, "the reclaimed events are the oldest")
 		if i < 5 {
 			require.Equal(t, old[i].ID, c.ID)
 			require.EqualValues(t, 2, c.ClaimNo)
@@ -329,13 +329,13 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	claimN(t, s, 0)
 }
 
-// A batch that young events fill up does not let suspects of their age starve, nor takes younger ones first.
-func TestSuspectsTakeTheirTurnByAge(t *testing.T) {
+// A batch that young events fill up does not let reclaimed events of their age starve, nor takes younger ones first.
+func TestReclaimedEventsAreOrderedByAge(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, testSuspectOrder)
+	withAndWithoutIndex(t, testReclaimOrder)
 }
 
-func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
+func testReclaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	s := newStore(t, pool)
 	old := enqueueN(t, pool, 2)
 	claimN(t, s, 2)
@@ -345,13 +345,13 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{old[0].ID, old[1].ID, young[0].ID}, idsOf(claimed))
-	require.Equal(t, 9, countWhere(t, pool, "status = 'pending'"), "what gave way to a suspect stays as it was")
-	// A suspect behind a full batch waits for its turn.
+	require.Equal(t, 9, countWhere(t, pool, "status = 'pending'"), "what gave way to a reclaimed event stays as it was")
+	// A reclaimed event behind a full batch waits for its lease.
 	execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
 	claimed, err = s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{young[1].ID, young[2].ID, young[3].ID}, idsOf(claimed))
-	// Of many suspects the oldest come first, in whatever order they lie on disk.
+	// Of many reclaimed events the oldest come first, in whatever order they lie on disk.
 	execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, locked_by = gen_random_uuid(),
 		locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() - interval '1 h'`)
 	for i := len(young) - 1; i >= 0; i-- {
@@ -362,20 +362,20 @@ func testSuspectOrder(t *testing.T, pool *pgxpool.Pool) {
 	require.Equal(t, []uuid.UUID{young[0].ID, young[1].ID, young[2].ID}, idsOf(claimed))
 }
 
-// The suspects that come are those among the oldest due, and they come in between.
-func TestSuspectsMixWithTheOthersByAge(t *testing.T) {
+// The reclaimed events that come are those among the oldest due, and they come in between.
+func TestReclaimedEventsMixWithTheOthersByAge(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, testSuspectMix)
+	withAndWithoutIndex(t, testReclaimMix)
 }
 
-func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
+func testReclaimMix(t *testing.T, pool *pgxpool.Pool) {
 	s := newStore(t, pool)
 	receipts := enqueueN(t, pool, 8)
-	age := func(suspects ...int) {
+	age := func(reclaimed ...int) {
 		for i, r := range receipts {
 			execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - $2 * interval '1 min', attempts = 1,
 				status = CASE WHEN $3 THEN 'processing' ELSE 'pending' END,
-				locked_until = CASE WHEN $3 THEN statement_timestamp() - interval '1 s' END WHERE id = $1`, r.ID, 100-i, slices.Contains(suspects, i))
+				locked_until = CASE WHEN $3 THEN statement_timestamp() - interval '1 s' END WHERE id = $1`, r.ID, 100-i, slices.Contains(reclaimed, i))
 		}
 	}
 	want := func(indexes ...int) []uuid.UUID {
@@ -386,9 +386,9 @@ func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
 		return ids
 	}
 	for _, c := range []struct {
-		suspects []int
-		size     int
-		want     []int
+		reclaimed []int
+		size      int
+		want      []int
 	}{
 		{[]int{1}, 2, []int{0, 1}},
 		{[]int{1, 2, 3}, 3, []int{0, 1, 2}},
@@ -396,17 +396,17 @@ func testSuspectMix(t *testing.T, pool *pgxpool.Pool) {
 		{[]int{3, 4, 5}, 2, []int{0, 1}},
 		{[]int{6, 7}, 8, []int{0, 1, 2, 3, 4, 5, 6, 7}},
 	} {
-		age(c.suspects...)
+		age(c.reclaimed...)
 		claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: c.size})
 		require.NoError(t, err)
 		require.Equal(t, want(c.want...), idsOf(claimed), "%v", c)
 		for i, got := range claimed {
-			require.Equal(t, slices.Contains(c.suspects, c.want[i]), got.Suspect)
+			require.Equal(t, slices.Contains(c.reclaimed, c.want[i]), got.Reclaimed)
 		}
 	}
 }
 
-func TestSuspectsOfOthersAndSpentOnesAreLeft(t *testing.T) {
+func TestReclaimLeavesEventsOfOthersAndSpentOnes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	other := message(tenantA, 1)
@@ -421,7 +421,7 @@ func TestSuspectsOfOthersAndSpentOnesAreLeft(t *testing.T) {
 }
 
 // An event whose handler kills the process takes no neighbour along: on its last attempt it is alone.
-func TestSuspectOnItsLastAttemptIsClaimedAlone(t *testing.T) {
+func TestReclaimedEventOnItsLastAttemptIsClaimedAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := newStore(t, pool)

@@ -162,7 +162,7 @@ func TestKilledOnLastAttempt(t *testing.T) {
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
 	t.Logf("lease %s: dead %s after the kill", cfg.LeaseDuration, time.Since(killed))
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
+	r := stateOf(t, pool, id)
 	require.Equal(t, 1, r.Attempts)
 	require.Contains(t, r.LastError, "lease ran out on attempt 1, worker ")
 	b.check(t, pool, history.Conditions{})
@@ -188,7 +188,7 @@ func TestStoppedPastItsLease(t *testing.T) {
 		stop := start(t, dispatcher(t, pool, cfg, b.handler(topic)))
 		settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'delivered'", id)
 		require.NoError(t, stop())
-		before := stands(t, pool, id)
+		before := stateOf(t, pool, id)
 		c.signal(t, syscall.SIGCONT)
 		if cycle%2 == 0 {
 			c.tell(t, "ok")
@@ -198,7 +198,7 @@ func TestStoppedPastItsLease(t *testing.T) {
 			// "event lost" if the child has noticed by itself, "event failed and was lost ..." if it was told.
 			require.Contains(t, c.await(t, "failed as told"), "lost")
 		}
-		require.Equal(t, before, stands(t, pool, id))
+		require.Equal(t, before, stateOf(t, pool, id))
 	}
 	require.NoError(t, c.input.Close())
 	c.signal(t, syscall.SIGTERM)

@@ -15,70 +15,70 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// cursor takes and ends the turns of one shard. One goroutine owns it.
+// cursor takes and ends the leases of one shard. One goroutine owns it.
 type cursor struct {
-	l        *Listener
-	shard    int
-	next     uuid.UUID      // names the next turn; kept until it was taken
-	after    int64          // the number of the latest turn that this cursor knows of; the next is taken only behind it
-	vacancy  vacancy        // of a shard that is left to another process
-	eager    bool           // takes such a shard at once
-	repeats  bool           // next is a turn that was taken already, and may be over after all
-	previous uuid.UUID      // the latest turn that was ended
-	scan     int            // positions to look at
-	doubt    doubt          // events that may have broken their transaction
-	holds    map[int64]hold // by seq, what failed here and is not due yet
+	l           *Listener
+	shard       int
+	nextID      uuid.UUID              // names the next lease; kept until it was taken
+	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only behind it
+	vacancy     vacancy                // of a shard that is left to another process
+	takeOverNow bool                   // takes such a shard immediately
+	repeats     bool                   // nextID is a lease that was taken already, and may have ended
+	previousID  uuid.UUID              // the latest lease that was ended
+	scanSize    int                    // positions to read
+	txSearch    txSearch               // events that may have broken their transaction
+	retries     map[int64]pendingRetry // by seq, what failed here and is not due yet
 }
 
-// unknown is the number of a turn before any was looked at.
-const unknown int64 = -1
+// unknownNo stands for the number of the latest lease before it was read.
+const unknownNo int64 = -1
 
-// vacancy is since when a shard that is left to another process has had something to do, and nobody has taken a turn.
+// vacancy is since when a shard that is left to another process has had something to do and no lease was taken.
 type vacancy struct {
 	leaseNo int64
 	since   time.Time // zero when there is none
 }
 
-// heirPause is how long a shard is left to the process that it is left to, once there is something to do. A process that
-// lives takes its turn in a few milliseconds; the shard of one that was killed waits this long.
-const heirPause = 100 * time.Millisecond
+// takeOverPause is how long a shard with something to do is left to its preferred process. A live process takes its lease
+// within a few milliseconds; the shard of one that was killed waits this long.
+const takeOverPause = 100 * time.Millisecond
 
-// heir tells whether the next turn may be taken although it is left to another process. A Drain waits for nobody.
-func (c *cursor) heir() bool {
-	return c.eager || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.after && time.Since(c.vacancy.since) >= c.l.handicap
+// mayTakeOver tells whether this process may take the next lease although it is left to another one. A Drain waits for nobody.
+func (c *cursor) mayTakeOver() bool {
+	return c.takeOverNow || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.afterNo && time.Since(c.vacancy.since) >= c.l.takeOverAfter
 }
 
-// hold is when an event that failed is to be tried again. The database keeps only the earliest of a shard.
-type hold struct {
+// pendingRetry is when and why an event is tried again. The database keeps only the earliest of a shard.
+type pendingRetry struct {
 	until time.Time
 	text  string  // what it failed with
 	away  *target // for which it waits, if that is all
 }
 
-// over tells whether there is nothing to wait for any more.
-func (h *hold) over() bool { return !time.Now().Before(h.until) || h.back() }
+// due tells whether there is nothing to wait for any more.
+func (r *pendingRetry) due() bool { return !time.Now().Before(r.until) || r.targetBack() }
 
-// back tells that the target is back for which the event was held.
-func (h *hold) back() bool { return h.away != nil && !h.away.resting() }
+// targetBack tells whether the target that the event waits for is back.
+func (r *pendingRetry) targetBack() bool { return r.away != nil && !r.away.resting() }
 
 func (l *Listener) cursor(shard int) *cursor {
-	return &cursor{l: l, shard: shard, next: uuid.New(), after: unknown, scan: l.cfg.BatchSize, holds: make(map[int64]hold)}
+	return &cursor{l: l, shard: shard, nextID: uuid.New(), afterNo: unknownNo, scanSize: l.cfg.BatchSize, retries: make(map[int64]pendingRetry)}
 }
 
-// left is how long h still lasts; nothing for nil.
-func (h *hold) left() time.Duration {
-	if h == nil {
+// remaining is how long r still lasts; nothing for nil.
+func (r *pendingRetry) remaining() time.Duration {
+	if r == nil {
 		return 0
 	}
-	return max(time.Until(h.until), 0)
+	return max(time.Until(r.until), 0)
 }
 
-// why is what h failed with.
-func (h *hold) why() string {
-	if h == nil {
+// why is what r waits for.
+func (r *pendingRetry) why() string {
+	if r == nil {
 		return ""
 	}
-	return h.text
+	return r.text
 }
 
 // limited bounds what is asked of the database, which may be in a black hole.
@@ -86,13 +86,13 @@ func (l *Listener) limited(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
 }
 
-// repeat has the next turn be t again, of which nothing came.
-func (c *cursor) repeat(t *turn) { c.next, c.repeats = t.id, true }
+// repeat asks for the same lease again, because nothing came of it.
+func (c *cursor) repeat(lease *shardLease) { c.nextID, c.repeats = lease.id, true }
 
-// maxScan bounds how many positions a turn looks at for few events.
+// maxScan bounds how many positions a lease reads to find few events.
 const maxScan = 1000
 
-// maxParkedKeys is how many keys of a listener may be set aside: when that many fail it is not they who fail, and
+// maxParkedKeys is how many keys of a listener may be parked: when that many fail it is not they who fail, and
 // the listener waits instead.
 const maxParkedKeys = 1000
 
@@ -108,16 +108,16 @@ func (l *Listener) parkedCount() int32 {
 	return l.parkedLimit
 }
 
-// parkedKeyBatch and parkedBatch are how many keys set aside a turn takes, and events of each.
+// parkedKeyBatch and parkedBatch are how many parked keys a lease takes, and events of each.
 const (
 	parkedKeyBatch = 20
 	parkedBatch    = 50
 )
 
-// exchange ends the turn of a, if not nil, then takes the next one if take is set: one round trip, two
-// transactions, because a turn needs one that has no xid. It returns nil when there is nothing to do. moved tells
+// roundTrip ends the lease of a, if not nil, then takes the next one if take is set: one round trip, two
+// transactions, because a lease needs one that has no xid. It returns nil when there is nothing to do. moved tells
 // whether the end was this cursor's to write.
-func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved bool, t *turn, err error) {
+func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bool, lease *shardLease, err error) {
 	if a == nil && !take {
 		return false, nil, nil
 	}
@@ -130,30 +130,30 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 	b := &pgx.Batch{}
 	if a != nil {
 		a.encode(mark.EncodingOf(conn.Conn()))
-		c.previous, c.after = a.turn.id, a.turn.leaseNo
+		c.previousID, c.afterNo = a.lease.id, a.lease.leaseNo
 		c.l.db.Begin(b)
 		if take {
-			// The turn that follows is flushed, and this with it. If both are lost the events come again.
+			// The lease that follows is flushed, and this with it. If both are lost the events come again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
 		c.queueEnd(b, a, &moved)
 		c.l.db.Commit(b)
 	}
 	if take {
-		t = &turn{id: c.next, batch: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
-		t.scan = max(c.scan, t.batch)
-		c.queueTake(b, t)
+		lease = &shardLease{id: c.nextID, batchSize: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
+		lease.scanSize = max(c.scanSize, lease.batchSize)
+		c.queueTake(b, lease)
 	}
 	err = conn.SendBatch(ctx, b).Close()
 	conn.Release()
 	if err != nil {
 		if a != nil {
-			a.untell()
+			a.restoreReturned()
 		}
 		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
 	if a != nil && !moved {
-		if moved, err = c.ended(ctx, a); err != nil {
+		if moved, err = c.endedBefore(ctx, a); err != nil {
 			return false, nil, err
 		}
 	}
@@ -161,17 +161,17 @@ func (c *cursor) exchange(ctx context.Context, a *advance, take bool) (moved boo
 		return moved, nil, nil
 	}
 	repeated := c.repeats
-	if t = c.took(t); t == nil && repeated {
-		_, t, err = c.exchange(ctx, nil, true)
+	if lease = c.onTaken(lease); lease == nil && repeated {
+		_, lease, err = c.roundTrip(ctx, nil, true)
 	}
-	return moved, t, err
+	return moved, lease, err
 }
 
 func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
 	return c.l.db.Queue(b, call)
 }
 
-// queueEnd puts the statements that end a turn into b.
+// queueEnd puts the statements that end a lease into b.
 func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	ctx := context.Background() // recorded, not run
 	if a.settle != nil {
@@ -187,96 +187,96 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 	if len(a.promote) > 0 {
 		c.queue(b, func(q *dbsqlc.Queries) {
-			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Suspect: a.suspect, Listener: c.l.spec.Name})
+			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Listener: c.l.spec.Name})
 		})
 	}
 }
 
-// atStake is the most events of the log that a turn handles, of which one may have killed its process.
-func (l *Listener) atStake() int32 {
+// maxPerLease is the most events of the log that a lease handles, of which one may have killed its process.
+func (l *Listener) maxPerLease() int32 {
 	n := l.cfg.BatchSize
 	if !l.transactional {
-		n *= turnBatches
+		n *= leaseBatches
 	}
 	return int32(n)
 }
 
-// queueTake puts the statements that take a turn into b, and their answers into t.
-func (c *cursor) queueTake(b *pgx.Batch, t *turn) {
+// queueTake puts the statements that take a lease into b, and their answers into lease.
+func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
 	l.db.Begin(b)
-	var row dbsqlc.ListenerTurnRow
+	var row dbsqlc.ListenerTakeLeaseRow
 	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTurn(ctx, dbsqlc.ListenerTurnParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), Turn: pgvalue.UUID(t.id), Previous: pgvalue.UUID(c.previous),
-			CarefulSize: l.atStake(), Listener: l.spec.Name, Shard: int32(c.shard), Heir: c.heir(), AfterNo: c.after,
+		_, _ = q.ListenerTakeLease(ctx, dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(lease.id), PreviousID: pgvalue.UUID(c.previousID),
+			OneByOneSize: l.maxPerLease(), Listener: l.spec.Name, Shard: int32(c.shard), TakeOver: c.mayTakeOver(), AfterNo: c.afterNo,
 			ParkedLimit: l.parkedCount(),
 		})
 	}).QueryRow(func(r pgx.Row) error {
-		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.Careful, &row.AheadSeqs,
+		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.OneByOne, &row.AheadSeqs,
 			&row.AheadAttempts, &row.ParkedDue, &row.ParkedKeys)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		t.leaseNo, t.shards, t.lastSeq, t.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
-		t.careful = row.Careful > 0
-		t.parkedDue, t.parkedRoom = row.ParkedDue, row.ParkedKeys < l.parkedLimit
-		t.awayRoom = row.ParkedKeys < l.parkedLimit*awayKeys
+		lease.leaseNo, lease.shards, lease.lastSeq, lease.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
+		lease.oneByOne = row.OneByOne > 0
+		lease.parkedDue, lease.mayPark = row.ParkedDue, row.ParkedKeys < l.parkedLimit
+		lease.mayParkAway = row.ParkedKeys < l.parkedLimit*awayKeys
 		return err
 	})
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
-			ScanSize: int32(t.scan), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(t.batch),
+			ScanSize: int32(lease.scanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batchSize),
 		})
 	}).Query(func(rows pgx.Rows) error {
-		if err := t.scanEvents(rows); err != nil {
+		if err := lease.scanEvents(rows); err != nil {
 			return err
 		}
-		if t.careful {
-			t.batch = 1
+		if lease.oneByOne {
+			lease.batchSize = 1
 		}
-		l.begin(t, row.AheadSeqs, row.AheadAttempts, c.holds)
+		l.prepare(lease, row.AheadSeqs, row.AheadAttempts, c.retries)
 		return nil
 	})
 	l.db.Commit(b)
 }
 
-// took makes ready for the turn after t, which it returns unless there is nothing to do in it.
-func (c *cursor) took(t *turn) *turn {
-	if t.leaseNo == 0 {
-		// An earlier try of it may reach the server yet. Then the next one asks for that turn, and gets it.
+// onTaken prepares for the lease after this one, and returns this one unless there is nothing to do in it.
+func (c *cursor) onTaken(lease *shardLease) *shardLease {
+	if lease.leaseNo == 0 {
+		// An earlier attempt to take it may still reach the server. Then the next one asks for that lease, and gets it.
 		if c.repeats {
-			c.next, c.repeats = uuid.New(), false // it is over
+			c.nextID, c.repeats = uuid.New(), false // it is over
 		}
 		return nil
 	}
-	c.next, c.repeats, c.after = uuid.New(), false, t.leaseNo
+	c.nextID, c.repeats, c.afterNo = uuid.New(), false, lease.leaseNo
 	switch {
-	case len(t.events) < t.scanned/4:
-		c.scan = min(2*t.scan, max(maxScan, c.l.cfg.BatchSize))
-	case t.scan > c.l.cfg.BatchSize:
-		c.scan = c.l.cfg.BatchSize
+	case len(lease.events) < lease.scanned/4:
+		c.scanSize = min(2*lease.scanSize, max(maxScan, c.l.cfg.BatchSize))
+	case lease.scanSize > c.l.cfg.BatchSize:
+		c.scanSize = c.l.cfg.BatchSize
 	}
-	return t
+	return lease
 }
 
-// takeParked adds the events to t that were set aside and are due. A careful turn takes one that the turn before had taken,
-// and then none of the log: those that may have killed the process come first, so that no others use up its care.
-func (c *cursor) takeParked(ctx context.Context, t *turn) error {
+// takeParked adds the parked events that are due. A one-by-one lease takes one that the lease before had taken,
+// and then none of the log: those that may have killed the process come first, so that no other event is handled first.
+func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 	keys, events := parkedKeyBatch, parkedBatch
-	if t.careful {
+	if lease.oneByOne {
 		keys, events = 1, 1
 	}
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
 	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
-		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(t.shards), Shard: int32(c.shard),
-		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: int32(keys), Careful: t.careful,
+		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(lease.shards), Shard: int32(c.shard),
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: int32(keys), OneByOne: lease.oneByOne,
 	})
 	if err != nil {
-		return dbschema.Wrap("listener "+c.l.spec.Name+": take events set aside", err)
+		return dbschema.Wrap("listener "+c.l.spec.Name+": take parked events", err)
 	}
 	known := make(map[string]bool, keys)
 	for _, r := range rows {
@@ -286,75 +286,76 @@ func (c *cursor) takeParked(ctx context.Context, t *turn) error {
 				PartitionKey: r.PartitionKey, Entity: Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
 				CreatedAt: r.CreatedAt.Time,
 			},
-			seq: r.Seq, no: r.No, head: !known[r.Key], used: int(r.Attempts), suspects: r.Suspect,
+			seq: r.Seq, parkedNo: r.No, head: !known[r.Key], used: int(r.Attempts), taken: r.Taken,
 		}
 		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
 		e.key = r.Key
 		known[r.Key] = true
 		c.l.number(e)
-		t.parked = append(t.parked, e)
+		lease.parked = append(lease.parked, e)
 	}
-	if t.careful && len(t.parked) > 0 {
-		t.events, t.apart = nil, true
+	if lease.oneByOne && len(lease.parked) > 0 {
+		lease.events, lease.parkedOnly = nil, true
 	}
 	return nil
 }
 
-// charge counts the attempt at the event of a careful turn before it is made. held is false when the turn is another's.
-func (c *cursor) charge(ctx context.Context, t *turn) (held bool, err error) {
-	if !t.careful || len(t.events) == 0 || t.events[0].fate != waiting || t.events[0].held != nil {
+// charge counts the attempt at the event of a one-by-one lease before it is made. ours is false when another process has the
+// lease.
+func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
+	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil {
 		return true, nil
 	}
-	e := t.events[0]
+	e := lease.events[0]
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
 	n, err := c.l.db.Each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
 		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
-		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 	})
 	if err != nil {
 		return false, dbschema.Wrap("listener "+c.l.spec.Name+": count an attempt", err)
 	}
-	t.lastSeq = e.seq - 1
+	lease.lastSeq = e.seq - 1
 	return n > 0, nil
 }
 
-// ended tells whether the turn of a, whose end changed nothing, had been ended by an earlier try whose answer was
-// lost. The turn right after it may have been taken in that try, too, under the name of the next.
-func (c *cursor) ended(ctx context.Context, a *advance) (bool, error) {
-	s, err := c.l.db.Each(c.l.pool).ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+// endedBefore tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
+// lost. The lease right after it may have been taken in that try, too, under nextID.
+func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
+	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
 		return false, dbschema.Wrap("listener "+c.l.spec.Name, err)
 	}
-	latest := uuid.UUID(s.Turn.Bytes)
-	return latest == a.turn.id && !s.Running || latest == c.next && s.LeaseNo == a.turn.leaseNo+1, nil
+	latest := uuid.UUID(s.LeaseID.Bytes)
+	return latest == a.lease.id && !s.Running || latest == c.nextID && s.LeaseNo == a.lease.leaseNo+1, nil
 }
 
-// keep renews the lease of t until stop is called, and calls lose when it cannot.
-func (c *cursor) keep(ctx context.Context, t *turn, lose func()) (stop func()) {
-	lease := c.l.cfg.LeaseDuration
+// keepLease renews lease until stop is called, and calls lose when it cannot.
+func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) (stop func()) {
+	duration := c.l.cfg.LeaseDuration
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
-	timer := time.AfterFunc(time.Until(t.deadline.Add(-lease+lease/3)), func() {
+	timer := time.AfterFunc(time.Until(lease.deadline.Add(-duration+duration/3)), func() {
 		defer close(over)
-		for wait := time.Duration(0); ; wait = lease / 10 {
+		for wait := time.Duration(0); ; wait = duration / 10 {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(wait):
 			}
-			if left := time.Until(t.deadline); left <= lease/5 {
+			if left := time.Until(lease.deadline); left <= duration/5 {
 				c.l.log.Warn("lease lost", "shard", c.shard)
 				c.l.signals.lost.Emit()
 				lose()
 				return
-			} else if left > lease-lease/3 {
+			} else if left > duration-duration/3 {
 				continue
 			}
-			if !c.renew(ctx, t) {
+			if !c.renew(ctx, lease) {
 				lose()
 				return
 			}
@@ -368,14 +369,14 @@ func (c *cursor) keep(ctx context.Context, t *turn, lose func()) (stop func()) {
 	}
 }
 
-// renew extends the lease of t; false means that it is somebody else's. What cannot be reached is tried again.
-func (c *cursor) renew(ctx context.Context, t *turn) bool {
-	lease := c.l.cfg.LeaseDuration
+// renew extends lease; false means that another process has it. If the database cannot be reached it is tried again.
+func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
+	duration := c.l.cfg.LeaseDuration
 	sent := time.Now()
-	try, cancel := context.WithDeadline(ctx, sent.Add(max(lease/5, time.Second)))
+	try, cancel := context.WithDeadline(ctx, sent.Add(max(duration/5, time.Second)))
 	defer cancel()
 	n, err := c.l.db.Each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
-		Lease: pgvalue.Interval(lease), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		Lease: pgvalue.Interval(duration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -386,13 +387,13 @@ func (c *cursor) renew(ctx context.Context, t *turn) bool {
 		c.l.signals.lost.Emit()
 		return false
 	default:
-		t.deadline = sent.Add(lease)
+		lease.deadline = sent.Add(duration)
 	}
 	return true
 }
 
-// wait asks what the shard waits for. ok is false when it does not exist any more.
-func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
+// readWait asks what the shard waits for. ok is false when it does not exist any more.
+func (c *cursor) readWait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
@@ -412,7 +413,7 @@ func (c *cursor) wait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, e
 	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
 		return w, false, dbschema.Wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
 	}
-	if c.after = w.LeaseNo; !w.Ready {
+	if c.afterNo = w.LeaseNo; !w.Ready {
 		c.vacancy = vacancy{}
 	} else if c.vacancy.leaseNo != w.LeaseNo || c.vacancy.since.IsZero() {
 		c.vacancy = vacancy{leaseNo: w.LeaseNo, since: time.Now()}

@@ -170,7 +170,7 @@ func testCut(t *testing.T, finalise func(*outbox.Store, outbox.Claimed) ([]outbo
 		require.Equal(t, 1, after.Attempts)
 		seen[outcomes[0]]++
 	})
-	require.NotZero(t, seen[outbox.Acked], "some cuts come before the commit")
+	require.NotZero(t, seen[outbox.Applied], "some cuts come before the commit")
 	require.NotZero(t, seen[outbox.Already], "and some behind it")
 }
 
@@ -178,7 +178,7 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	cut, scissors := cuttable(t, pool)
-	s, heir := newStore(t, cut), newStore(t, pool)
+	s, successor := newStore(t, cut), newStore(t, pool)
 	var id uuid.UUID
 	var claimed []outbox.Claimed
 	attempts := map[int]int{}
@@ -197,14 +197,14 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 		// Whoever comes next gets it: at once, or when the lease has run out. The statement may be under way.
 		eventually(t, func() bool {
 			expire(t, pool)
-			claimed, err := heir.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
+			claimed, err := successor.Claim(t.Context(), outbox.ClaimConfig{LeaseDuration: longLease})
 			require.NoError(t, err)
 			if len(claimed) == 0 {
 				return false
 			}
 			require.Equal(t, []uuid.UUID{id}, idsOf(claimed))
 			attempts[claimed[0].Attempt]++
-			_, err = heir.Ack(t.Context(), claimed...)
+			_, err = successor.Ack(t.Context(), claimed...)
 			require.NoError(t, err)
 			return true
 		})
@@ -282,7 +282,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 		}
 		outcomes, err := s.Ack(t.Context(), claimed...)
 		require.NoError(t, err)
-		require.Equal(t, all(3, map[bool]outbox.Outcome{true: outbox.Acked, false: outbox.Already}[kill]), outcomes)
+		require.Equal(t, all(3, map[bool]outbox.Outcome{true: outbox.Applied, false: outbox.Already}[kill]), outcomes)
 	}
 	require.Equal(t, 6, countWhere(t, pool, "status = 'delivered' AND attempts = 1"))
 }

@@ -39,7 +39,7 @@ func TestDefaultsOfTheRoleDoNotMatterToTheQueue(t *testing.T) {
 	require.NoError(t, err)
 	outcomes, err := s.Ack(t.Context(), claimed...)
 	require.ErrorIs(t, err, outbox.ErrLeaseLost)
-	require.Equal(t, []outbox.Outcome{outbox.Already, outbox.Lost, outbox.Lost, outbox.Acked}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Already, outbox.Lost, outbox.Lost, outbox.Applied}, outcomes)
 	_, err = s.SweepDead(t.Context())
 	require.NoError(t, err)
 	execute(t, pool, "UPDATE outbox.events SET finalized_at = finalized_at - interval '1 year' WHERE finalized_at IS NOT NULL")

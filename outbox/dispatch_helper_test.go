@@ -109,25 +109,25 @@ func enqueueJobs(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[job], jobs
 	return ids
 }
 
-// standing is where an event stands.
-type standing struct {
+// eventState is the state of an event.
+type eventState struct {
 	Status      string
 	Attempts    int
 	MaxAttempts int
 	ClaimNo     int64
 	LastError   string
-	Held        bool // locked_until is set
+	Leased      bool // locked_until is set
 	DueIn       time.Duration
 }
 
-func stands(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) standing {
+func stateOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) eventState {
 	t.Helper()
-	var r standing
+	var r eventState
 	require.NoError(t, pool.QueryRow(context.Background(), `
 		SELECT status, attempts, max_attempts, claim_no, coalesce(last_error, ''), locked_until IS NOT NULL,
 			next_attempt_at - updated_at
 		FROM outbox.events WHERE id = $1`, id).
-		Scan(&r.Status, &r.Attempts, &r.MaxAttempts, &r.ClaimNo, &r.LastError, &r.Held, &r.DueIn))
+		Scan(&r.Status, &r.Attempts, &r.MaxAttempts, &r.ClaimNo, &r.LastError, &r.Leased, &r.DueIn))
 	return r
 }
 

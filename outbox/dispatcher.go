@@ -20,8 +20,8 @@ import (
 type DispatcherConfig struct {
 	// WorkerID marks the claims of this dispatcher; the zero UUID means a new one.
 	WorkerID uuid.UUID
-	// BatchSize is the most events claimed at once and held, running ones included; 0 means 100. At least
-	// Concurrency are held.
+	// BatchSize is the most events in one claim and in flight, running ones included; 0 means 100. At least
+	// Concurrency may be in flight.
 	BatchSize int
 	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
 	// its connections with the dispatcher, which uses up to four: give the pool Concurrency + 4. Run logs a warning
@@ -117,11 +117,11 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
-	soloLimit time.Duration // how long a solo keeps others waiting; min of longestSolo and a tenth of a lease, but in a test
+	lastAttemptLimit time.Duration // how long it keeps others waiting; min of longestLastAttempt and a tenth of a lease, except in a test
 }
 
-// longestSolo is how long nothing is claimed for the sake of an event that may kill its process.
-const longestSolo = time.Second
+// longestLastAttempt is how long nothing is claimed for the sake of an event that may kill its process.
+const longestLastAttempt = time.Second
 
 // NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
 // caller's. Generated constructors call it.
@@ -150,7 +150,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	}
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
-	d.soloLimit = min(longestSolo, cfg.LeaseDuration/10)
+	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
 	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
@@ -188,16 +188,18 @@ func (d *Dispatcher) scope() *claim {
 }
 
 // target returns where the events of a topic go.
-func (d *Dispatcher) target(topic string) *target { return d.targets.of[d.store.namespace+"/"+topic] }
+func (d *Dispatcher) target(topic string) *target {
+	return d.targets.byTopic[d.store.namespace+"/"+topic]
+}
 
-// request returns a claim of up to size events, with suspects or without, of the topics that are neither resting nor
-// stalled; nil when there is none.
-func (d *Dispatcher) request(size int, suspects bool) *claim {
+// request returns a claim of up to size events of the topics that are neither resting nor stalled; with reclaim also of
+// events whose lease ran out; nil when there is none.
+func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	c := d.scope()
 	c.size = size
 	if d.targets.publishes || d.targets.away.Load() > 0 {
 		now := time.Now()
-		c.topics = d.only(func(t *target) bool {
+		c.topics = d.topicsWhere(func(t *target) bool {
 			stalled, _ := t.stalled(now)
 			return !stalled && !t.resting()
 		})
@@ -205,8 +207,8 @@ func (d *Dispatcher) request(size int, suspects bool) *claim {
 			return nil
 		}
 	}
-	if suspects {
-		c.suspects = suspectsPerClaim
+	if reclaim {
+		c.reclaims = reclaimsPerClaim
 	}
 	return c
 }
@@ -225,20 +227,20 @@ func (d *Dispatcher) tryable() *target {
 	return nil
 }
 
-// requestTry returns a claim of one event of t, to find out whether it is back: one whose lease ran out, too, with suspects.
-// There may be no other. What came of it must be told to t.found.
-func (d *Dispatcher) requestTry(t *target, suspects bool) *claim {
-	t.ask()
+// requestTry returns a claim of one event of t, to find out whether it is back; with reclaim also of one whose lease ran
+// out. There may be no other such claim. What came of it must be told to t.onTry.
+func (d *Dispatcher) requestTry(t *target, reclaim bool) *claim {
+	t.requestTry()
 	c := d.scope()
-	c.size, c.topics = 1, d.only(func(o *target) bool { return o == t })
-	if suspects {
-		c.suspects = 1
+	c.size, c.topics = 1, d.topicsWhere(func(o *target) bool { return o == t })
+	if reclaim {
+		c.reclaims = 1
 	}
 	return c
 }
 
-// only returns the topics whose target is wanted; the usual case, all, costs nothing.
-func (d *Dispatcher) only(wanted func(*target) bool) []string {
+// topicsWhere returns the topics whose target is wanted; the usual case, all, costs nothing.
+func (d *Dispatcher) topicsWhere(wanted func(*target) bool) []string {
 	if !slices.ContainsFunc(d.targets.all, func(t *target) bool { return !wanted(t) }) {
 		return d.topics
 	}

@@ -23,8 +23,8 @@ func Watch(d *Dispatcher) TestSignals {
 	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
 }
 
-// LimitSolo makes d how long a suspect on its last attempt keeps others waiting.
-func LimitSolo(of *Dispatcher, d time.Duration) { of.soloLimit = d }
+// LimitLastAttempt makes d how long a reclaimed event on its last attempt keeps others waiting.
+func LimitLastAttempt(of *Dispatcher, d time.Duration) { of.lastAttemptLimit = d }
 
 // ConfigOf returns the configuration of d with its defaults filled in.
 func ConfigOf(d *Dispatcher) DispatcherConfig { return d.cfg }
@@ -43,9 +43,9 @@ func BellOf(namespace string) (key int64, channel string) {
 func RetryWithDefaults(r Retry) Retry { return r.withDefaults() }
 
 // Sweep is a sweep of d, which holds held.
-func Sweep(ctx context.Context, d *Dispatcher, held []uuid.UUID) (died, noted int, err error) {
+func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
-	c.held = held
+	c.inFlight = inFlight
 	return d.store.sweep(ctx, c, d.grace())
 }
 

@@ -32,7 +32,7 @@ func TestRetryDelayHasEqualJitter(t *testing.T) {
 		settles(t, pool, len(ids), "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = $1", attempt)
 		different := make(map[time.Duration]bool)
 		for _, id := range ids {
-			r := stands(t, pool, id)
+			r := stateOf(t, pool, id)
 			require.Equal(t, "not today", r.LastError)
 			require.Equal(t, 9, r.MaxAttempts)
 			require.GreaterOrEqual(t, r.DueIn, want/2)
@@ -47,7 +47,7 @@ func TestRetryDelayHasEqualJitter(t *testing.T) {
 }
 
 // fail runs one event through a handler until the event is no longer due, and returns where it stands.
-func fail(t *testing.T, topic outbox.Topic[job], log *spy, fn jobFunc) standing {
+func fail(t *testing.T, topic outbox.Topic[job], log *spy, fn jobFunc) eventState {
 	t.Helper()
 	pool := pgtest.Database(t)
 	id := enqueueJobs(t, pool, topic, numbered(1)...)[0]
@@ -61,7 +61,7 @@ func fail(t *testing.T, topic outbox.Topic[job], log *spy, fn jobFunc) standing 
 	other := enqueueJobs(t, pool, settled, job{N: -1})[0]
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND attempts > 0 AND status <> 'processing'", other)
 	require.NoError(t, stop())
-	return stands(t, pool, id)
+	return stateOf(t, pool, id)
 }
 
 func slowRetry() outbox.Topic[job] {
@@ -72,13 +72,13 @@ func slowRetry() outbox.Topic[job] {
 	return topic
 }
 
-func TestPermanentErrorIsDeadAtOnce(t *testing.T) {
+func TestPermanentErrorIsDeadImmediately(t *testing.T) {
 	t.Parallel()
 	log := newSpy()
 	r := fail(t, slowRetry(), log, func(context.Context, outbox.Delivery[job]) error {
 		return fmt.Errorf("settle: %w", outbox.Permanent(errors.New("no such account")))
 	})
-	require.Equal(t, standing{Status: "dead", Attempts: 1, MaxAttempts: 3, ClaimNo: 1, LastError: "settle: no such account"}, withoutDue(r))
+	require.Equal(t, eventState{Status: "dead", Attempts: 1, MaxAttempts: 3, ClaimNo: 1, LastError: "settle: no such account"}, withoutDue(r))
 	require.Contains(t, log.await(t, `msg="event is dead"`), `error="settle: no such account"`)
 	require.NoError(t, outbox.Permanent(nil))
 }
@@ -105,7 +105,7 @@ func TestMaxAttemptsSpentIsDead(t *testing.T) {
 		attempts = append(attempts, d.Attempt)
 		return fmt.Errorf("attempt %d of %d", d.Attempt, d.MaxAttempts)
 	})
-	require.Equal(t, standing{Status: "dead", Attempts: 5, MaxAttempts: 5, ClaimNo: 5, LastError: "attempt 5 of 5"}, withoutDue(r))
+	require.Equal(t, eventState{Status: "dead", Attempts: 5, MaxAttempts: 5, ClaimNo: 5, LastError: "attempt 5 of 5"}, withoutDue(r))
 	require.Equal(t, []int{1, 2, 3, 4, 5}, attempts)
 }
 
@@ -119,7 +119,7 @@ func TestConfiguredMaxAttemptsWins(t *testing.T) {
 	stop := start(t, dispatcher(t, pool, cfg, onJob(topic, func(context.Context, outbox.Delivery[job]) error { return errors.New("no") })))
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
+	r := stateOf(t, pool, id)
 	require.Equal(t, 2, r.Attempts)
 	require.Equal(t, 2, r.MaxAttempts, "recorded with the event")
 }
@@ -213,7 +213,7 @@ func TestNewerPayloadVersionIsNacked(t *testing.T) {
 	stop := start(t, dispatcher(t, pool, quick(), onJob(topic, succeed)))
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 1")
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
+	r := stateOf(t, pool, id)
 	require.Equal(t, "payload has version 2, this process knows 1", r.LastError)
 	require.Greater(t, r.DueIn, 29*time.Minute)
 }
@@ -239,7 +239,7 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 	require.NoError(t, stop())
 	var texts []string
 	for _, id := range ids {
-		texts = append(texts, stands(t, pool, id).LastError)
+		texts = append(texts, stateOf(t, pool, id).LastError)
 	}
 	require.Equal(t, []string{
 		`decode payload: field "n" does not fit int64`,

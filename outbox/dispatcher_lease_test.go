@@ -50,16 +50,16 @@ func TestLeaseIsRenewed(t *testing.T) {
 	for value[bool](t, pool, "SELECT statement_timestamp() <= $1", first) {
 		receive(t, watch.Renewed, "a renewal")
 	}
-	require.Equal(t, standing{Status: "processing", Attempts: 1, MaxAttempts: 5, ClaimNo: 1, Held: true}, withoutDue(stands(t, pool, ids[0])))
+	require.Equal(t, eventState{Status: "processing", Attempts: 1, MaxAttempts: 5, ClaimNo: 1, Leased: true}, withoutDue(stateOf(t, pool, ids[0])))
 	close(open)
 	settles(t, pool, 1, delivered)
 	require.NoError(t, stopHolder())
 	require.NoError(t, stopRival())
 	require.EqualValues(t, 1, running.most.Load())
-	require.Equal(t, 1, stands(t, pool, ids[0]).Attempts)
+	require.Equal(t, 1, stateOf(t, pool, ids[0]).Attempts)
 }
 
-func withoutDue(r standing) standing {
+func withoutDue(r eventState) eventState {
 	r.DueIn = 0
 	return r
 }
@@ -91,8 +91,8 @@ func TestLeaseLostCancelsTheHandler(t *testing.T) {
 	log.await(t, `msg="lease lost"`)
 	log.await(t, `msg="event lost"`)
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
-	require.Equal(t, standing{Status: "processing", Attempts: 2, MaxAttempts: 5, ClaimNo: 2, Held: true}, withoutDue(r), "never nacked")
+	r := stateOf(t, pool, id)
+	require.Equal(t, eventState{Status: "processing", Attempts: 2, MaxAttempts: 5, ClaimNo: 2, Leased: true}, withoutDue(r), "never nacked")
 }
 
 func TestSuccessAfterLossIsLost(t *testing.T) {
@@ -116,7 +116,7 @@ func TestSuccessAfterLossIsLost(t *testing.T) {
 	require.Contains(t, line, "level=ERROR")
 	require.Contains(t, line, "event_id="+id.String())
 	require.NoError(t, stop())
-	r := stands(t, pool, id)
+	r := stateOf(t, pool, id)
 	require.Equal(t, "processing", r.Status)
 	require.EqualValues(t, 2, r.ClaimNo)
 }
@@ -140,7 +140,7 @@ func TestFailureAfterLossChangesNothing(t *testing.T) {
 	close(open)
 	log.await(t, `msg="event failed and was lost to another claim"`)
 	require.NoError(t, stop())
-	require.Empty(t, stands(t, pool, id).LastError)
+	require.Empty(t, stateOf(t, pool, id).LastError)
 }
 
 // TestLeaseRunsOutWithoutDatabase: a handler is cancelled before its lease ends when no renewal gets through.
@@ -201,7 +201,7 @@ func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 	settles(t, pool, 1, delivered)
 	require.NoError(t, stop())
 	require.Empty(t, started)
-	require.EqualValues(t, 2, stands(t, pool, second).ClaimNo)
+	require.EqualValues(t, 2, stateOf(t, pool, second).ClaimNo)
 }
 
 // lastAttempt puts an event where a worker that died on its last attempt but one has left it.
@@ -211,8 +211,8 @@ func lastAttempt(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) {
 		locked_by = $2, locked_until = now() - interval '1 s', next_attempt_at = now() WHERE id = $1`, id, uuid.New())
 }
 
-// TestLastAttemptOfSuspectRunsAlone: what may kill the process does so with nothing else in flight.
-func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
+// TestReclaimedLastAttemptRunsAlone: what may kill the process does so with nothing else in flight.
+func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -229,7 +229,7 @@ func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
 		}
 		return nil
 	}))
-	outbox.LimitSolo(d, time.Hour) // however long a busy machine takes
+	outbox.LimitLastAttempt(d, time.Hour) // however long a busy machine takes
 	stop := start(t, d)
 	jobs := numbered(5)
 	enqueueJobs(t, pool, topic, jobs[:3]...)
@@ -247,7 +247,7 @@ func TestLastAttemptOfSuspectRunsAlone(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestStopHandsBackLastAttempt: a suspect that waits to run alone is handed back with its last attempt.
+// TestStopHandsBackLastAttempt: a reclaimed event that waits to run alone is handed back with its last attempt.
 func TestStopHandsBackLastAttempt(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -129,9 +129,9 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestSweepNotesFirst: a sweep of a dispatcher gives whoever holds an event on its last attempt time from its own look, and
+// TestSweepNotesAnEventBeforeItIsDead: a sweep of a dispatcher gives whoever holds an event on its last attempt time from its own look, and
 // never takes what its own process holds.
-func TestSweepNotesFirst(t *testing.T) {
+func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -163,35 +163,35 @@ func TestSweepNotesFirst(t *testing.T) {
 	require.Equal(t, []int{0, 0}, []int{died, seen}, "in their grace")
 	outcomes, err := holder.Ack(t.Context(), claimed[0])
 	require.NoError(t, err)
-	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied}, outcomes)
 	age(outbox.Grace(sweeper))
 	died, seen = sweep(ids[2])
 	require.Equal(t, []int{1, 0}, []int{died, seen})
-	require.Equal(t, "delivered", stands(t, pool, claimed[0].ID).Status)
-	require.Equal(t, "processing", stands(t, pool, ids[2]).Status)
-	require.Contains(t, stands(t, pool, ids[1]).LastError, "lease ran out on attempt 1, worker ")
+	require.Equal(t, "delivered", stateOf(t, pool, claimed[0].ID).Status)
+	require.Equal(t, "processing", stateOf(t, pool, ids[2]).Status)
+	require.Contains(t, stateOf(t, pool, ids[1]).LastError, "lease ran out on attempt 1, worker ")
 
 	died, seen = sweep()
 	require.Equal(t, []int{0, 1}, []int{died, seen})
 	outcomes, err = holder.Extend(t.Context(), time.Minute, claimed[2])
 	require.NoError(t, err)
-	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied}, outcomes)
 	require.Zero(t, count(t, pool, noted), "a renewal ends the grace")
 }
 
-// TestSoloDoesNotStopTheOthers: a suspect on its last attempt waits for a long handler, but nothing else does, and not for ever.
-func TestSoloDoesNotStopTheOthers(t *testing.T) {
+// TestLastAttemptDoesNotStopTheOthers: a reclaimed event on its last attempt waits for a long handler, but nothing else does, and not for ever.
+func TestLastAttemptDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		attempts   int // of the long one
-		lease      time.Duration
-		solo       bool // is started beside it
-		suspectRun bool // is long too
+		attempts     int // of the long one
+		lease        time.Duration
+		startsAnyway bool // is started beside it
+		runsLong     bool // is long too
 	}{
-		"beside one that can try again":           {attempts: 5, lease: time.Hour, solo: true},
+		"beside one that can try again":           {attempts: 5, lease: time.Hour, startsAnyway: true},
 		"beside one on its last attempt":          {attempts: 1, lease: time.Hour},
-		"beside one on its last attempt, in time": {attempts: 1, lease: 1200 * time.Millisecond, solo: true},
-		"long itself": {attempts: 5, lease: time.Hour, solo: true, suspectRun: true},
+		"beside one on its last attempt, in time": {attempts: 1, lease: 1200 * time.Millisecond, startsAnyway: true},
+		"long itself": {attempts: 5, lease: time.Hour, startsAnyway: true, runsLong: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func TestSoloDoesNotStopTheOthers(t *testing.T) {
 			started, open := make(chan int64, 20), make(chan struct{})
 			handler := jobFunc(func(_ context.Context, d outbox.Delivery[job]) error {
 				started <- d.Payload.N
-				if d.Payload.N == 0 || d.Payload.N == 1 && c.suspectRun {
+				if d.Payload.N == 0 || d.Payload.N == 1 && c.runsLong {
 					<-open
 				}
 				return nil
@@ -210,23 +210,23 @@ func TestSoloDoesNotStopTheOthers(t *testing.T) {
 			cfg := quick()
 			cfg.LeaseDuration = c.lease
 			d := dispatcher(t, pool, cfg, onJob(topic, handler), onJob(long, handler))
-			outbox.LimitSolo(d, 50*time.Millisecond)
+			outbox.LimitLastAttempt(d, 50*time.Millisecond)
 			stop := start(t, d)
 			jobs := numbered(8)
 			enqueueJobs(t, pool, long, jobs[0])
 			require.EqualValues(t, 0, receive(t, started, "the long handler"))
-			suspect := enqueueLater(t, pool, topic, jobs[1])[0]
-			lastAttempt(t, pool, suspect)
-			settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND claim_no = 5", suspect)
+			reclaimed := enqueueLater(t, pool, topic, jobs[1])[0]
+			lastAttempt(t, pool, reclaimed)
+			settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND claim_no = 5", reclaimed)
 			enqueueJobs(t, pool, topic, jobs[2:]...)
-			settles(t, pool, 6, delivered+" AND id <> $1", suspect)
-			if !c.solo {
-				require.Equal(t, "processing", stands(t, pool, suspect).Status, "it would make a dead letter of the long one")
+			settles(t, pool, 6, delivered+" AND id <> $1", reclaimed)
+			if !c.startsAnyway {
+				require.Equal(t, "processing", stateOf(t, pool, reclaimed).Status, "it would make a dead letter of the long one")
 				seen := len(started)
 				for range seen {
 					require.NotEqualValues(t, 1, <-started)
 				}
-			} else if !c.suspectRun {
+			} else if !c.runsLong {
 				settles(t, pool, 7, delivered)
 			}
 			close(open)

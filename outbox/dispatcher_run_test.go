@@ -50,10 +50,10 @@ func TestDispatcherDelivers(t *testing.T) {
 			Headers: map[string]string{"traceparent": "x"}, Attempt: 1, MaxAttempts: 5,
 		},
 	}, d)
-	r := stands(t, pool, receipt.ID)
+	r := stateOf(t, pool, receipt.ID)
 	require.Equal(t, "delivered", r.Status)
 	require.Equal(t, 1, r.Attempts)
-	require.False(t, r.Held)
+	require.False(t, r.Leased)
 }
 
 // TestRunWithoutFaultsHasNoDuplicates is invariant I9: three dispatchers, each event handled exactly once.
@@ -122,7 +122,7 @@ func TestDispatcherLeavesOtherTopicsAlone(t *testing.T) {
 	require.NoError(t, stop())
 	require.Empty(t, got)
 	for _, id := range ids[:3] {
-		r := stands(t, pool, id)
+		r := stateOf(t, pool, id)
 		require.Equal(t, "pending", r.Status)
 		require.Zero(t, r.ClaimNo)
 	}
@@ -206,7 +206,7 @@ func TestConcurrencyAboveBatchSize(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-func TestRunTwiceAtOnceIsRefused(t *testing.T) {
+func TestConcurrentRunIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	d := dispatcher(t, pool, quick(), onJob(jobTopic("one"), succeed))
@@ -277,13 +277,13 @@ func TestMaintenance(t *testing.T) {
 	settles(t, pool, 1, delivered+" AND topic = 'one'")
 	require.NoError(t, stop())
 	require.Equal(t, 2, count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'archive'"), "not its topic")
-	r := stands(t, pool, ids[0])
+	r := stateOf(t, pool, ids[0])
 	require.Equal(t, "dead", r.Status)
 	require.Contains(t, r.LastError, "lease ran out on attempt 5, worker ")
 }
 
-// TestRunWaitsOutTrouble: an error of the database in mid-run is logged, and the run goes on.
-func TestRunWaitsOutTrouble(t *testing.T) {
+// TestRunSurvivesAnOutageOfTheDatabase: an error of the database in mid-run is logged, and the run goes on.
+func TestRunSurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")

@@ -131,7 +131,7 @@ func TestShutdownTimeoutCancelsHandlers(t *testing.T) {
 	id := enqueueJobs(t, pool, topic, numbered(1)...)[0]
 	receive(t, started, "the handler")
 	require.NoError(t, stop(), "a handler that heeds its context is settled")
-	r := stands(t, pool, id)
+	r := stateOf(t, pool, id)
 	require.Equal(t, "pending", r.Status)
 	require.Equal(t, "dispatcher is stopping: ShutdownTimeout has passed", r.LastError)
 }
@@ -160,8 +160,8 @@ func TestShutdownNamesWhatStillRuns(t *testing.T) {
 	receive(t, started, "a handler")
 	require.EqualError(t, stop(), "stop dispatcher: still running after 50ms: jobs/one "+ids[1].String())
 	receive(t, cancelled, "the cancelled context")
-	require.Equal(t, "delivered", stands(t, pool, ids[0]).Status, "what was done is acked")
-	require.Equal(t, "processing", stands(t, pool, ids[1]).Status, "left to its lease")
+	require.Equal(t, "delivered", stateOf(t, pool, ids[0]).Status, "what was done is acked")
+	require.Equal(t, "processing", stateOf(t, pool, ids[1]).Status, "left to its lease")
 	close(open)
 	receive(t, gone, "the end of the handler") // before the leak check
 }
@@ -189,11 +189,11 @@ func TestStopWithoutDatabase(t *testing.T) {
 	go func() { ended <- stop() }()
 	err := receive(t, ended, "the end of Run, long before that of the lease")
 	require.ErrorContains(t, err, "stop dispatcher: 1 events could not be settled: ack: ")
-	require.Equal(t, "processing", stands(t, database, id).Status)
+	require.Equal(t, "processing", stateOf(t, database, id).Status)
 }
 
-// TestNothingIsLeftBehind: connections and goroutines are as before after a run (invariant I11).
-func TestNothingIsLeftBehind(t *testing.T) {
+// TestStoppedDispatcherLeaksNothing: connections and goroutines are as before after a run (invariant I11).
+func TestStoppedDispatcherLeaksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")

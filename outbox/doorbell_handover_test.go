@@ -14,8 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestWatchIsHandedOverOnShutdown: the sleeper that held the lock stops, and the other takes over.
-func TestWatchIsHandedOverOnShutdown(t *testing.T) {
+// TestDoorbellLockIsHandedOverOnShutdown: the sleeper that held the lock stops, and the other takes over.
+func TestDoorbellLockIsHandedOverOnShutdown(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a, b := jobTopic("a"), jobTopic("b")
@@ -39,9 +39,9 @@ func engaged(t testing.TB, r *recipient, topic outbox.Topic[job]) outbox.TopicHa
 	})
 }
 
-// TestWatchIsHandedOverByPoll: the holder wakes by its own poll and stays busy, so that the other, who was
+// TestDoorbellLockIsHandedOverByPoll: the holder wakes by its own poll and stays busy, so that the other, who was
 // told by nobody, has to take over.
-func TestWatchIsHandedOverByPoll(t *testing.T) {
+func TestDoorbellLockIsHandedOverByPoll(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a, b := jobTopic("a"), jobTopic("b")
@@ -64,9 +64,9 @@ func TestWatchIsHandedOverByPoll(t *testing.T) {
 	require.NoError(t, second.stop())
 }
 
-// TestWatchIsHandedOverAfterBell: both hear the bell; the other finds nothing and goes back to sleep relying
+// TestDoorbellLockIsHandedOverAfterBell: both hear the bell; the other finds nothing and goes back to sleep relying
 // on the holder, who is slow to look, then busy.
-func TestWatchIsHandedOverAfterBell(t *testing.T) {
+func TestDoorbellLockIsHandedOverAfterBell(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a, b := jobTopic("a"), jobTopic("b")
@@ -95,7 +95,7 @@ func TestWatchIsHandedOverAfterBell(t *testing.T) {
 	require.NoError(t, second.stop())
 }
 
-// TestListenBackendKilled: the connection is made anew and a look follows at once, because what committed
+// TestListenBackendKilled: the connection is made again and a look follows at once, because what committed
 // in between rang nobody.
 func TestListenBackendKilled(t *testing.T) {
 	t.Parallel()
@@ -111,9 +111,9 @@ func TestListenBackendKilled(t *testing.T) {
 	require.NoError(t, r.stop())
 }
 
-// TestWatchIsRegainedByPoll: the process that held the lock dies without a word; whoever relied on it takes
+// TestDoorbellLockIsRegainedByPoll: the process that held the lock dies without a word; whoever relied on it takes
 // over at its next poll.
-func TestWatchIsRegainedByPoll(t *testing.T) {
+func TestDoorbellLockIsRegainedByPoll(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -133,7 +133,7 @@ func TestWatchIsRegainedByPoll(t *testing.T) {
 }
 
 // TestBlackHoledListener: nothing gets through on the listening connection and no reset tells; the poll goes
-// on, and the connection is given up and made anew.
+// on, and the connection is given up and made again.
 func TestBlackHoledListener(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -237,7 +237,7 @@ func TestEnqueueBetweenPollAndLock(t *testing.T) {
 	ears := listen(t, pool)
 	cfg := sleeper()
 	var g *gate
-	cfg.ListenPool, g = gated(t, pool, "BellTryHold")
+	cfg.ListenPool, g = gated(t, pool, "BellTryLock")
 	cfg.Concurrency, cfg.BatchSize = 1, 1
 	got := make(chan int64, 2)
 	d := dispatcher(t, pool, cfg, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {

@@ -41,7 +41,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 	r.Dead += n
 	tried := make(map[*target]bool) // targets that rest, and of which an event was tried
 	var finished []*task
-	for x := new(exchange); ; {
+	for x := new(roundTrip); ; {
 		x.claim = nil
 		try := d.tryable()
 		switch {
@@ -53,9 +53,9 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 		default:
 			try, x.claim = nil, d.request(d.cfg.BatchSize, true)
 		}
-		err := d.exchange(context.WithoutCancel(ctx), x)
+		err := d.roundTrip(context.WithoutCancel(ctx), x)
 		if try != nil {
-			try.found(len(x.claimed) > 0)
+			try.onTry(len(x.claimed) > 0)
 		}
 		settled, open := x.divide(finished)
 		l.settled(settled)
@@ -87,7 +87,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *DrainReport) error
 		}
 		x = d.settlement(finished)
 		if running {
-			if err := d.exchange(context.WithoutCancel(ctx), x); err != nil {
+			if err := d.roundTrip(context.WithoutCancel(ctx), x); err != nil {
 				return err
 			}
 			r.add(d.account(x))
@@ -131,7 +131,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 			break
 		}
 		spawn(func() {
-			d.do(e.WorkCtx, l, t, func(t *task) {
+			d.runHandler(e.WorkCtx, l, t, func(t *task) {
 				report(t)
 				<-slots
 			})

@@ -30,7 +30,7 @@ func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt,
 	return enqueue(ctx, tx, schema, m, true)
 }
 
-func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool) (Receipt, error) {
+func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, wake bool) (Receipt, error) {
 	if err := usable(ctx, tx); err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
@@ -42,9 +42,9 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 	q := db.On(tx)
 	for range insertTries {
 		if m.Log {
-			_, err = q.LogInsert(ctx, logInsert(db, &m, id, headers, ring))
+			_, err = q.LogInsert(ctx, logInsert(db, &m, id, headers, wake))
 		} else {
-			_, err = q.EventInsert(ctx, eventInsert(db, &m, id, headers, ring))
+			_, err = q.EventInsert(ctx, eventInsert(db, &m, id, headers, wake))
 		}
 		if err == nil {
 			return Receipt{ID: id}, nil
@@ -52,7 +52,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, ring bool
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return Receipt{}, dbschema.Wrap(m.what(), err)
 		}
-		rivals, err := holders(ctx, q, &m, []string{m.DedupeKey})
+		rivals, err := owners(ctx, q, &m, []string{m.DedupeKey})
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -84,10 +84,10 @@ func usable(ctx context.Context, tx pgx.Tx) error {
 }
 
 // eventInsert returns the row of m, checked, for the queue.
-func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, ring bool) dbsqlc.EventInsertParams {
+func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) dbsqlc.EventInsertParams {
 	bell := doorbell.Of(db, m.Namespace)
 	return dbsqlc.EventInsertParams{
-		Ring: ring, Bell: bell.Key, Channel: bell.Channel,
+		Wake: wake, Bell: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
@@ -103,8 +103,8 @@ var errRivalGone = errors.New("the event that held its dedupe key has been delet
 
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
-// holders returns the ids of the events that hold keys in the topic of m.
-func holders(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
+// owners returns the ids of the events that hold keys in the topic of m.
+func owners(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
 	p := dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
 	ids := make(map[string]uuid.UUID, len(keys))
 	var err error
@@ -165,7 +165,7 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error
 	if err != nil {
 		return Receipt{}, err
 	}
-	rivals, err := holders(ctx, db.On(tx), &r.event, []string{r.event.DedupeKey})
+	rivals, err := owners(ctx, db.On(tx), &r.event, []string{r.event.DedupeKey})
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -183,7 +183,7 @@ func EnqueueInBatch(b *pgx.Batch, schema string, m Message) (*PendingReceipt, er
 	return enqueueInBatch(b, schema, m, true)
 }
 
-func enqueueInBatch(b *pgx.Batch, schema string, m Message, ring bool) (*PendingReceipt, error) {
+func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*PendingReceipt, error) {
 	if b == nil {
 		return nil, fmt.Errorf("%s: %w", m.what(), errNoBatch)
 	}
@@ -193,21 +193,21 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, ring bool) (*Pending
 	}
 	text, args := db.Record(func(q *dbsqlc.Queries) {
 		if m.Log {
-			p := logInsert(db, &m, id, headers, ring)
+			p := logInsert(db, &m, id, headers, wake)
 			_, _ = q.LogQueue(context.Background(), dbsqlc.LogQueueParams{
 				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 				EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Bucket: p.Bucket,
-				Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
+				Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
 			})
 			return
 		}
-		p := eventInsert(db, &m, id, headers, ring)
+		p := eventInsert(db, &m, id, headers, wake)
 		_, _ = q.EventQueue(context.Background(), dbsqlc.EventQueueParams{
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, MaxAttempts: p.MaxAttempts,
-			NotBefore: p.NotBefore, Ring: p.Ring, Bell: p.Bell, Channel: p.Channel,
+			NotBefore: p.NotBefore, Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
 		})
 	})
 	m.Payload = nil

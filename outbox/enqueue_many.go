@@ -98,7 +98,7 @@ func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) 
 			taken = append(taken, e.ms[i].DedupeKey)
 		}
 	}
-	rivals, err := holders(ctx, q, first, taken)
+	rivals, err := owners(ctx, q, first, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 	}
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Ring: e.wake, Bell: bell.Key, Channel: bell.Channel,
+		Wake: e.wake, Bell: bell.Key, Channel: bell.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),

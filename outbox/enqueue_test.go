@@ -156,7 +156,7 @@ func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 	})
 }
 
-func TestEnqueueTakesWhatIsJustWithinBounds(t *testing.T) {
+func TestEnqueueAcceptsValuesAtTheLimits(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	id := tenantA.String()
@@ -323,7 +323,7 @@ func TestEnqueueIntoAnotherSchema(t *testing.T) {
 	claimed := claimN(t, s, 1)
 	outcomes, err := s.Ack(t.Context(), claimed...)
 	require.NoError(t, err)
-	require.Equal(t, all(1, outbox.Acked), outcomes)
+	require.Equal(t, all(1, outbox.Applied), outcomes)
 }
 
 func TestRolledBackEventIsNeverThere(t *testing.T) {
@@ -449,7 +449,7 @@ func (s *sabotagedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx
 	return s.Tx.QueryRow(ctx, sql, args...)
 }
 
-func TestEnqueueWhenHolderOfTheKeyIsPrunedMeanwhile(t *testing.T) {
+func TestEnqueueWhenOwnerOfTheKeyIsPrunedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, many := range []bool{false, true} {
 		pool := pgtest.Database(t)

@@ -35,13 +35,13 @@ var (
 	ErrSerialization = dbschema.ErrSerialization
 	// ErrNotMigrated: the schema, or a table in it, does not exist.
 	ErrNotMigrated = dbschema.ErrNotMigrated
-	// ErrRestored: the database was restored from a dump, so that its transaction ids start anew and say nothing
+	// ErrRestored: the database was restored from a dump, so that its transaction ids start again and say nothing
 	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
 	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
 	// ErrSequence: the log does not number its events as listeners need it: its sequence was left behind the log by a restore
 	// of data alone or by a logical copy, or somebody has changed it. The error says what to do.
 	ErrSequence = dbschema.ErrSequence
-	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has set it aside, or no
+	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has parked it, or no
 	// event was named and it is not clear which one is meant.
 	ErrNotSkippable = errors.New("event cannot be skipped")
 	// ErrUnimplemented: no handler has been written for a topic. The topic rests, and no attempt is charged.

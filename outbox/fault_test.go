@@ -44,7 +44,7 @@ func TestClaimSurvivesACrashThoughCommitsAreAsynchronous(t *testing.T) {
 	require.Equal(t, map[string]int{"handled processing": 1}, statuses(t, pool), "the event that was not claimed shows that this server forgets")
 	outcomes, err := storeAs(t, pool, s.worker).Ack(t.Context(), claimed...)
 	require.NoError(t, err)
-	require.Equal(t, []Outcome{Acked}, outcomes)
+	require.Equal(t, []Outcome{Applied}, outcomes)
 }
 
 func storeAs(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *Store {
@@ -160,10 +160,10 @@ func TestDeadlockIsRetried(t *testing.T) {
 		start := make(chan struct{})
 		var wg sync.WaitGroup
 		for i, s := range []*Store{a, b} {
-			x := &exchange{acks: pointers(claimed[i : i+1]), nacks: []Failure{{Claimed: claimed[1-i], Err: Permanent(errors.New("x"))}}}
+			x := &roundTrip{acks: pointers(claimed[i : i+1]), nacks: []Failure{{Claimed: claimed[1-i], Err: Permanent(errors.New("x"))}}}
 			wg.Go(func() {
 				<-start
-				if err := s.exchange(t.Context(), x); err != nil {
+				if err := s.roundTrip(t.Context(), x); err != nil {
 					t.Error(err)
 				}
 			})

@@ -228,9 +228,9 @@ func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.L
 	return l
 }
 
-// TestForeignCodeCannotHurt: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error or
+// TestForeignCodeIsContained: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error or
 // a logger do to one event, the process lives, the other events are delivered, and that one has its reason.
-func TestForeignCodeCannotHurt(t *testing.T) {
+func TestForeignCodeIsContained(t *testing.T) {
 	t.Parallel()
 	const good = 20
 	for name, runner := range wildRunners {
@@ -295,9 +295,9 @@ func TestForeignCodeCannotHurt(t *testing.T) {
 	}
 }
 
-// TestHandlerThatHangsKeepsOnlyItself: events beside one whose handler, or publisher, never returns are delivered, and
+// TestHangingHandlerBlocksOnlyItself: events beside one whose handler, or publisher, never returns are delivered, and
 // the stop is bounded and names it. It comes back after that, when the tests are over.
-func TestHandlerThatHangsKeepsOnlyItself(t *testing.T) {
+func TestHangingHandlerBlocksOnlyItself(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"handler", "payload"} {
 		for name, runner := range wildRunners {

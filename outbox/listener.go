@@ -27,8 +27,8 @@ type ListenerSpec struct {
 	Schema, Name string
 	// Latest starts a new listener behind what is in the log already, rather than at its beginning.
 	Latest bool
-	// ParkKeys sets the events of a failing partition key aside and lets the other keys flow on; else a
-	// failing event is retried in place and holds up what is behind it.
+	// ParkKeys parks the events of a failing partition key and lets the other keys continue; otherwise a
+	// failing event is retried in place and blocks what is behind it.
 	ParkKeys bool
 	// Concurrency is how many handlers run at once, events of one partition key one after the other; 0
 	// means 1.
@@ -80,7 +80,7 @@ type ListenerConfig struct {
 	WorkerID uuid.UUID
 	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
 	// event that fails; 0 means 100. In leased mode a second batch is read while one is handled, and with fast handlers
-	// up to eight of them are a turn, whose events come again when its process is killed.
+	// a lease has up to eight of them, whose events come again when its process is killed.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
 	// mode it is 1.
@@ -116,7 +116,7 @@ type ListenerConfig struct {
 	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
 	// means the main pool. The connection is taken out of the pool and not counted by it.
 	ListenPool *pgxpool.Pool
-	// Logger gets events that failed, died or were set aside, lag, and trouble with the database; nil means
+	// Logger gets events that failed, died or were parked, lag, and trouble with the database; nil means
 	// slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
@@ -210,14 +210,14 @@ type Listener struct {
 	handlers      map[string]ListenerHandler // by "namespace/topic"
 	topics        []string
 	transactional bool
-	lanes         []string // of each topic, what keys are prefixed with: destinations do not wait for each other
+	keyPrefixes   []string // of each topic, what keys are prefixed with: destinations do not wait for each other
 	targets       *targets
 	publishes     bool
 	log           *slog.Logger
 	parkedLimit   int32         // maxParkedKeys, but in a test
 	pauseLimit    time.Duration // backoff.LongestPause, but in a test
-	turnLimit     time.Duration // turnTime, but in a test
-	handicap      time.Duration // heirPause, but in a test
+	leaseAge      time.Duration // leaseAge, but in a test
+	takeOverAfter time.Duration // takeOverPause, but in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -225,8 +225,8 @@ type Listener struct {
 // listenerSignals let tests wait for what happens inside; nil channels cost nothing.
 type listenerSignals struct {
 	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
-	ended      testsignal.Signal // a turn was ended
-	wentOn     testsignal.Signal // a turn went on with a batch that was read ahead
+	ended      testsignal.Signal // a lease was ended
+	continued  testsignal.Signal // a lease continued with a batch that was read ahead
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell could not watch
 	maintained testsignal.Signal // pruned, and looked at lag
@@ -243,7 +243,7 @@ func NewListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 }
 
 // target returns where e goes; nil for an event of a topic that the listener does not read any more.
-func (l *Listener) target(e *entry) *target { return l.targets.of[e.Namespace+"/"+e.Topic] }
+func (l *Listener) target(e *entry) *target { return l.targets.byTopic[e.Namespace+"/"+e.Topic] }
 
 func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, handlers []ListenerHandler) (*Listener, error) {
 	if pool == nil {
@@ -268,7 +268,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, turnLimit: turnTime, handicap: heirPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
 		handlers: make(map[string]ListenerHandler, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
@@ -294,11 +294,11 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 		if err := l.targets.add(name, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s: %w", name, err)
 		}
-		lane := ""
+		prefix := ""
 		if l.publishes {
-			lane = l.targets.of[name].lane()
+			prefix = l.targets.byTopic[name].keyPrefix()
 		}
-		l.lanes = append(l.lanes, lane)
+		l.keyPrefixes = append(l.keyPrefixes, prefix)
 		l.handlers[name] = h
 		l.topics = append(l.topics, name)
 	}

@@ -107,9 +107,9 @@ func beside(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Dura
 	return took
 }
 
-// BenchmarkListenerBesideFailing measures a listener beside one that fails on everything, in turn with one that is alone:
+// BenchmarkListenerNextToFailing measures a listener beside one that fails on everything, in turn with one that is alone:
 // the median of the ratios of pairs, each pair in another order.
-func BenchmarkListenerBesideFailing(b *testing.B) {
+func BenchmarkListenerNextToFailing(b *testing.B) {
 	const events, pairs = 200_000, 7
 	pool := benchPool(b)
 	fillLog(b, pool, events)
@@ -137,26 +137,26 @@ func BenchmarkListenerBesideFailing(b *testing.B) {
 	b.ReportMetric(ratios[0], "worst")
 }
 
-// A listener beside one that fails on everything takes the same turns and sends the same statements as alone.
+// A listener beside one that fails on everything takes the same leases and sends the same statements as alone.
 func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 	t.Parallel()
 	const events = 1000
 	pool := pgtest.Database(t)
 	fillLog(t, pool, events)
-	work := func(name string) (turns, sent int64) {
+	work := func(name string) (leases, sent int64) {
 		counted, g := gated(t, pool, "")
 		require.NoError(t, counted.Ping(t.Context()))
 		before := g.passed.Load()
-		// However slow the machine, each turn goes on for as many batches as it may.
-		drainTime(t, counted, name, 50, events, func(l *outbox.Listener) { outbox.LimitTurns(l, time.Hour) })
+		// However slow the machine, each lease goes on for as many batches as it may.
+		drainTime(t, counted, name, 50, events, func(l *outbox.Listener) { outbox.LimitLeaseAge(l, time.Hour) })
 		sent = g.passed.Load() - before
 		return value[int64](t, pool, "SELECT lease_no FROM outbox.listeners WHERE listener = $1", name), sent
 	}
-	turns, sent := work("alone")
-	require.Greater(t, sent, turns)
+	leases, sent := work("alone")
+	require.Greater(t, sent, leases)
 	beside(t, pool, "bad", func() time.Duration {
-		besideTurns, besideSent := work("good")
-		require.Equal(t, [2]int64{turns, sent}, [2]int64{besideTurns, besideSent})
+		leasesOfBoth, besideSent := work("good")
+		require.Equal(t, [2]int64{leases, sent}, [2]int64{leasesOfBoth, besideSent})
 		return 0
 	})
 	for _, name := range []string{"alone", "good"} {

@@ -39,9 +39,9 @@ func (n *notes) calls() (names []string) {
 	}
 }
 
-// TestListenerRepeatsNothingBehindAHole: events behind one that failed are done and stay so, for this process after the
+// TestEventsAfterAFailureAreNotRedelivered: events behind one that failed are done and stay so, for this process after the
 // retry, and for another after a graceful stop.
-func TestListenerRepeatsNothingBehindAHole(t *testing.T) {
+func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -70,8 +70,8 @@ func TestListenerRepeatsNothingBehindAHole(t *testing.T) {
 	require.Equal(t, "{} {}", value[string](t, pool, "SELECT concat(ahead_seqs, ' ', ahead_attempts) FROM outbox.listeners"))
 }
 
-// TestListenerGoesNoFurtherThanABatchPastAHole bounds what is done ahead of the cursor.
-func TestListenerGoesNoFurtherThanABatchPastAHole(t *testing.T) {
+// TestListenerReadsAtMostABatchPastAFailure bounds what is done ahead of the cursor.
+func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -164,7 +164,7 @@ func TestListenerKeepsEachBackOffOfMany(t *testing.T) {
 	require.Equal(t, map[string]int{"a1": 1, "b1": 5, "b2": 1}, seen)
 }
 
-func TestListenerPermanentErrorIsDeadAtOnce(t *testing.T) {
+func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
 		pool := pgtest.Database(t)
@@ -187,7 +187,7 @@ func TestListenerPermanentErrorIsDeadAtOnce(t *testing.T) {
 func TestListenerSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		guilty func()
+		breaks func()
 		want   string
 	}{
 		"panic":         {func() { panic("oh") }, "handler panicked: oh\n"},
@@ -202,7 +202,7 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 				h := newNotes()
 				h.fail = func(d outbox.Delivery[said]) error {
 					if d.Payload.Key == "x" {
-						c.guilty()
+						c.breaks()
 					}
 					return nil
 				}
@@ -220,9 +220,9 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 	}
 }
 
-// TestListenerHandlesKeysAtOnce: with room for three, handlers of three keys run at once, never two of one, and no more
+// TestListenerHandlesKeysConcurrently: with room for three, handlers of three keys run at once, never two of one, and no more
 // than three.
-func TestListenerHandlesKeysAtOnce(t *testing.T) {
+func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -253,7 +253,7 @@ func TestListenerHandlesKeysAtOnce(t *testing.T) {
 	}
 	l := listenTo(t, pool, outbox.ListenerSpec{Concurrency: 3}, outbox.ListenerConfig{}, h)
 	c := newCrowd("a", "b", "c", "d", "e")
-	c.talk(t, pool, 95)
+	c.enqueue(t, pool, 95)
 	putAll(t, pool, "v1", "w1", "x1", "y1", "z1") // three at least
 	require.Equal(t, outbox.DrainReport{Delivered: 100}, drainAll(t, l))
 	require.Equal(t, 100, h.inOrder(t))
@@ -319,7 +319,7 @@ func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 }
 
 // TestListenerOfEventsWithoutKey: each stands for itself. Blocking, the failed one holds up all; parking, it alone is
-// set aside; and many are handled at once.
+// parked; and many are handled at once.
 func TestListenerOfEventsWithoutKey(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {

@@ -40,7 +40,7 @@ func listenAs(t testing.TB, pool *pgxpool.Pool, transactional bool, spec outbox.
 	return listenTo(t, pool, spec, cfg, h)
 }
 
-// TestListenerKilledMidBatch kills a process with SIGKILL at random points of its turns, over and over, some of
+// TestListenerKilledMidBatch kills a process with SIGKILL at random points of its leases, over and over, some of
 // them in a change of the number of shards. What its handlers wrote in the transaction of the cursor is there once for each event.
 func TestListenerKilledMidBatch(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestListenerKilledMidBatch(t *testing.T) {
 		c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
 		kills, each := rounds(20), 40
 		for range kills {
-			c.talk(t, pool, each)
+			c.enqueue(t, pool, each)
 			o.Shards = 1 + rand.IntN(3)
 			child := newListenerChild(t, pool, o)
 			for range 1 + rand.IntN(each) { // there are that many fresh ones at least
@@ -64,7 +64,7 @@ func TestListenerKilledMidBatch(t *testing.T) {
 			}
 			child.kill()
 			childIsGone(t, pool)
-			expireTurns(t, pool)
+			expireLeases(t, pool)
 		}
 		h := newNotes()
 		drainAll(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2, Retry: outbox.Retry{MaxAttempts: 1000}}, outbox.ListenerConfig{}, h))
@@ -95,8 +95,8 @@ func childIsGone(t testing.TB, pool *pgxpool.Pool) {
 	settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
 }
 
-// expireTurns ends every lease, as if its time were over.
-func expireTurns(t testing.TB, pool *pgxpool.Pool) {
+// expireLeases ends every lease, as if its time were over.
+func expireLeases(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	execute(t, pool, `UPDATE outbox.listeners AS l SET lease_until = now()
 		FROM (SELECT listener, shard FROM outbox.listeners ORDER BY listener, shard FOR UPDATE) AS o
@@ -219,7 +219,7 @@ func TestListenerPoisonKillsOnlyItself(t *testing.T) {
 	})
 }
 
-// TestListenerPoisonInALaterBatch: the same for an event of a batch that its turn went on with.
+// TestListenerPoisonInALaterBatch: the same for an event of a batch that its lease went on with.
 func TestListenerPoisonInALaterBatch(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{4, 1} {
@@ -239,9 +239,9 @@ func poisoned(t *testing.T, o listenerOrders, before int) {
 	transactional := o.Transactional
 	o.Lease, o.Poll, o.Attempts = longLease, 50*time.Millisecond, attempts
 	c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
-	c.talk(t, pool, before)
+	c.enqueue(t, pool, before)
 	put1(t, pool, "poison", 1)
-	c.talk(t, pool, 99-before)
+	c.enqueue(t, pool, 99-before)
 	processes := untilSettled(t, pool, o)
 	require.Equal(t, attempts+2, processes, "one died without knowing why, then one for each attempt, the last finished")
 	require.Equal(t, 99, value[int](t, pool, "SELECT count(DISTINCT event_id)::int FROM effects"))
@@ -253,8 +253,8 @@ func poisoned(t *testing.T, o listenerOrders, before int) {
 	}
 }
 
-// TestListenerPoisonAmongParked: an event that was set aside ends every process that tries it again. The heads of the
-// other keys set aside, with one attempt left, survive, and so do events that come meanwhile.
+// TestListenerPoisonAmongParked: an event that was parked ends every process that tries it again. The heads of the
+// other parked keys, with one attempt left, survive, and so do events that come meanwhile.
 func TestListenerPoisonAmongParked(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
@@ -322,7 +322,7 @@ func untilSettled(t testing.TB, pool *pgxpool.Pool, o listenerOrders, calls ...f
 		}
 		look.Stop()
 		childIsGone(t, pool)
-		expireTurns(t, pool)
+		expireLeases(t, pool)
 		for _, call := range calls {
 			call()
 		}

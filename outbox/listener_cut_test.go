@@ -31,9 +31,9 @@ func soon(attempts int) outbox.Retry {
 	return outbox.Retry{MaxAttempts: attempts, BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond}
 }
 
-// TestListenerCutAtEveryByte cuts the connection at every n-th byte of what a listener says to the server in a turn, and
+// TestListenerCutAtEveryByte cuts the connection at every n-th byte of what a listener says to the server in a lease, and
 // of what the server says. The listener goes on by itself: a leased one has handled each event once, since it knows its
-// turns again, and of a transactional one each effect is there once. Nothing is charged for the cut, but in the middle
+// leases again, and of a transactional one each effect is there once. Nothing is charged for the cut, but in the middle
 // of a handler, whose error it is then.
 func TestListenerCutAtEveryByte(t *testing.T) {
 	t.Parallel()
@@ -102,8 +102,8 @@ func cutListener(t *testing.T, transactional bool, first, step int) {
 	require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM effects WHERE attempt > 2"))
 }
 
-// TestListenerBackendKilledInAnAdvance: the end of a turn is stuck behind a lock, so that it is known to be under way,
-// when its session is killed. The listener ends the turn again, or handles its event again if that was undone with it.
+// TestListenerBackendKilledInAnAdvance: the end of a lease is stuck behind a lock, so that it is known to be under way,
+// when its session is killed. The listener ends the lease again, or handles its event again if that was undone with it.
 func TestListenerBackendKilledInAnAdvance(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {

@@ -35,46 +35,46 @@ func (l *Listener) drain(ctx context.Context, report *DrainReport) error {
 	}
 	r := &listenerRun{l: l, Stages: shutdown.New(ctx), drained: report}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
-	talk := r.DBCtx
-	for quiet := 0; quiet < shards; {
+	dbCtx := r.DBCtx
+	for idle := 0; idle < shards; {
 		for i := 0; i < shards; i++ {
-			before := r.turns
+			before := r.leases
 			s := &shardLoop{cursor: l.cursor(i), run: r, shards: shards}
-			s.eager = true
+			s.takeOverNow = true
 			err := s.loop(ctx)
 			if err == nil && ctx.Err() == nil {
-				err = s.settled(talk)
+				err = s.stepReshard(dbCtx)
 			}
 			switch {
 			case errors.Is(err, errReshaped):
-				reg, err := l.registration(talk)
+				reg, err := l.registration(dbCtx)
 				if err != nil {
 					return err
 				}
 				if reg.Cursors == 0 {
 					return errDetached
 				}
-				shards, quiet, i = int(reg.Shards), 0, -1
+				shards, idle, i = int(reg.Shards), 0, -1
 				continue
 			case err != nil:
 				return err
 			case ctx.Err() != nil:
-				_ = l.release(talk)
+				_ = l.release(dbCtx)
 				return ctx.Err()
 			}
-			if r.turns > before {
-				quiet = 0
+			if r.leases > before {
+				idle = 0
 			} else {
-				quiet++
+				idle++
 			}
 		}
 	}
-	return l.release(talk)
+	return l.release(dbCtx)
 }
 
-// settled takes the steps of a change of shards that are this shard's to wait for.
-func (s *shardLoop) settled(ctx context.Context) error {
-	w, ok, err := s.wait(ctx)
+// stepReshard takes the steps of a change of shards that are this shard's to wait for.
+func (s *shardLoop) stepReshard(ctx context.Context) error {
+	w, ok, err := s.readWait(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -86,7 +86,7 @@ func (s *shardLoop) settled(ctx context.Context) error {
 			return err
 		}
 		if stepped {
-			s.run.turns++ // there may be more to do now
+			s.run.leases++ // there may be more to do now
 		}
 	}
 	return nil

@@ -25,20 +25,20 @@ func WatchListener(l *Listener) ListenerSignals {
 // ListenerConfigOf returns the configuration of l with its defaults filled in.
 func ListenerConfigOf(l *Listener) ListenerConfig { return l.cfg }
 
-// LimitParkedKeys makes n keys set aside the most of l.
+// LimitParkedKeys makes n the most keys that l parks.
 func LimitParkedKeys(l *Listener, n int) { l.parkedLimit = int32(n) }
 
 // LimitPauses makes l ask a database in trouble again within d.
 func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 
-// LimitTurns makes d how old a turn of l may be when a batch begins.
-func LimitTurns(l *Listener, d time.Duration) { l.turnLimit = d }
+// LimitLeaseAge makes d how old a lease of l may be when a batch begins.
+func LimitLeaseAge(l *Listener, d time.Duration) { l.leaseAge = d }
 
-// LimitHandicap makes d how long l leaves a shard to the process that it is left to.
-func LimitHandicap(l *Listener, d time.Duration) { l.handicap = d }
+// LimitTakeOver makes d how long l leaves a shard to the process that it is left to.
+func LimitTakeOver(l *Listener, d time.Duration) { l.takeOverAfter = d }
 
-// WatchGoingOn has l signal when a turn goes on with a batch that was read ahead. It must be called before l runs.
-func WatchGoingOn(l *Listener, heard chan struct{}) { l.signals.wentOn = heard }
+// WatchContinued has l signal when a lease goes on with a batch that was read ahead. It must be called before l runs.
+func WatchContinued(l *Listener, heard chan struct{}) { l.signals.continued = heard }
 
 // LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
 func LogBell() (key int64, channel string) {
@@ -50,5 +50,5 @@ func LogBell() (key int64, channel string) {
 	return b.Key, b.Channel
 }
 
-// ThroughPool has l talk to the database by another pool. It must be called before l runs.
+// ThroughPool has l use another pool. It must be called before l runs.
 func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }

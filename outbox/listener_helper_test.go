@@ -215,8 +215,8 @@ func newCrowd(keys ...string) *crowd {
 	return c
 }
 
-// talk commits n events of random keys in one transaction.
-func (c *crowd) talk(t testing.TB, pool *pgxpool.Pool, n int) {
+// enqueue commits n events of random keys in one transaction.
+func (c *crowd) enqueue(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(c.last))
 	ps := make([]said, n)

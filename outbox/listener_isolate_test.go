@@ -34,7 +34,7 @@ func stream(t *testing.T, pool *pgxpool.Pool, c *crowd) (stop func()) {
 			}
 			var waiting *int
 			if err := pool.QueryRow(context.Background(), behind).Scan(&waiting); err == nil && (waiting == nil || *waiting < 300) {
-				c.talk(t, pool, 50)
+				c.enqueue(t, pool, 50)
 			}
 		}
 	}()
@@ -75,11 +75,11 @@ func crashes(t *testing.T, pool *pgxpool.Pool, o listenerOrders) (n int) {
 		look.Stop()
 		n++
 		require.Less(t, n, 10, "the poison is not found")
-		expireTurns(t, pool)
+		expireLeases(t, pool)
 	}
 }
 
-// TestListenerPoisonInAStream: an event that ends every process which handles it, in the log or set aside, dies after its
+// TestListenerPoisonInAStream: an event that ends every process which handles it, in the log or parked, dies after its
 // attempts, whatever comes meanwhile: of the crashes one is before anybody knows, and none is charged to another event.
 func TestListenerPoisonInAStream(t *testing.T) {
 	t.Parallel()
@@ -95,11 +95,11 @@ func TestListenerPoisonInAStream(t *testing.T) {
 				}
 				key, want := "poison", 4 // one unknown, then each of three attempts
 				if park {
-					key, want = "bomb", 3 // the first attempt fails, and it is set aside
+					key, want = "bomb", 3 // the first attempt fails, and it is parked
 				}
-				c.talk(t, pool, 300)
+				c.enqueue(t, pool, 300)
 				put1(t, pool, key, 1)
-				c.talk(t, pool, 300)
+				c.enqueue(t, pool, 300)
 				stop := stream(t, pool, c)
 				require.Equal(t, want, crashes(t, pool, o))
 				stop()
@@ -117,9 +117,9 @@ func TestListenerPoisonInAStream(t *testing.T) {
 	}
 }
 
-// TestListenerManyParkedSuspects: among keys that were set aside, all due and each with followers, one follower ends every
+// TestListenerHandlesManyParkedEventsOneByOne: among keys that were parked, all due and each with followers, one follower ends every
 // process. Those that were not taken with it use up no care.
-func TestListenerManyParkedSuspects(t *testing.T) {
+func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	makeEffects(t, pool)
@@ -143,14 +143,14 @@ func TestListenerManyParkedSuspects(t *testing.T) {
 	o := listenerOrders{Lease: time.Minute, Poll: 50 * time.Millisecond, Attempts: 3, ParkKeys: true}
 	before := value[int](t, pool, "SELECT lease_no::int FROM outbox.listeners")
 	require.Equal(t, 4, crashes(t, pool, o))
-	turns := value[int](t, pool, "SELECT lease_no::int FROM outbox.listeners") - before
-	require.Less(t, turns, 100, "those of twenty keys are taken one by one, not those of a hundred")
+	leases := value[int](t, pool, "SELECT lease_no::int FROM outbox.listeners") - before
+	require.Less(t, leases, 100, "those of twenty keys are taken one by one, not those of a hundred")
 	require.Equal(t, "key10 -1 3", value[string](t, pool, "SELECT string_agg(concat(payload->>'key', ' ', payload->>'n', ' ', attempts), ', ') FROM outbox.dead_letters"))
 }
 
-// TestListenerBreaksByHalves: the guilty of a transaction that breaks at its commit, in the log or set aside, is found in a
+// TestListenerSearchesBrokenTransactionsByHalves: the events that break a transaction at its commit, in the log or parked, is found in a
 // few tries, although other events come all the time; and it is tried by itself from then on.
-func TestListenerBreaksByHalves(t *testing.T) {
+func TestListenerSearchesBrokenTransactionsByHalves(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
 		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {
@@ -174,10 +174,10 @@ func TestListenerBreaksByHalves(t *testing.T) {
 					return effect(ctx, tx, d)
 				})
 			c := crowded()
-			c.talk(t, pool, 90)
+			c.enqueue(t, pool, 90)
 			put1(t, pool, "x", 1)
 			put1(t, pool, "x", 2)
-			c.talk(t, pool, 210)
+			c.enqueue(t, pool, 210)
 			end := stream(t, pool, c)
 			stop := startListener(t, l)
 			settles(t, pool, 1, "SELECT count(*) FROM outbox.dead_letters")
@@ -187,7 +187,7 @@ func TestListenerBreaksByHalves(t *testing.T) {
 			stop()
 			require.Equal(t, "x 1 5", value[string](t, pool, "SELECT string_agg(concat(payload->>'key', ' ', payload->>'n', ' ', attempts), ', ') FROM outbox.dead_letters"))
 			broken := strings.Count(log.String(), "events are rolled back")
-			require.LessOrEqual(t, broken, 8, "log2 of a turn, once: %s", log)
+			require.LessOrEqual(t, broken, 8, "log2 of a lease, once: %s", log)
 			require.NotZero(t, broken)
 			require.Equal(t, 1, value[int](t, pool, "SELECT max(attempt) FROM effects"))
 			require.Zero(t, value[int](t, pool, disorder))
@@ -220,7 +220,7 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 				retryNow(t, pool)
 			}
 			if died {
-				execute(t, pool, `UPDATE outbox.listeners SET running = true, lease_by = gen_random_uuid(), turn = gen_random_uuid(),
+				execute(t, pool, `UPDATE outbox.listeners SET running = true, lease_by = gen_random_uuid(), lease_id = gen_random_uuid(),
 					lease_until = statement_timestamp() - interval '1 s'`)
 			}
 			without, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "ears", Retry: retry}, outbox.ListenerConfig{Logger: quiet()},

@@ -34,7 +34,7 @@ func TestListenerHasOneHolderAtATime(t *testing.T) {
 		c := newCrowd("a", "b", "c")
 		stops := []func(){replica(), replica()}
 		for round := range 6 {
-			c.talk(t, pool, 40)
+			c.enqueue(t, pool, 40)
 			h.await(t, 40*round+20)
 			stops = append(stops, replica())
 			stops[0]() // in the middle of what is left
@@ -209,7 +209,7 @@ func TestListenerLeavesNothingOpen(t *testing.T) {
 	})
 }
 
-// TestListenerFailsAlone: one listener that blocks, one that sets every key aside and one whose holder hangs take nothing
+// TestListenerFailsAlone: one listener that blocks, one that parks every key and one whose holder hangs take nothing
 // away from another of the same topic: neither time nor attempts.
 func TestListenerFailsAlone(t *testing.T) {
 	t.Parallel()
@@ -239,7 +239,7 @@ func TestListenerFailsAlone(t *testing.T) {
 	well := begin("well", false, nil)
 	c := newCrowd("a", "b", "c", "d")
 	for n := range 20 {
-		c.talk(t, pool, 5)
+		c.enqueue(t, pool, 5)
 		well.await(t, 5*(n+1))
 	}
 	require.Equal(t, 100, well.inOrder(t))

@@ -143,8 +143,8 @@ func TestListenerCallsEachEventOfAKeyInTurn(t *testing.T) {
 			}
 		}
 
-		for turns := 0; len(p.calls) < len(want); turns++ {
-			require.Less(rt, turns, 2*len(want)+100)
+		for leases := 0; len(p.calls) < len(want); leases++ {
+			require.Less(rt, leases, 2*len(want)+100)
 			ctx, cancel := context.WithCancel(t.Context())
 			p.after, p.stop = rapid.IntRange(0, 15).Draw(rt, "calls before a stop"), cancel
 			_, err := l.Drain(ctx)

@@ -12,10 +12,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerPausesBetweenLooks: looks that find nothing and take long, as those behind many uncommitted events do, are
+// TestListenerPausesBetweenEmptyChecks: looks that find nothing and take long, as those behind many uncommitted events do, are
 // four times as far apart as they are long: while the bell is refused, because a transaction that has enqueued is open, and
 // while there is none.
-func TestListenerPausesBetweenLooks(t *testing.T) {
+func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {
@@ -26,11 +26,11 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 			if wake == outbox.WakePoll {
 				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
 			}
-			watched, turns := gated(t, pool, "name: ListenerTurn ")
+			watched, leases := gated(t, pool, "name: ListenerTakeLease ")
 			began := make(chan time.Time, 1000)
-			turns.onPass(func() { began <- time.Now() })
+			leases.onPass(func() { began <- time.Now() })
 			l := listenTo(t, watched, outbox.ListenerSpec{}, cfg, newNotes())
-			outbox.Mutate(l, outbox.SlowTurn)
+			outbox.Mutate(l, outbox.SlowLease)
 			tx := begin(t, pool, pgx.TxOptions{})
 			_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "a", N: 1})
 			require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestListenerPausesBetweenLooks(t *testing.T) {
 	}
 }
 
-// restful demands that looks which take so long are followed by a pause of four times as long, once a few have been measured.
+// restful demands that checks which take so long are followed by a pause of four times as long, once a few have been measured.
 // The doorbell, if there is one, rings when it has connected, for a look without a pause: refused says that it was asked since.
 func restful(t *testing.T, refused <-chan struct{}, began <-chan time.Time, look time.Duration) {
 	t.Helper()
@@ -67,8 +67,8 @@ func restful(t *testing.T, refused <-chan struct{}, began <-chan time.Time, look
 	}
 }
 
-// TestDispatcherPausesBetweenLooks: the same of a dispatcher.
-func TestDispatcherPausesBetweenLooks(t *testing.T) {
+// TestDispatcherPausesBetweenEmptyClaims: the same of a dispatcher.
+func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {

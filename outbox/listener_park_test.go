@@ -13,9 +13,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerParkedHeadDiesAndItsKeyGoesOn: the attempts of each event count for itself, a permanent error ends it at
+// TestListenerParkedHeadDiesAndItsKeyContinues: the attempts of each event count for itself, a permanent error ends it at
 // once, and what follows is handled in order.
-func TestListenerParkedHeadDiesAndItsKeyGoesOn(t *testing.T) {
+func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -46,8 +46,8 @@ func TestListenerParkedHeadDiesAndItsKeyGoesOn(t *testing.T) {
 	}
 }
 
-// TestListenerParkedEventsOutliveTheirProcess: another process goes on with what was set aside, in order; one that does
-// not set aside itself, too.
+// TestListenerParkedEventsOutliveTheirProcess: another process goes on with what was parked, in order; one that does
+// not parked itself, too.
 func TestListenerParkedEventsOutliveTheirProcess(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -80,7 +80,7 @@ func TestListenerParkedKeysAreLimited(t *testing.T) {
 			h.fail = failing("w1", "x1", "y1", "z1")
 			l := listenTo(t, pool, outbox.ListenerSpec{ParkKeys: true}, outbox.ListenerConfig{Concurrency: concurrency}, h)
 			outbox.LimitParkedKeys(l, 2)
-			for _, name := range []string{"w1", "x1"} { // the limit is looked at once a turn
+			for _, name := range []string{"w1", "x1"} { // the limit is looked at once a lease
 				putAll(t, pool, name)
 				drainAll(t, l)
 			}
@@ -110,7 +110,7 @@ func TestListenerParkedKeysAreLimited(t *testing.T) {
 	}
 }
 
-// TestListenerManyParked: more keys, and more events of a key, than one turn takes.
+// TestListenerManyParked: more keys, and more events of a key, than one lease takes.
 func TestListenerManyParked(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
@@ -127,8 +127,8 @@ func TestListenerManyParked(t *testing.T) {
 		for i := range 50 {
 			c.last[fmt.Sprint("k", i)] = 0
 		}
-		c.talk(t, pool, 500)
-		for n := range 60 { // one key more than one turn takes of it
+		c.enqueue(t, pool, 500)
+		for n := range 60 { // one key more than one lease takes of it
 			put1(t, pool, "long", n+1)
 		}
 		keys := value[int](t, pool, "SELECT count(DISTINCT partition_key)::int FROM outbox.log")
@@ -196,8 +196,8 @@ func TestListenerMissesNoDueTime(t *testing.T) {
 	}
 }
 
-// TestListenerParkedOfForgottenTopic: what was set aside when the listener still read its topic goes to the dead letters.
-func TestListenerParkedOfForgottenTopic(t *testing.T) {
+// TestListenerParkedEventsOfARemovedTopic: what was parked when the listener still read its topic goes to the dead letters.
+func TestListenerParkedEventsOfARemovedTopic(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -216,7 +216,7 @@ func TestListenerParkedOfForgottenTopic(t *testing.T) {
 }
 
 // TestListenerDeadLetterIsACopy: of the event, whole, with the listener, its error, its attempts and its times, whether it
-// died in place or set aside. Each listener has its own.
+// died in place or parked. Each listener has its own.
 func TestListenerDeadLetterIsACopy(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

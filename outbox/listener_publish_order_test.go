@@ -59,7 +59,7 @@ func (o *orderly) Publish(_ context.Context, events []outbox.Outgoing) []error {
 	return errs
 }
 
-// TestListenerPublishesInOrderPastDeadLetters: a turn that takes several calls of the Publisher does not send what stands
+// TestListenerPublishesInOrderPastDeadLetters: a lease that takes several calls of the Publisher does not send what stands
 // behind an event that became a dead letter in one of them. Everything else arrives, in the order of its key.
 func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 					require.Equal(t, 0, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 					require.Equal(t, dead, count(t, pool, "SELECT count(*) FROM outbox.dead_letters WHERE error = 'too large'"))
 					if batch > 500 {
-						require.Equal(t, 500, o.calls[0], "a turn of several calls")
+						require.Equal(t, 500, o.calls[0], "a lease of several calls")
 					}
 				})
 			}

@@ -19,15 +19,15 @@ import (
 // listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
 type listenerRun struct {
 	*shutdown.Stages
-	l      *Listener
-	looks  []chan struct{} // makes a shard look
-	states chan shardReport
-	asking sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
-	calls  sync.WaitGroup // of publishers, that turns have left behind
-	landed chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
+	l             *Listener
+	wakeups       []chan struct{} // tells a shard to check what there is to do
+	states        chan shardReport
+	requesting    sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
+	calls         sync.WaitGroup // of publishers that leases have left behind
+	callsReturned chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
 
 	drained *DrainReport // adds up what was done, in a Drain
-	turns   int          // taken in a Drain
+	leases  int          // taken in a Drain
 }
 
 // Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Trouble with the
@@ -51,19 +51,19 @@ func (l *Listener) Run(ctx context.Context) error {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
 	l.warnSmallPool(shards)
-	r := &listenerRun{l: l, Stages: shutdown.New(ctx), landed: make(chan struct{}, 1)}
+	r := &listenerRun{l: l, Stages: shutdown.New(ctx), callsReturned: make(chan struct{}, 1)}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
-	tidy, rest := context.WithCancel(ctx) // a run may end by itself
-	defer rest()
-	owned.Go(func() { l.maintain(tidy) })
-	err = errors.Join(r.generations(ctx, shards), r.callsOver())
-	rest()
+	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end by itself
+	defer stopMaintenance()
+	owned.Go(func() { l.maintain(maintenance) })
+	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
+	stopMaintenance()
 	owned.Wait()
 	released := l.release(r.DBCtx)
 	switch {
 	case released == nil:
-		l.ring(r.DBCtx)
+		l.wakeOthers(r.DBCtx)
 	case err == nil:
 		l.log.Warn("give up leases", "error", released)
 	}
@@ -75,9 +75,9 @@ var (
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
 
-// landing makes due what waits for a call to t that was left behind and has returned, since no turn may end for long. What
-// a turn parks just now is made due by the end of the next.
-func (r *listenerRun) landing(t *target) {
+// callReturned makes due what waits for a call to t that was left behind and has returned, because it may be long until the
+// next lease ends. What a lease parks just now is made due by the end of the next one.
+func (r *listenerRun) callReturned(t *target) {
 	if t.resting() || r.WorkCtx.Err() != nil {
 		return
 	}
@@ -89,13 +89,13 @@ func (r *listenerRun) landing(t *target) {
 		return
 	}
 	select {
-	case r.landed <- struct{}{}:
-	default: // the shards will look anyway
+	case r.callsReturned <- struct{}{}:
+	default: // the shards will check anyway
 	}
 }
 
-// callsOver waits for the calls of publishers that turns have left behind.
-func (r *listenerRun) callsOver() error {
+// waitForCalls waits for the calls of publishers that leases have left behind.
+func (r *listenerRun) waitForCalls() error {
 	over := make(chan struct{})
 	go func() {
 		r.calls.Wait()
@@ -112,7 +112,7 @@ func (r *listenerRun) callsOver() error {
 	return nil
 }
 
-// generations runs the shards, anew when their number changes.
+// generations runs the shards, and restarts them when their number changes.
 func (r *listenerRun) generations(ctx context.Context, shards int) error {
 	for {
 		err := r.generation(ctx, shards)
@@ -146,9 +146,9 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 func (r *listenerRun) generation(ctx context.Context, shards int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.looks = make([]chan struct{}, shards)
-	for i := range r.looks {
-		r.looks[i] = make(chan struct{}, 1)
+	r.wakeups = make([]chan struct{}, shards)
+	for i := range r.wakeups {
+		r.wakeups[i] = make(chan struct{}, 1)
 	}
 	r.states = make(chan shardReport, shards)
 	errs := make([]error, shards)
@@ -180,17 +180,17 @@ func firstOf(errs []error) error {
 	return found
 }
 
-// account logs what became of the entries of a turn and, in a Drain, adds it up.
+// account logs what became of the entries of a lease and, in a Drain, adds it up.
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report DrainReport
-	for _, e := range a.turn.entries() {
+	for _, e := range a.lease.entries() {
 		if e.away {
 			report.HandedBack++
 		}
-		if !e.started && e.fate != dead {
+		if !e.started && e.status != statusDead {
 			continue
 		}
-		if moved && e.fate == done { // nearly all
+		if moved && e.status == statusDone { // nearly all
 			report.Delivered++
 			continue
 		}
@@ -205,13 +205,13 @@ func (r *listenerRun) account(a *advance, moved bool) {
 		case !moved:
 			report.Lost++
 			r.l.log.Error("event was handled but its lease was lost", attrs...)
-		case e.fate == dead:
+		case e.status == statusDead:
 			report.Dead++
 			r.l.log.Error("event is dead", attrs...)
-		case e.fate == aside:
+		case e.status == statusParked:
 			report.Retried++
-			r.l.log.Warn("event failed and is set aside", attrs...)
-		case e.fate == failed:
+			r.l.log.Warn("event failed and is parked", attrs...)
+		case e.status == statusFailed:
 			report.Retried++
 			r.l.log.Warn("event failed", attrs...)
 		}
@@ -222,7 +222,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 	r.l.signals.ended.Emit()
 }
 
-// warnSmallPool warns when the handlers of all shards, if they use the pool, could hold up one another for good: a shard has
+// warnSmallPool warns when the handlers of all shards, if they use the pool, could block each other permanently: a shard has
 // one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2
@@ -234,7 +234,7 @@ func (l *Listener) warnSmallPool(shards int) {
 	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 
-// release gives up what leases are held without a turn.
+// release gives up the shards that are left to this process.
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
@@ -242,8 +242,8 @@ func (l *Listener) release(ctx context.Context) error {
 	return err
 }
 
-// ring has the other processes look, since a shard of this one is theirs to take. What is not heard is found by polling.
-func (l *Listener) ring(ctx context.Context) {
+// wakeOthers wakes the other processes so that they can take over our shards. Polling covers a missed wake-up.
+func (l *Listener) wakeOthers(ctx context.Context) {
 	if l.cfg.Wake != WakeDoorbell {
 		return
 	}

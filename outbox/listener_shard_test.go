@@ -41,7 +41,7 @@ func flow(t *testing.T, pool *pgxpool.Pool, c *crowd, h *notes) (stop func() int
 			ahead := total - len(h.got)
 			h.mu.Unlock()
 			if ahead < 100 {
-				c.talk(t, pool, 20)
+				c.enqueue(t, pool, 20)
 				total += 20
 			}
 		}
@@ -93,15 +93,15 @@ func TestListenerShardsAreBalanced(t *testing.T) {
 	})
 }
 
-// TestListenerGivesNoShardToWhoHasLeft: a process that has asked for a shard stops before it is handed over. The holder keeps
+// TestListenerHandsNoShardToAStoppedProcess: a process that has asked for a shard stops before it is handed over. The holder keeps
 // it, rather than leave it to nobody for a lease.
-func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
+func TestListenerHandsNoShardToAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
 	h.hold = make(chan struct{})
 	c := crowded()
-	c.talk(t, pool, 80)
+	c.enqueue(t, pool, 80)
 	cfg := outbox.ListenerConfig{LeaseDuration: time.Hour, PollInterval: 20 * time.Millisecond, BatchSize: 1}
 	spec := outbox.ListenerSpec{Shards: 2}
 	startListener(t, listenTo(t, pool, spec, cfg, h))
@@ -117,9 +117,9 @@ func TestListenerGivesNoShardToWhoHasLeft(t *testing.T) {
 	require.Equal(t, 80, h.inOrder(t))
 }
 
-// TestListenerHandsOverAtOnce: a process that asks for a shard gets it with the next turn, and goes on although it sleeps and
+// TestListenerHandsOverImmediately: a process that asks for a shard gets it with the next lease, and goes on although it sleeps and
 // hardly ever polls; also if it does not hear the bell yet when it is told.
-func TestListenerHandsOverAtOnce(t *testing.T) {
+func TestListenerHandsOverImmediately(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deaf %t", deaf), func(t *testing.T) {
@@ -135,17 +135,17 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	first, second := newNotes(), newNotes()
 	first.hold = make(chan struct{})
 	c := crowded()
-	c.talk(t, pool, 80)
+	c.enqueue(t, pool, 80)
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: 2}, cfg, first)
-	outbox.LimitTurns(holder, 0) // a turn that goes on would handle all there is
+	outbox.LimitLeaseAge(holder, 0) // a lease that goes on would handle all there is
 	startListener(t, holder)
 	receive(t, first.started, "a handler of one shard")
 	receive(t, first.started, "a handler of the other")
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
-	outbox.LimitHandicap(holder, time.Hour) // or it would take back what the other takes late
+	outbox.LimitTakeOver(holder, time.Hour) // or it would take back what the other takes late
 	if deaf {
 		ears, gate := gated(t, pool, "LISTEN ")
 		gate.onPass(func() { <-hears })
@@ -167,8 +167,8 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	require.Equal(t, 80, len(first.names())+len(second.names()))
 }
 
-// TestListenerHoldersOfShardsWorkAtOnce: what one process holds does not wait for what another does.
-func TestListenerHoldersOfShardsWorkAtOnce(t *testing.T) {
+// TestListenerShardsWorkConcurrently: what one process holds does not wait for what another does.
+func TestListenerShardsWorkConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -184,7 +184,7 @@ func TestListenerHoldersOfShardsWorkAtOnce(t *testing.T) {
 		return nil
 	}
 	c := crowded() // of forty keys some are in each of four shards
-	c.talk(t, pool, 400)
+	c.enqueue(t, pool, 400)
 	require.Equal(t, 4, value[int](t, pool, "SELECT count(DISTINCT bucket % 4)::int FROM outbox.log"))
 	for range 2 {
 		startListener(t, listenTo(t, pool, outbox.ListenerSpec{Shards: 4}, outbox.ListenerConfig{PollInterval: 20 * time.Millisecond}, h))
@@ -272,8 +272,8 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestListenerReshardsWhatIsSetAside: what was set aside is handled by the shard that has its key now, in order.
-func TestListenerReshardsWhatIsSetAside(t *testing.T) {
+// TestListenerReshardsParkedEvents: what was parked is handled by the shard that has its key now, in order.
+func TestListenerReshardsParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -304,7 +304,7 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	pool := pgtest.Database(t)
 	makeEffects(t, pool)
 	c := crowded()
-	c.talk(t, pool, 100)
+	c.enqueue(t, pool, 100)
 	child := newListenerChild(t, pool, listenerOrders{Lease: crashLease, Poll: 50 * time.Millisecond, Attempts: 5, Shards: 2, Hang: true})
 	child.await(t, handling)
 	child.kill()
@@ -313,14 +313,14 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	startListener(t, listenTo(t, pool, outbox.ListenerSpec{Shards: 5}, cfg, h))
 	h.await(t, 100)
 	settles(t, pool, 5, "SELECT count(*) FROM outbox.listeners WHERE reshard_to IS NULL AND shards = 5")
-	c.talk(t, pool, 20)
+	c.enqueue(t, pool, 20)
 	h.await(t, 120)
 	require.Equal(t, 120, h.inOrder(t))
 }
 
-// TestListenerTakesBackAChangeOfShards: a process with the number that there is, started last, ends a change that was asked for,
+// TestListenerCancelsAChangeOfShards: a process with the number that there is, started last, ends a change that was asked for,
 // also once the barrier is set: a deployment is rolled back before the slowest shard has come there.
-func TestListenerTakesBackAChangeOfShards(t *testing.T) {
+func TestListenerCancelsAChangeOfShards(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
@@ -331,14 +331,14 @@ func TestListenerTakesBackAChangeOfShards(t *testing.T) {
 			return startListener(t, listenAs(t, pool, transactional, outbox.ListenerSpec{Shards: shards}, cfg, h))
 		}
 		c := crowded()
-		c.talk(t, pool, 40)
+		c.enqueue(t, pool, 40)
 		old := replica(2)
 		receive(t, h.started, "a handler")
 		receive(t, h.started, "a handler")
 		for range 2 {
 			rolled := replica(4)
 			settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE reshard_to = 4 AND barrier IS NOT NULL")
-			c.talk(t, pool, 40)
+			c.enqueue(t, pool, 40)
 			rolled()
 			back := replica(2)
 			settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE reshard_to IS NULL AND barrier IS NULL")
@@ -346,7 +346,7 @@ func TestListenerTakesBackAChangeOfShards(t *testing.T) {
 		}
 		close(h.hold)
 		h.await(t, 120)
-		c.talk(t, pool, 20)
+		c.enqueue(t, pool, 20)
 		h.await(t, 140)
 		old()
 		require.Equal(t, 140, h.inOrder(t))

@@ -162,9 +162,9 @@ func starts(t *testing.T, h *notes, last map[string]int) map[string]int {
 	return from
 }
 
-// TestListenerTidiesUp: a running listener deletes what is past its retention and every listener has passed, leaves what
+// TestListenerMaintenance: a running listener deletes what is past its retention and every listener has passed, leaves what
 // one has not, and reports that one if it lags too much, though nobody runs it.
-func TestListenerTidiesUp(t *testing.T) {
+func TestListenerMaintenance(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()

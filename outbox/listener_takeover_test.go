@@ -57,7 +57,7 @@ func TestListenerIdleHolderIsReplaced(t *testing.T) {
 	}
 }
 
-// TestListenerShardsStay: of two processes that sleep, the one that had the latest turn has the next. The other leaves it to
+// TestListenerShardsStay: of two processes that sleep, the one that had the latest lease has the next. The other leaves it to
 // it; and it takes it when it must not wait.
 func TestListenerShardsStay(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestListenerShardsStay(t *testing.T) {
 	sleeper := func(h *notes, handicap time.Duration) (outbox.ListenerSignals, func()) {
 		cfg := outbox.ListenerConfig{PollInterval: 20 * time.Millisecond}
 		l := listenTo(t, pool, outbox.ListenerSpec{Shards: 3}, cfg, h)
-		outbox.LimitHandicap(l, handicap)
+		outbox.LimitTakeOver(l, handicap)
 		watch := outbox.WatchListener(l)
 		return watch, startListener(t, l)
 	}
@@ -79,7 +79,7 @@ func TestListenerShardsStay(t *testing.T) {
 	receive(t, watch.Idle, "sleep")
 	asked := value[string](t, pool, "SELECT shard || ' ' || wanted_by FROM outbox.listeners WHERE wanted_by IS NOT NULL")
 	for n := range 20 {
-		put1(t, pool, "a", n+2) // every shard has a turn, whosever the event is
+		put1(t, pool, "a", n+2) // every shard has a lease, whosever the event is
 		settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", 9+n)
 	}
 	require.Equal(t, 1, count(t, pool, `SELECT count(*) FROM outbox.listeners WHERE preferred = split_part($1, ' ', 2)::uuid
@@ -97,12 +97,12 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	pool := pgtest.Database(t)
 	h := newNotes()
 	c := crowded()
-	c.talk(t, pool, 100)
+	c.enqueue(t, pool, 100)
 	cfg := outbox.ListenerConfig{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 2 * time.Millisecond, PruneInterval: -1}
 	var watches []outbox.ListenerSignals
 	for range 3 {
 		l := listenTo(t, pool, outbox.ListenerSpec{Shards: 7}, cfg, h)
-		outbox.LimitHandicap(l, time.Hour)
+		outbox.LimitTakeOver(l, time.Hour)
 		watches = append(watches, outbox.WatchListener(l))
 		startListener(t, l)
 	}
@@ -122,10 +122,10 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	require.Equal(t, before, value[string](t, pool, versions))
 }
 
-// sent keeps the statements that took turns, with their arguments. Whoever locks it lets no batch through.
+// sent keeps the statements that took leases, with their arguments. Whoever locks it lets no batch through.
 type sent struct {
 	sync.RWMutex
-	turns []*pgx.QueuedQuery // of the one process that sends any
+	leases []*pgx.QueuedQuery // of the one process that sends any
 }
 
 func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -135,8 +135,8 @@ func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) 
 func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	s.RLock()
 	for _, q := range data.Batch.QueuedQueries {
-		if strings.Contains(q.SQL, "name: ListenerTurn ") {
-			s.turns = append(s.turns, q)
+		if strings.Contains(q.SQL, "name: ListenerTakeLease ") {
+			s.leases = append(s.leases, q)
 		}
 	}
 	return ctx
@@ -144,10 +144,10 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.RUnlock() }
 
-// TestLateCopyOfATurnTakesNothing: statements that took turns, or would have, reach the server once more, while the process
-// that sent them sleeps and an event waits, and when it has stopped. None opens a turn that nobody handles: the one that may
+// TestLateCopyOfALeaseTakesNothing: statements that took leases, or would have, reach the server once more, while the process
+// that sent them sleeps and an event waits, and when it has stopped. None opens a lease that nobody handles: the one that may
 // still be taken is the one that the process asks for next.
-func TestLateCopyOfATurnTakesNothing(t *testing.T) {
+func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]outbox.Edit{"as it is": nil, "without the fence": {outbox.WithoutFence}} {
 		t.Run(name, func(t *testing.T) {
@@ -167,10 +167,10 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			silent := saidTopic
 			silent = altered(silent, func(s *outbox.TopicSpec) { s.Silent = true })
 			copies := func(current bool) (taken int) {
-				turns := record.turns
+				leases := record.leases
 				const name = 2 // of the arguments
-				for _, q := range turns {
-					if (q.Arguments[name] == turns[len(turns)-1].Arguments[name]) == current {
+				for _, q := range leases {
+					if (q.Arguments[name] == leases[len(leases)-1].Arguments[name]) == current {
 						tag, err := pool.Exec(t.Context(), q.SQL, q.Arguments...)
 						require.NoError(t, err)
 						taken += int(tag.RowsAffected())
@@ -198,8 +198,8 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			}
 			over, next := copies(false), copies(true)
 			record.Unlock()
-			require.Zero(t, over, "turns that are over")
-			require.NotZero(t, next, "the turn that the process asks for next")
+			require.Zero(t, over, "leases that are over")
+			require.NotZero(t, next, "the lease that the process asks for next")
 			put1(t, pool, "a", 5)
 			h.await(t, 5) // it is its own
 			finished(t, pool)
@@ -211,7 +211,7 @@ func TestLateCopyOfATurnTakesNothing(t *testing.T) {
 			for _, d := range h.got {
 				require.Equal(t, 1, d.Attempt)
 			}
-			require.Zero(t, value[int](t, pool, "SELECT careful FROM outbox.listeners"))
+			require.Zero(t, value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"))
 		})
 	}
 }

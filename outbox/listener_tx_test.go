@@ -52,7 +52,7 @@ func effects(t testing.TB, pool *pgxpool.Pool) string {
 func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		guilty txFunc // of the event x1, after its effect is written
+		breaks txFunc // of the event x1, after its effect is written
 		want   string // in the dead letter
 	}{
 		"error": {func(context.Context, pgx.Tx, outbox.Delivery[said]) error { return errHandler }, "handler failed"},
@@ -112,7 +112,7 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 						return err
 					}
 					if d.Payload.Key == "x" {
-						return c.guilty(ctx, tx, d)
+						return c.breaks(ctx, tx, d)
 					}
 					return nil
 				})
@@ -126,8 +126,8 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 	}
 }
 
-// aside calls look, on a connection of its own, until it returns true.
-func aside(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool, error)) (err error) {
+// onOtherConn calls look, on a separate connection, until it returns true.
+func onOtherConn(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool, error)) (err error) {
 	conn, err := pgx.ConnectConfig(ctx, tx.Conn().Config())
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func cancelledInQuery(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) e
 	seen := make(chan error, 1)
 	go func() {
 		defer cancel()
-		seen <- aside(ctx, tx, func(conn *pgx.Conn) (asleep bool, err error) {
+		seen <- onOtherConn(ctx, tx, func(conn *pgx.Conn) (asleep bool, err error) {
 			const query = "SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'"
 			return asleep, conn.QueryRow(ctx, query, pid).Scan(&asleep)
 		})
@@ -167,7 +167,7 @@ func cancelledInQuery(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[said]) e
 
 // untilGone waits until the server has ended the session of tx.
 func untilGone(ctx context.Context, tx pgx.Tx) error {
-	return aside(ctx, tx, func(conn *pgx.Conn) (gone bool, err error) {
+	return onOtherConn(ctx, tx, func(conn *pgx.Conn) (gone bool, err error) {
 		const query = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $1"
 		return gone, conn.QueryRow(ctx, query, tx.Conn().PgConn().PID()).Scan(&gone)
 	})
@@ -219,7 +219,7 @@ func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 	close(h.hold)
 	<-watch
 	require.Equal(t, "a1 a2 a3", effects(t, pool))
-	require.Equal(t, 2, value[int](t, pool, "SELECT count(DISTINCT txid)::int FROM effects"), "two turns, two transactions")
+	require.Equal(t, 2, value[int](t, pool, "SELECT count(DISTINCT txid)::int FROM effects"), "two leases, two transactions")
 }
 
 // TestListenerDeadLetterIsWrittenWithTheCursor makes the statement that writes a dead letter fail: then the cursor has
@@ -241,7 +241,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 		l := listenAs(t, pool, transactional, outbox.ListenerSpec{Retry: soon(1)}, outbox.ListenerConfig{Logger: log.logger()}, h)
 		makeEffects(t, pool)
 		putAll(t, pool, "a1", "x1", "a2")
-		for range 3 { // the first turn; the next one, which takes them one by one, has to wait
+		for range 3 { // the first lease; the next one, which takes them one by one, has to wait
 			h.hold <- struct{}{}
 		}
 		stop := startListener(t, l)
@@ -261,7 +261,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 	})
 }
 
-// TestListenerParksInTransaction: a failing key is set aside, its retries and what follows are handled in transactions
+// TestListenerParksInTransaction: a failing key is parked, its retries and what follows are handled in transactions
 // of the cursor as well, and each effect is there once.
 func TestListenerParksInTransaction(t *testing.T) {
 	t.Parallel()
@@ -289,8 +289,8 @@ func TestListenerParksInTransaction(t *testing.T) {
 	require.Zero(t, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 }
 
-// TestListenerFindsTheGuiltyOfManyTransactions: several events break the transaction at its commit. Each is found.
-func TestListenerFindsTheGuiltyOfManyTransactions(t *testing.T) {
+// TestListenerFindsTheEventThatBreaksItsTransaction: several events break the transaction at its commit. Each is found.
+func TestListenerFindsTheEventThatBreaksItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	execute(t, pool, "CREATE TABLE deferred (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
@@ -305,7 +305,7 @@ func TestListenerFindsTheGuiltyOfManyTransactions(t *testing.T) {
 			return effect(ctx, tx, d)
 		})
 	c := newCrowd("a")
-	c.talk(t, pool, 12)
+	c.enqueue(t, pool, 12)
 	stop := startListener(t, l)
 	finished(t, pool)
 	stop()

@@ -98,7 +98,7 @@ func TestListenerMissesNoWakeUp(t *testing.T) {
 	for round := range last + 1 {
 		n := 1 + rand.IntN(3)
 		total += n
-		c.talk(t, pool, n)
+		c.enqueue(t, pool, n)
 		if round == last || rand.IntN(2) == 0 {
 			begin := time.Now()
 			h.await(t, total)
@@ -108,9 +108,9 @@ func TestListenerMissesNoWakeUp(t *testing.T) {
 	require.Equal(t, total, h.inOrder(t))
 }
 
-// TestListenerIsUpWhileAnEnqueueIsOpen: the bell cannot be had while a transaction that has enqueued is open; the listener
+// TestListenerStaysAwakeWhileAnEnqueueIsOpen: the bell cannot be had while a transaction that has enqueued is open; the listener
 // looks again and again until it commits.
-func TestListenerIsUpWhileAnEnqueueIsOpen(t *testing.T) {
+func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -200,9 +200,9 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	watched, turns := gated(t, pool, "name: ListenerTurn")
+	watched, leases := gated(t, pool, "name: ListenerTakeLease")
 	looks := make(chan time.Time, 10_000)
-	turns.onPass(func() { looks <- time.Now() })
+	leases.onPass(func() { looks <- time.Now() })
 	h := newNotes()
 	h.fail = func(outbox.Delivery[said]) error {
 		looks <- time.Time{} // between two looks

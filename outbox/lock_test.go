@@ -18,9 +18,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestForeignKeyLocksNobodyOut: somebody's row refers to an event, in a transaction that stays open and so holds a KEY
+// TestForeignKeyBlocksNothing: somebody's row refers to an event, in a transaction that stays open and so holds a KEY
 // SHARE lock on it. Whatever does not delete the event goes through without waiting.
-func TestForeignKeyLocksNobodyOut(t *testing.T) {
+func TestForeignKeyBlocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	execute(t, pool, "CREATE TABLE note (event_id uuid REFERENCES outbox.events)")
@@ -36,7 +36,7 @@ func TestForeignKeyLocksNobodyOut(t *testing.T) {
 	require.Len(t, claimed, 5)
 	outcomes, err := s.Extend(ctx, longLease, claimed...)
 	require.NoError(t, err)
-	require.Equal(t, all(5, outbox.Acked), outcomes)
+	require.Equal(t, all(5, outbox.Applied), outcomes)
 	_, err = s.Ack(ctx, claimed[0])
 	require.NoError(t, err)
 	_, err = s.Nack(ctx, failures(errHandler, claimed[1])...)
@@ -63,9 +63,9 @@ func TestForeignKeyLocksNobodyOut(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// TestLockedRowCostsItsOwnLeaseOnly: an event that somebody has locked cannot be renewed; those in the same batch are,
+// TestLockedRowCostsOnlyItsOwnLease: an event that somebody has locked cannot be renewed; those in the same batch are,
 // again and again.
-func TestLockedRowCostsItsOwnLeaseOnly(t *testing.T) {
+func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -112,8 +112,8 @@ func TestLockedRowCostsItsOwnLeaseOnly(t *testing.T) {
 	require.Equal(t, 3, count(t, pool, delivered+" AND attempts = 1"), "nobody else took one")
 }
 
-// TestExtendWaitsForNobody: a locked row is told from a lost lease, and does not hold up the others.
-func TestExtendWaitsForNobody(t *testing.T) {
+// TestExtendDoesNotWaitForLocks: a locked row is told from a lost lease, and does not hold up the others.
+func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := newStore(t, pool)
@@ -125,7 +125,7 @@ func TestExtendWaitsForNobody(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id IN ($1, $2) FOR UPDATE", claimed[1].ID, steal)
 	require.NoError(t, err)
 	outcomes, err := s.Extend(t.Context(), 2*longLease, claimed...)
-	require.Equal(t, []outbox.Outcome{outbox.Acked, outbox.Locked, outbox.Acked, outbox.Lost}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied, outbox.Locked, outbox.Applied, outbox.Lost}, outcomes)
 	require.ErrorIs(t, err, outbox.ErrLeaseLost)
 	require.EqualError(t, err, "extend: 1 of 4 events lost: lease lost\n"+
 		"extend: 1 of 4 events are locked by another transaction: try again before their leases end")
@@ -134,7 +134,7 @@ func TestExtendWaitsForNobody(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 	outcomes, err = s.Extend(t.Context(), longLease, claimed[1])
 	require.NoError(t, err)
-	require.Equal(t, all(1, outbox.Acked), outcomes)
+	require.Equal(t, all(1, outbox.Applied), outcomes)
 }
 
 // TestOnlyDeletesLockKeys: a statement that updates takes no lock that a foreign key's KEY SHARE refuses, in any query.

@@ -40,7 +40,7 @@ func burn(t testing.TB, tx pgx.Tx, n int) {
 	require.NoError(t, err)
 }
 
-// What a turn costs does not depend on how many xids lie between the xmax of a cursor's snapshot and its bound: those of
+// What a lease costs does not depend on how many xids lie between the xmax of a cursor's snapshot and its bound: those of
 // savepoints, in any database of the cluster. A transaction among them that is still open is not walked either, and what
 // commits among them comes.
 func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
@@ -81,10 +81,10 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	require.Greater(t, gap, int64(gapXIDs))
 
 	look := func(name string) {
-		p.small(l, name+": turn", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
-				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
-				CarefulSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+		p.small(l, name+": lease", func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+				OneByOneSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 			})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = $1", uuid.New())
@@ -93,7 +93,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = NULL")
 		p.small(l, name+": standing", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerStanding(t.Context(), dbsqlc.ListenerStandingParams{EventLimit: 1, Listener: l.spec.Name})
+			_, _ = q.ListenerHead(t.Context(), dbsqlc.ListenerHeadParams{EventLimit: 1, Listener: l.spec.Name})
 		})
 		p.exec("UPDATE outbox.listeners SET lease_by = $1, lease_until = statement_timestamp() + interval '1 hour'", l.cfg.WorkerID)
 		p.small(l, name+": rewind", func(q *dbsqlc.Queries) {
@@ -120,16 +120,16 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 func (p *logPlans) cut(l *Listener) bool {
 	p.t.Helper()
 	c := l.cursor(0)
-	c.after = p.latest(l)
-	_, taken, err := c.exchange(p.t.Context(), nil, true)
+	c.afterNo = p.latest(l)
+	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	if taken == nil {
 		return false
 	}
 	for _, e := range taken.events {
-		e.fate = done
+		e.status = statusDone
 	}
-	_, _, err = c.exchange(p.t.Context(), l.end(taken, 0, true), false)
+	_, _, err = c.roundTrip(p.t.Context(), l.end(taken, 0, true), false)
 	require.NoError(p.t, err)
 	return true
 }

@@ -38,27 +38,27 @@ type logPlans struct {
 	facts   string // statistics
 }
 
-type deaf struct{}
+type ignoring struct{}
 
-func (deaf) handle(context.Context, Delivery[struct{}]) error { return nil }
+func (ignoring) handle(context.Context, Delivery[struct{}]) error { return nil }
 
 // listener returns an attached listener of topic.
 func (p *logPlans) listener(spec ListenerSpec, topic string) *Listener {
 	p.t.Helper()
 	l, err := NewListener(p.pool, spec, ListenerConfig{BatchSize: logBatch, LeaseDuration: time.Hour},
-		Listen(NewTopic[struct{}](TopicSpec{Namespace: "test", Name: topic, Version: 1, Log: true}), deaf{}, deaf{}.handle))
+		Listen(NewTopic[struct{}](TopicSpec{Namespace: "test", Name: topic, Version: 1, Log: true}), ignoring{}, ignoring{}.handle))
 	require.NoError(p.t, err)
 	_, err = l.attach(p.t.Context())
 	require.NoError(p.t, err)
 	return l
 }
 
-// take has l take a turn, which it leaves open.
-func (p *logPlans) take(l *Listener) *turn {
+// take has l take a lease, which it leaves open.
+func (p *logPlans) take(l *Listener) *shardLease {
 	p.t.Helper()
 	c := l.cursor(0)
-	c.after = p.latest(l)
-	_, taken, err := c.exchange(p.t.Context(), nil, true)
+	c.afterNo = p.latest(l)
+	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
 	require.NoError(p.t, err)
 	require.NotNil(p.t, taken)
 	return taken
@@ -100,62 +100,62 @@ func (p *logPlans) explain(db *dbschema.Schema, e explained) planNode {
 	return root
 }
 
-// latest is the number of the latest turn of l.
+// latest is the number of the latest lease of l.
 func (p *logPlans) latest(l *Listener) (no int64) {
 	p.t.Helper()
 	require.NoError(p.t, p.pool.QueryRow(p.t.Context(), "SELECT lease_no FROM outbox.listeners WHERE listener = $1 AND shard = 0", l.spec.Name).Scan(&no))
 	return no
 }
 
-// turn explains how l takes a turn: what it looks at does not depend on what there is.
-func (p *logPlans) turn(l *Listener, name string) {
+// lease explains how l takes a lease: what it looks at does not depend on what there is.
+func (p *logPlans) lease(l *Listener, name string) {
 	p.t.Helper()
-	p.explain(l.db, explained{name: name + ": turn", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
-			CarefulSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+	p.explain(l.db, explained{name: name + ": lease", reads: 10, sorts: 10, buffers: 100, call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 }
 
-// read explains how l reads a batch of size in the turn that it has, and demands that it gets so many events.
+// read explains how l reads a batch of size in the lease that it has, and demands that it gets so many events.
 func (p *logPlans) read(l *Listener, name string, size, want int) {
 	p.t.Helper()
 	n := float64(size)
 	root := p.explain(l.db, explained{name: name + ": read " + strconv.Itoa(size), reads: 3 * n, sorts: 3*n + 50, buffers: 3*n + 100, call: func(q *dbsqlc.Queries) {
 		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
-			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, Lanes: l.lanes, BatchSize: int32(size),
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(size),
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
-// readOn explains how l reads ahead in its turn t, behind after, and demands that it gets so many positions.
-func (p *logPlans) readOn(l *Listener, t *turn, name string, after, want int) {
+// readNext explains how l reads ahead in its lease, behind after, and demands that it gets so many positions.
+func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, explained{name: name + ": read on", reads: logBatch, sorts: 0, buffers: 4*logBatch + 100, call: func(q *dbsqlc.Queries) {
-		_, _ = q.LogReadOn(p.t.Context(), dbsqlc.LogReadOnParams{
-			Topics: l.topics, Lanes: l.lanes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo,
+		_, _ = q.LogReadNext(p.t.Context(), dbsqlc.LogReadNextParams{
+			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
-// advance explains the end of t, with which a tenth of its events die and another is set aside.
-func (p *logPlans) advance(l *Listener, t *turn, name string) {
+// advance explains the end of t, with which a tenth of its events die and another is parked.
+func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
 	p.t.Helper()
-	for i, e := range t.events {
-		e.fate = done
+	for i, e := range lease.events {
+		e.status = statusDone
 		switch e.result = mark.Of(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
-			e.fate = dead
+			e.status = statusDead
 		case 6:
-			e.fate = aside
+			e.status = statusParked
 		}
 	}
-	a := l.end(t, 0, false)
-	require.Len(p.t, a.params.DeadSeqs, (len(t.events)+6)/10)
-	n := float64(len(t.events))
+	a := l.end(lease, 0, false)
+	require.Len(p.t, a.params.DeadSeqs, (len(lease.events)+6)/10)
+	n := float64(len(lease.events))
 	p.explain(l.db, explained{name: name + ": advance", reads: n, sorts: n, buffers: 20 * n, call: func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
 }
 
@@ -178,7 +178,7 @@ func (p *logPlans) once(l *Listener) {
 			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
 		},
 		"state": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTurnState(ctx, dbsqlc.ListenerTurnStateParams{Listener: l.spec.Name})
+			_, _ = q.ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: l.spec.Name})
 		},
 	} {
 		p.explain(l.db, explained{name: l.spec.Name + ": " + name, reads: 10, sorts: 100, buffers: 100, callers: true, call: call})
@@ -201,7 +201,7 @@ func (p *logPlans) prune(db *dbschema.Schema, name string, afterSeq int64, keep 
 	}})
 }
 
-// parked explains what is done with events set aside: of many keys, and of one with a long queue.
+// parked explains what is done with parked events: of many keys, and of one with a long queue.
 func (p *logPlans) parked(l *Listener) {
 	p.t.Helper()
 	const set = `
@@ -217,31 +217,31 @@ func (p *logPlans) parked(l *Listener) {
 	}
 	p.once(l)
 	name := l.spec.Name
-	p.explain(l.db, explained{name: name + ": turn", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTurn(p.t.Context(), dbsqlc.ListenerTurnParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(uuid.New()), Previous: pgvalue.UUID(uuid.Nil),
-			CarefulSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+	p.explain(l.db, explained{name: name + ": lease", reads: logParkedKeys + 1, sorts: 10, buffers: 3*logParkedKeys + 100, call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
-	t := p.take(l)
-	require.True(p.t, t.parkedDue)
+	lease := p.take(l)
+	require.True(p.t, lease.parkedDue)
 	const most = parkedKeyBatch * parkedBatch
-	for _, careful := range []bool{false, true} {
+	for _, oneByOne := range []bool{false, true} {
 		p.explain(l.db, explained{name: name + ": take", reads: most, sorts: most, buffers: 400, callers: true, call: func(q *dbsqlc.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: t.leaseNo, KeyLimit: parkedKeyBatch, Careful: careful,
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: parkedKeyBatch, OneByOne: oneByOne,
 			})
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
-	p.readOn(l, t, name, logBatch, logBatch)
-	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), t))
-	require.GreaterOrEqual(p.t, len(t.parked), parkedKeyBatch)
-	for i, e := range t.parked {
-		e.fate, e.result = [...]fate{done, failed, dead}[i%3], mark.Of(os.ErrDeadlineExceeded)
+	p.readNext(l, lease, name, logBatch, logBatch)
+	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), lease))
+	require.GreaterOrEqual(p.t, len(lease.parked), parkedKeyBatch)
+	for i, e := range lease.parked {
+		e.status, e.result = [...]entryStatus{statusDone, statusFailed, statusDead}[i%3], mark.Of(os.ErrDeadlineExceeded)
 	}
-	a := l.end(t, 0, false)
-	n := float64(len(t.parked))
+	a := l.end(lease, 0, false)
+	n := float64(len(lease.parked))
 	p.explain(l.db, explained{name: name + ": settle", reads: n, sorts: n, buffers: 30 * n, call: func(q *dbsqlc.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
 	p.explain(l.db, explained{name: name + ": promote", reads: n, sorts: n, buffers: 30 * n, call: func(q *dbsqlc.Queries) {
 		_ = q.ParkedPromote(p.t.Context(), dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: name})
@@ -304,7 +304,7 @@ func (p *logPlans) all() {
 	p.read(window, "end of window", logBatch, 1)
 	p.advance(window, opened, "window")
 
-	p.turn(late, "stragglers")
+	p.lease(late, "stragglers")
 	taken := p.take(late)
 	for _, size := range []int{10, 100, logBatch} {
 		p.read(late, "stragglers", size, size-size/1000)
@@ -313,35 +313,35 @@ func (p *logPlans) all() {
 	p.read(late, "half the stragglers", logBatch, logBatch-1)
 	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst)
 	p.read(late, "behind the stragglers", logBatch, logBatch)
-	p.readOn(late, taken, "among the stragglers", logBurst, 0)
+	p.readNext(late, taken, "among the stragglers", logBurst, 0)
 	p.advance(late, taken, "stragglers")
 
 	// A transaction with a few stragglers, and many events that are none.
-	p.turn(between, "some of a transaction")
+	p.lease(between, "some of a transaction")
 	p.take(between)
 	p.read(between, "some of a transaction", 10, 10)
 	p.exec("UPDATE outbox.listeners SET last_seq = high_seq WHERE listener = 'between'")
 	p.read(between, "rest of a transaction", 10, 10)
 
 	end := p.listener(ListenerSpec{Name: "tip", Latest: true}, "said")
-	p.turn(end, "nothing new")
+	p.lease(end, "nothing new")
 	p.prune(end.db, "all", logBurst, 0)
 	p.prune(end.db, "nothing", logBurst, time.Hour)
 	p.fill(1000)
-	p.turn(end, "end of the log")
+	p.lease(end, "end of the log")
 	taken = p.take(end)
 	p.read(end, "end of the log", logBatch, 999)
 	p.advance(end, taken, "end of the log")
 
 	start := p.listener(ListenerSpec{Name: "start"}, "said")
-	p.turn(start, "start of the log")
+	p.lease(start, "start of the log")
 	taken = p.take(start)
 	for _, size := range []int{10, 100, logBatch} {
 		p.read(start, "start of the log", size, size-size/1000)
 	}
-	p.readOn(start, taken, "start of the log", logBatch, logBatch)
-	p.readOn(start, taken, "middle of the log", logBurst+p.backlog/2, logBatch)
-	p.readOn(start, taken, "end of the window", 10*(logBurst+p.backlog), 0)
+	p.readNext(start, taken, "start of the log", logBatch, logBatch)
+	p.readNext(start, taken, "middle of the log", logBurst+p.backlog/2, logBatch)
+	p.readNext(start, taken, "end of the window", 10*(logBurst+p.backlog), 0)
 	p.advance(start, taken, "start of the log")
 	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'start'", logBurst+p.backlog/2)
 	p.read(start, "middle of the log", logBatch, logBatch-1)
@@ -351,7 +351,7 @@ func (p *logPlans) all() {
 	rare := p.listener(ListenerSpec{Name: "rare", Shards: 2}, "rare")
 	taken = p.take(rare)
 	p.read(rare, "rare", logBatch, 1)
-	p.readOn(rare, taken, "rare", logBatch, logBatch)
+	p.readNext(rare, taken, "rare", logBatch, logBatch)
 	p.parked(p.listener(ListenerSpec{Name: "parks", ParkKeys: true}, "said"))
 }
 
@@ -373,9 +373,9 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		FROM generate_series(1, 20000) AS n`
 	worker, name := pgvalue.UUID(l.cfg.WorkerID), l.spec.Name
 	for _, e := range []explained{
-		{name: "turn", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTurn(t.Context(), dbsqlc.ListenerTurnParams{
-				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), Turn: pgvalue.UUID(taken.id), CarefulSize: logBatch, Listener: name,
+		{name: "lease", reads: heads, sorts: 10, call: func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.id), OneByOneSize: logBatch, Listener: name,
 				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
 			})
 		}},
@@ -384,12 +384,12 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		}},
 		{name: "read", reads: 3 * size, sorts: 3 * size, buffers: size, call: func(q *dbsqlc.Queries) {
 			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
-				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, Lanes: l.lanes, BatchSize: size,
+				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: size,
 			})
 		}},
 		{name: "read on", reads: size, sorts: size, buffers: size, call: func(q *dbsqlc.Queries) {
-			_, _ = q.LogReadOn(t.Context(), dbsqlc.LogReadOnParams{
-				Topics: l.topics, Lanes: l.lanes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+			_, _ = q.LogReadNext(t.Context(), dbsqlc.LogReadNextParams{
+				Topics: l.topics, KeyPrefixes: l.keyPrefixes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
 			})
 		}},
 		{name: "take parked", reads: heads, sorts: heads, call: func(q *dbsqlc.Queries) {
@@ -403,8 +403,8 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	}
 }
 
-// LogRead and LogReadOn find out in the same way whether a key is parked: what a turn reads ahead is what the next would read.
-func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
+// LogRead and LogReadNext find out in the same way whether a key is parked: what a lease reads ahead is what the next would read.
+func TestReadNextFindsParkedKeysLikeRead(t *testing.T) {
 	t.Parallel()
 	asked := func(query string) string {
 		_, lookup, ok := strings.Cut(query, "((p.key >=")
@@ -413,5 +413,5 @@ func TestReadingAheadAsksForParkedKeysAsReadingDoes(t *testing.T) {
 		require.True(t, ok)
 		return lookup
 	}
-	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadOn))
+	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadNext))
 }

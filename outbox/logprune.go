@@ -17,7 +17,7 @@ const pruneScan = 1000
 
 // pruneLog deletes events of topics ("namespace/topic") that are older than their retention and that every listener
 // has passed, walking the log once from its beginning as far as anything is old enough.
-func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (deleted, held int, err error) {
+func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (deleted, blocked int, err error) {
 	if len(topics) == 0 {
 		return 0, 0, nil
 	}
@@ -33,27 +33,27 @@ func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topi
 			return err
 		})
 		if err != nil {
-			return deleted, held, err
+			return deleted, blocked, err
 		}
 		deleted += int(row.Deleted)
-		held += int(row.Old - row.Deleted)
+		blocked += int(row.Old - row.Deleted)
 		if row.Young || row.Scanned < pruneScan {
-			return deleted, held, nil
+			return deleted, blocked, nil
 		}
 		p.AfterSeq = row.LastSeq
 	}
 }
 
-// pruneLetters deletes dead letters of listeners past the retention of their topic.
-func pruneLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
-	p := dbsqlc.LetterPruneParams{BatchSize: pruneChunk}
+// pruneDeadLetters deletes dead letters of listeners past the retention of their topic.
+func pruneDeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]Retention) (int, error) {
+	p := dbsqlc.DeadLetterPruneParams{BatchSize: pruneChunk}
 	for topic, keep := range topics {
 		p.Topics = append(p.Topics, topic)
 		p.RetentionsUs = append(p.RetentionsUs, keep.Dead.Microseconds())
 	}
 	total := 0
 	for {
-		n, err := db.EachPlanned(pool).LetterPrune(ctx, p)
+		n, err := db.EachPlanned(pool).DeadLetterPrune(ctx, p)
 		total += int(n)
 		if err != nil || n < pruneChunk {
 			return total, dbschema.Wrap("prune dead letters", err)
@@ -83,7 +83,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		}
 		deleted, _, err := pruneLog(ctx, l.db, l.pool, topics)
 		if err == nil {
-			_, err = pruneLetters(ctx, l.db, l.pool, topics)
+			_, err = pruneDeadLetters(ctx, l.db, l.pool, topics)
 		}
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("prune", "error", err)
@@ -111,8 +111,8 @@ func (l *Listener) alarm(ctx context.Context) {
 	}
 }
 
-// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each turn writes its cursor,
-// and what it replaces cannot be removed for as long as somebody may still read it, so that every turn has more to
+// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each lease writes its cursor,
+// and what it replaces cannot be removed for as long as somebody may still read it, so that every lease has more to
 // walk than the one before.
 func (l *Listener) oldSnapshot(ctx context.Context) {
 	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))

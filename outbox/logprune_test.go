@@ -40,7 +40,7 @@ func prune(t testing.TB, pool *pgxpool.Pool, topics map[string]outbox.Retention)
 	return r
 }
 
-func TestPruneDeletesWhatEveryListenerIsPast(t *testing.T) {
+func TestPruneDeletesWhatEveryListenerHasPassed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -52,11 +52,11 @@ func TestPruneDeletesWhatEveryListenerIsPast(t *testing.T) {
 	ageAll(t, pool, 2)
 	none := map[string]int64{}
 
-	require.Equal(t, outbox.PruneReport{Held: 4, HeldBy: map[string]int64{"eyes": 4}}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{Blocked: 4, BlockedBy: map[string]int64{"eyes": 4}}, prune(t, pool, anHour))
 	drainAll(t, ears) // a new listener sees all that is left, and goes as far as b1
-	require.Equal(t, outbox.PruneReport{Held: 4, HeldBy: map[string]int64{"ears": 2, "eyes": 4}}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{Blocked: 4, BlockedBy: map[string]int64{"ears": 2, "eyes": 4}}, prune(t, pool, anHour))
 	drainAll(t, eyes)
-	require.Equal(t, outbox.PruneReport{Log: 2, Held: 2, HeldBy: map[string]int64{"ears": 2}}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{Log: 2, Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}, prune(t, pool, anHour))
 	require.Equal(t, "b1 a3", left(t, pool))
 
 	// One that is paused holds them too; one that was detached does not.
@@ -64,12 +64,12 @@ func TestPruneDeletesWhatEveryListenerIsPast(t *testing.T) {
 	retryNow(t, pool)
 	require.NoError(t, adminOf(t, pool).Pause(t.Context(), "ears"))
 	drainAll(t, ears)
-	require.Equal(t, outbox.PruneReport{Held: 2, HeldBy: map[string]int64{"ears": 2}}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}, prune(t, pool, anHour))
 	_, err := adminOf(t, pool).Detach(t.Context(), "ears")
 	require.NoError(t, err)
-	require.Equal(t, outbox.PruneReport{Log: 2, HeldBy: none}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{Log: 2, BlockedBy: none}, prune(t, pool, anHour))
 	require.Empty(t, left(t, pool))
-	require.Equal(t, outbox.PruneReport{HeldBy: none}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{BlockedBy: none}, prune(t, pool, anHour))
 }
 
 func TestPruneLeavesWhatIsYoungOrNotNamed(t *testing.T) {
@@ -85,13 +85,13 @@ func TestPruneLeavesWhatIsYoungOrNotNamed(t *testing.T) {
 	ageAll(t, pool, 2)
 	putAll(t, pool, "a3")
 	none := map[string]int64{}
-	require.Equal(t, outbox.PruneReport{HeldBy: none}, prune(t, pool, nil))
-	require.Equal(t, outbox.PruneReport{Log: 1, HeldBy: none}, prune(t, pool, map[string]outbox.Retention{"test/said": {Delivered: 4 * time.Hour}}))
+	require.Equal(t, outbox.PruneReport{BlockedBy: none}, prune(t, pool, nil))
+	require.Equal(t, outbox.PruneReport{Log: 1, BlockedBy: none}, prune(t, pool, map[string]outbox.Retention{"test/said": {Delivered: 4 * time.Hour}}))
 	require.Equal(t, "loose1 a2 a3", left(t, pool))
-	require.Equal(t, outbox.PruneReport{Log: 1, HeldBy: none}, prune(t, pool, map[string]outbox.Retention{"test/said": {Delivered: time.Hour}}))
+	require.Equal(t, outbox.PruneReport{Log: 1, BlockedBy: none}, prune(t, pool, map[string]outbox.Retention{"test/said": {Delivered: time.Hour}}))
 	require.Equal(t, "loose1 a3", left(t, pool))
-	require.Equal(t, outbox.PruneReport{HeldBy: none}, prune(t, pool, map[string]outbox.Retention{"test/loose": {}}), "168 h")
-	require.Equal(t, outbox.PruneReport{Log: 1, HeldBy: none}, prune(t, pool, map[string]outbox.Retention{"test/loose": {Delivered: time.Hour}}))
+	require.Equal(t, outbox.PruneReport{BlockedBy: none}, prune(t, pool, map[string]outbox.Retention{"test/loose": {}}), "168 h")
+	require.Equal(t, outbox.PruneReport{Log: 1, BlockedBy: none}, prune(t, pool, map[string]outbox.Retention{"test/loose": {Delivered: time.Hour}}))
 	_, err := adminOf(t, pool).Prune(t.Context(), map[string]outbox.Retention{"said": {}})
 	require.EqualError(t, err, `prune: topic "said" is not named like mini_chat/turn_finalized`)
 }
@@ -110,13 +110,13 @@ func TestPruneKeepsStragglers(t *testing.T) {
 	drainAll(t, l)
 	require.NoError(t, open.Commit(t.Context()))
 	ageAll(t, pool, 2)
-	held := outbox.PruneReport{Log: 1, Held: 2, HeldBy: map[string]int64{"ears": 2}}
+	held := outbox.PruneReport{Log: 1, Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}
 	require.Equal(t, held, prune(t, pool, anHour))
 	require.Equal(t, "l1 m2", left(t, pool))
 	h.fail = failFor("m")
 	drainAll(t, l)
 	require.Equal(t, []string{"a1", "l1"}, h.names())
-	require.Equal(t, outbox.PruneReport{Log: 1, Held: 1, HeldBy: map[string]int64{"ears": 1}}, prune(t, pool, anHour), "within the open window")
+	require.Equal(t, outbox.PruneReport{Log: 1, Blocked: 1, BlockedBy: map[string]int64{"ears": 1}}, prune(t, pool, anHour), "within the open window")
 	require.Equal(t, "m2", left(t, pool))
 	h.fail = nil
 	retryNow(t, pool)
@@ -125,8 +125,8 @@ func TestPruneKeepsStragglers(t *testing.T) {
 	require.EqualValues(t, 1, prune(t, pool, anHour).Log)
 }
 
-// What was set aside lives on as a copy.
-func TestPruneAndWhatIsSetAside(t *testing.T) {
+// What was parked lives on as a copy.
+func TestPruneAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	h := newNotes()
@@ -153,7 +153,7 @@ func TestPruneInChunks(t *testing.T) {
 		SELECT 'ears', n, gen_random_uuid(), 'test', CASE WHEN n % 10 = 0 THEN 'other' ELSE 'said' END, 1, '{}', 0, now(), 1, 'no',
 			now() - CASE WHEN n % 3 = 0 THEN interval '1 h' ELSE interval '3 h' END FROM generate_series(1, 3000) AS n`)
 	drainAll(t, listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{BatchSize: 1000}, newNotes()))
-	require.Equal(t, outbox.PruneReport{Log: 2250, Letters: 1800, HeldBy: map[string]int64{}}, prune(t, pool, anHour))
+	require.Equal(t, outbox.PruneReport{Log: 2250, DeadLetters: 1800, BlockedBy: map[string]int64{}}, prune(t, pool, anHour))
 	require.Equal(t, 1750, count(t, pool, "SELECT count(*) FROM outbox.log"))
 	require.Equal(t, 1200, count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
 }
@@ -167,7 +167,7 @@ func TestPruneOfTheQueue(t *testing.T) {
 	r := prune(t, pool, map[string]outbox.Retention{
 		"jobs/one": {Delivered: 90 * time.Minute, Dead: 150 * time.Minute}, "other/two": {Delivered: time.Minute},
 	})
-	require.Equal(t, outbox.PruneReport{Queue: 8 + 7, HeldBy: map[string]int64{}}, r)
+	require.Equal(t, outbox.PruneReport{Queue: 8 + 7, BlockedBy: map[string]int64{}}, r)
 	require.Equal(t, "one dead 3, one delivered 2, one pending 10, two dead 10, two delivered 10, two pending 10", value[string](t, pool,
 		`SELECT string_agg(concat(topic, ' ', status, ' ', n), ', ' ORDER BY topic, status)
 		FROM (SELECT topic, status, count(*) AS n FROM outbox.events GROUP BY topic, status) AS o`))
@@ -229,7 +229,7 @@ func TestFailingAlarmIsAnError(t *testing.T) {
 	execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag_away TO max_lag")
 }
 
-// A snapshot that is held for long makes every turn slower than the one before, which the log says, with who holds it.
+// A snapshot that is held for long makes every lease slower than the one before, which the log says, with who holds it.
 func TestOldSnapshotIsReported(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -27,13 +27,13 @@ func (r *logRow) columns() []any {
 	}
 }
 
-// entriesAtOnce is how many entries are allocated at once: few enough for a listener that skips most of what it reads.
-const entriesAtOnce = 64
+// entriesPerAlloc is how many entries are allocated at once: few enough for a listener that skips most of what it reads.
+const entriesPerAlloc = 64
 
 // entry makes an entry of the row. more is how many may come at most.
 func (r *logRow) entry(namespace, topic string, more int) *entry {
 	if len(r.entries) == 0 {
-		r.entries = make([]entry, max(min(more, entriesAtOnce), 1))
+		r.entries = make([]entry, max(min(more, entriesPerAlloc), 1))
 	}
 	e := &r.entries[0]
 	r.entries = r.entries[1:]
@@ -78,12 +78,12 @@ func (r *rowBytes) ScanBytes(b []byte) error {
 }
 
 // scanEvents reads the rows of LogRead.
-func (t *turn) scanEvents(rows pgx.Rows) error {
+func (lease *shardLease) scanEvents(rows pgx.Rows) error {
 	defer rows.Close()
 	var r logRow
 	var namespace, topic pgtype.Text
 	var parked bool
-	into := append([]any{&t.scanned, &t.scannedTo, &r.seq, &r.id, &namespace, &topic}, append(r.columns(), &parked)...)
+	into := append([]any{&lease.scanned, &lease.scannedTo, &r.seq, &r.id, &namespace, &topic}, append(r.columns(), &parked)...)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
@@ -91,18 +91,18 @@ func (t *turn) scanEvents(rows pgx.Rows) error {
 		if !r.seq.Valid {
 			continue // positions of others only
 		}
-		e := r.entry(namespace.String, topic.String, min(t.batch, t.scanned)-len(t.events))
+		e := r.entry(namespace.String, topic.String, min(lease.batchSize, lease.scanned)-len(lease.events))
 		if parked {
-			e.fate, e.behind = aside, true
+			e.status, e.parkedBefore = statusParked, true
 		}
-		t.events = append(t.events, e)
+		lease.events = append(lease.events, e)
 	}
 	return rows.Err()
 }
 
 var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
 
-// scan reads the rows of LogReadOn, of up to size events of l.
+// scan reads the rows of LogReadNext, of up to size events of l.
 func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 	defer rows.Close()
 	var r logRow
@@ -128,7 +128,7 @@ func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 		h := l.handlers[l.topics[topic.Int32-1]]
 		e := r.entry(h.namespace, h.topic, size-len(p.events))
 		if parked {
-			e.fate, e.behind = aside, true
+			e.status, e.parkedBefore = statusParked, true
 		}
 		p.events = append(p.events, e)
 	}

@@ -27,38 +27,38 @@ type loop struct {
 	*doorbell.Sleeper
 	workers sync.WaitGroup
 
-	queue    chan *task             // claimed, not started; has room for everything held
-	publish  map[*target]chan *task // likewise, by destination
-	heldBy   map[*target]int        // claimed and not reported, by destination
-	reports  chan *task             // finished; likewise
-	passes   chan *pass             // that have come back; has room for all that may be under way
-	most     int                    // how many are held, besides those of stalled publishers and one to try of each resting target
-	held     int                    // claimed and not known to be settled
-	finished []*task
-	stopping bool            // nothing is started any more
-	hurry    <-chan struct{} // ends pauses
+	queue      chan *task             // claimed, not started; has room for everything in flight
+	publish    map[*target]chan *task // likewise, by destination
+	inFlightBy map[*target]int        // claimed and not reported, by destination
+	reports    chan *task             // finished; likewise
+	donePasses chan *pass             // that have come back; has room for all that may be under way
+	capacity   int                    // how many may be in flight, not counting those of stalled publishers and one to try of each resting target
+	inFlight   int                    // claimed and not known to be settled
+	finished   []*task
+	stopping   bool            // nothing is started any more
+	endPause   <-chan struct{} // ends pauses
 
-	solo     *task            // a suspect on its last attempt, which is run alone where that is possible
-	soloing  bool             // it is queued or running
-	soloFrom time.Time        // when it was claimed, then when it was queued
-	soloTick <-chan time.Time // when to look at it again
+	lastAttempt        *task            // a reclaimed event on its last attempt, which is run alone where that is possible
+	lastAttemptStarted bool             // it is queued or running
+	lastAttemptSince   time.Time        // when it was claimed, then when it was queued
+	lastAttemptTick    <-chan time.Time // when to check on it again
 
-	under    int  // passes under way
-	settling int  // events that they settle
-	claiming int  // events that they may bring
-	reserved int  // the room they need for that, beside what they settle in the same transaction
-	probing  bool // one of them looks for suspects
-	trouble  backoff.Retrier
-	pace     doorbell.Pace // of claims that find nothing
-	because  error         // why finished could not be settled
-	reunited time.Time     // after trouble: when the other processes have settled what they hold
+	passes      int  // passes under way
+	settling    int  // events that they settle
+	claiming    int  // events that they may bring
+	reserved    int  // the room they need for that, in addition to what they settle in the same transaction
+	reclaiming  bool // one of them looks for reclaimed events
+	dbRetry     backoff.Retrier
+	pace        doorbell.Pace // of claims that find nothing
+	settleErr   error         // why finished could not be settled
+	reclaimFrom time.Time     // after an outage: when the other processes have settled what they have in flight
 
-	hungry      bool  // there may be something to claim
-	era         int   // how often something has made it hungry
-	comebacks   int64 // how often a target has come back, as far as it is known here
+	claimable   bool  // there may be something to claim
+	generation  int   // how often something has made it claimable
+	returns     int64 // how often a target has come back, as far as it is known here
 	backlog     bool  // the latest claim got all that it asked for
-	front       place // in a backlog: up to where it is claimed, but for what has come late
-	nextSuspect time.Time
+	claimAfter  place // in a backlog: up to where it is claimed, except for what has come late
+	nextReclaim time.Time
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
@@ -73,9 +73,9 @@ type signals struct {
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), hungry: true, hurry: ctx.Done(), most: room,
-		queue: make(chan *task, room+len(d.targets.all)), passes: make(chan *pass, maxPasses),
-		publish: make(map[*target]chan *task), heldBy: make(map[*target]int),
+		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room,
+		queue: make(chan *task, room+len(d.targets.all)), donePasses: make(chan *pass, maxPasses),
+		publish: make(map[*target]chan *task), inFlightBy: make(map[*target]int),
 	}
 	for _, t := range d.targets.all {
 		if t.publisher != nil { // it may hold as much as there is room for when it stalls, and what is being claimed then
@@ -96,7 +96,7 @@ func (l *loop) run() error {
 	helpers, stop := context.WithCancel(context.WithoutCancel(l.ctx))
 	var owned sync.WaitGroup
 	owned.Go(func() { l.leases.renew(helpers, l.DBCtx) })
-	owned.Go(func() { l.d.maintain(l.ctx, l.leases.unkept) })
+	owned.Go(func() { l.d.maintain(l.ctx, l.leases.atRisk) })
 	owned.Go(func() { l.Sleeper.Run(l.ctx, l.DBCtx) })
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
@@ -128,7 +128,7 @@ func (l *loop) worker() {
 		}
 	}()
 	for t := range l.queue {
-		l.d.do(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
+		l.d.runHandler(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
 	}
 	closed = true
 }
@@ -151,7 +151,7 @@ func (l *loop) publisher(t *target, queue <-chan *task) {
 	}
 }
 
-// start queues t for whoever handles its topic.
+// start queues t for the workers or the publisher of its topic.
 func (l *loop) start(t *task) {
 	if to := l.d.target(t.Topic); to.publisher != nil {
 		l.publish[to] <- t
@@ -165,9 +165,9 @@ func (l *loop) deliver() {
 	defer l.Sleeper.Stop()
 	for l.ctx.Err() == nil {
 		l.collect()
-		l.startSolo()
+		l.startLastAttempt()
 		want := l.room()
-		if !l.worthwhile(want) && (l.under == maxPasses || l.tryable() == nil) {
+		if !l.worthwhile(want) && (l.passes == maxPasses || l.tryable() == nil) {
 			l.wait()
 			continue
 		}
@@ -175,80 +175,83 @@ func (l *loop) deliver() {
 	}
 }
 
-// feed has the loop claim once more, whatever claims that are under way may find.
-func (l *loop) feed() {
-	l.hungry = true
-	l.era++
+// requestClaim has the loop claim once more, whatever the current claims find.
+func (l *loop) requestClaim() {
+	l.claimable = true
+	l.generation++
 }
 
-// startSolo queues the pending solo once it is all that is held. It may have killed its process before, and would cost
-// its neighbours an attempt if it did so again. It does not wait for long handlers, though: what it would only cost one
-// attempt of several keeps it waiting for soloLimit, what it would make a dead letter for a lease.
-func (l *loop) startSolo() {
-	if l.solo == nil || l.soloing {
+// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. It may have killed its
+// process before, and would cost the others an attempt if it did so again. It does not wait for long handlers, though: if it
+// would only cost them one attempt of several it waits for lastAttemptLimit, if it would make a dead letter of one, for a
+// lease.
+func (l *loop) startLastAttempt() {
+	if l.lastAttempt == nil || l.lastAttemptStarted {
 		return
 	}
-	limit, lease, waited := l.d.soloLimit, l.d.cfg.LeaseDuration, time.Since(l.soloFrom)
-	alone := l.held == 1 && l.claiming == 0
+	limit, lease, waited := l.d.lastAttemptLimit, l.d.cfg.LeaseDuration, time.Since(l.lastAttemptSince)
+	alone := l.inFlight == 1 && l.claiming == 0
 	switch {
-	case alone, waited >= lease, waited >= limit && !l.leases.holdLastAttempt(l.solo):
-		l.soloing = true
-		l.watchSolo(limit)
-		l.start(l.solo)
-	case waited >= limit && l.soloTick == nil:
-		l.soloTick = time.After(lease - waited)
+	case alone, waited >= lease, waited >= limit && !l.leases.hasLastAttempt(l.lastAttempt):
+		l.lastAttemptStarted = true
+		l.watchLastAttempt(limit)
+		l.start(l.lastAttempt)
+	case waited >= limit && l.lastAttemptTick == nil:
+		l.lastAttemptTick = time.After(lease - waited)
 	}
 }
 
-// watchSolo has the loop look at the solo again after d.
-func (l *loop) watchSolo(d time.Duration) {
-	l.soloFrom, l.soloTick = time.Now(), time.After(d)
+// watchLastAttempt has the loop check on that event again after d.
+func (l *loop) watchLastAttempt(d time.Duration) {
+	l.lastAttemptSince, l.lastAttemptTick = time.Now(), time.After(d)
 }
 
-// hushed tells whether nothing else is claimed for the sake of the solo: for a moment while it waits for its neighbours
-// to finish, and for a moment when it has been started, since what kills its process does so soon.
-func (l *loop) hushed() bool { return l.solo != nil && time.Since(l.soloFrom) < l.d.soloLimit }
+// claimsPaused tells whether nothing else is claimed because of an event on its last attempt: for a moment while it waits for
+// the others to finish, and for a moment after its start, because an event that kills its process does so soon.
+func (l *loop) claimsPaused() bool {
+	return l.lastAttempt != nil && time.Since(l.lastAttemptSince) < l.d.lastAttemptLimit
+}
 
-// collect takes in the reports and the passes that are there.
+// collect handles the reports and the passes that have arrived.
 func (l *loop) collect() {
 	for {
 		select {
 		case t := <-l.reports:
-			l.take(t)
-		case p := <-l.passes:
-			l.land(p)
+			l.onReport(t)
+		case p := <-l.donePasses:
+			l.onPassDone(p)
 		default:
 			return
 		}
 	}
 }
 
-// take takes in what a worker reports, or what is handed back.
-func (l *loop) take(t *task) {
+// onReport handles the report of a worker, or an event that is handed back.
+func (l *loop) onReport(t *task) {
 	if to := l.d.target(t.Topic); to.publisher != nil {
-		l.heldBy[to]--
+		l.inFlightBy[to]--
 	}
 	if t.try != nil {
-		t.try.found(true)
+		t.try.onTry(true)
 	}
-	if n := l.d.targets.comebacks.Load(); n != l.comebacks {
-		l.comebacks = n
-		l.feed() // claims have left out what waits for it
+	if n := l.d.targets.returns.Load(); n != l.returns {
+		l.returns = n
+		l.requestClaim() // earlier claims have left out what waits for it
 	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)
 	} else {
-		l.held--
+		l.inFlight--
 	}
-	if t == l.solo {
-		l.solo, l.soloing, l.soloTick = nil, false, nil
+	if t == l.lastAttempt {
+		l.lastAttempt, l.lastAttemptStarted, l.lastAttemptTick = nil, false, nil
 	}
 }
 
 // wait sleeps until there is something to do.
 func (l *loop) wait() {
 	var try <-chan time.Time
-	if now := time.Now(); l.under < maxPasses {
+	if now := time.Now(); l.passes < maxPasses {
 		if at := l.d.targets.next(now); !at.IsZero() {
 			timer := time.NewTimer(at.Sub(now))
 			defer timer.Stop()
@@ -259,30 +262,30 @@ func (l *loop) wait() {
 	case <-l.ctx.Done():
 	case <-try:
 	case t := <-l.reports:
-		l.take(t)
-	case p := <-l.passes:
-		l.land(p)
+		l.onReport(t)
+	case p := <-l.donePasses:
+		l.onPassDone(p)
 	case <-l.leases.lapsed:
 		l.withdraw(false)
-	case <-l.soloTick:
-		l.soloTick = nil
+	case <-l.lastAttemptTick:
+		l.lastAttemptTick = nil
 	case <-l.Rang():
-		l.feed()
+		l.requestClaim()
 		l.OnRing()
 	case a := <-l.Answers():
-		l.heed(a)
+		l.onWake(a)
 	case <-l.Polls():
-		l.feed()
-		l.nextSuspect = time.Time{}
+		l.requestClaim()
+		l.nextReclaim = time.Time{}
 		l.OnPoll(l.pace.Pause())
 	}
 }
 
-// heed takes an answer of the doorbell: it has the loop claim once more, at once or after a pause.
-func (l *loop) heed(a doorbell.Answer) {
+// onWake handles an answer of the doorbell: the loop claims once more, immediately or after a pause.
+func (l *loop) onWake(a doorbell.Answer) {
 	look, pause := l.OnAnswer(a)
 	if look {
-		l.feed()
+		l.requestClaim()
 	}
 	if pause > 0 {
 		l.d.signals.refused.Emit()
@@ -296,14 +299,14 @@ func (l *loop) pause(d time.Duration) {
 	defer timer.Stop()
 	for {
 		select {
-		case <-l.hurry:
+		case <-l.endPause:
 			return
 		case <-timer.C:
 			return
 		case t := <-l.reports:
-			l.take(t)
-		case p := <-l.passes:
-			l.land(p)
+			l.onReport(t)
+		case p := <-l.donePasses:
+			l.onPassDone(p)
 		case <-l.leases.lapsed:
 			l.withdraw(false)
 		}
@@ -315,9 +318,9 @@ func (l *loop) pause(d time.Duration) {
 // claimed it since.
 func (l *loop) withdraw(everything bool) {
 	gone := func(t *task) bool { return everything || l.leases.isLost(t) }
-	if l.solo != nil && !l.soloing && gone(l.solo) {
-		l.handBack(l.solo)
-		l.solo = nil
+	if l.lastAttempt != nil && !l.lastAttemptStarted && gone(l.lastAttempt) {
+		l.handBack(l.lastAttempt)
+		l.lastAttempt = nil
 	}
 	for _, queue := range append(slices.Collect(maps.Values(l.publish)), l.queue) {
 		for range len(queue) {
@@ -337,35 +340,35 @@ func (l *loop) withdraw(everything bool) {
 // handBack has t, which was not started, released with the next pass.
 func (l *loop) handBack(t *task) {
 	t.unstarted, t.result = true, notStarted
-	l.take(t)
+	l.onReport(t)
 }
 
 // stop hands back what was not started, waits for what was, and settles it.
 func (l *loop) stop() error {
 	l.stopping = true
-	l.hurry = l.DBCtx.Done()
+	l.endPause = l.DBCtx.Done()
 	l.withdraw(true)
-	give := l.GiveUp
+	abandon := l.GiveUp
 	for {
 		l.collect()
 		switch {
-		case len(l.finished) > 0 && l.DBCtx.Err() == nil && l.under < maxPasses:
+		case len(l.finished) > 0 && l.DBCtx.Err() == nil && l.passes < maxPasses:
 			l.send(0)
-		case l.under > 0:
-		case len(l.finished) > 0: // talk is over
-			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.because)
-		case l.held == 0:
+		case l.passes > 0:
+		case len(l.finished) > 0: // dbCtx is over
+			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.settleErr)
+		case l.inFlight == 0:
 			return nil
 		case l.GivenUp():
 			return fmt.Errorf("stop dispatcher: still running after %s: %s", l.d.cfg.ShutdownTimeout, l.leases.names())
 		}
 		select {
 		case t := <-l.reports:
-			l.take(t)
-		case p := <-l.passes:
-			l.land(p)
-		case <-give:
-			give = nil
+			l.onReport(t)
+		case p := <-l.donePasses:
+			l.onPassDone(p)
+		case <-abandon:
+			abandon = nil
 		}
 	}
 }
@@ -375,7 +378,7 @@ func (l *leases) names() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var names []string
-	for t := range l.of {
+	for t := range l.tasks {
 		if t.finished {
 			continue
 		}

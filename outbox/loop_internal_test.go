@@ -21,50 +21,50 @@ func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: log, targets: newTargets(Breaker{}, nil, log)})
 	l.Sleeper = doorbell.NewSleeper(&doorbell.Config{Log: l.d.log}, time.Hour, time.Hour)
 	l.backlog = true
-	l.under, l.claiming, l.reserved = 2, 100, 100
-	return l, &pass{x: &exchange{}, want: 50}, &pass{x: &exchange{}, want: 50}
+	l.passes, l.claiming, l.reserved = 2, 100, 100
+	return l, &pass{x: &roundTrip{}, want: 50}, &pass{x: &roundTrip{}, want: 50}
 }
 
-// TestClaimBesideAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
+// TestClaimNextToAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
 // the loop to take that for an answer, it would sleep with nobody watching.
-func TestClaimBesideAFailedOne(t *testing.T) {
+func TestClaimNextToAFailedOne(t *testing.T) {
 	t.Parallel()
 	for _, failsFirst := range []bool{false, true} {
 		l, empty, failed := atBacklog(t)
 		failed.err = errors.New("connection reset")
 		if failsFirst {
-			l.land(failed)
-			l.land(empty)
+			l.onPassDone(failed)
+			l.onPassDone(empty)
 		} else {
-			l.land(empty)
-			l.land(failed)
+			l.onPassDone(empty)
+			l.onPassDone(failed)
 		}
-		require.True(t, l.hungry, "failed first: %v", failsFirst)
+		require.True(t, l.claimable, "failed first: %v", failsFirst)
 	}
 }
 
-// TestTwoFailedPassesAreOneTrouble: together they wait as long as one, and what comes back meanwhile is taken in.
-func TestTwoFailedPassesAreOneTrouble(t *testing.T) {
+// TestConcurrentPassFailuresBackOffOnce: together they wait as long as one, and what comes back meanwhile is taken in.
+func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 	t.Parallel()
 	l, first, second := atBacklog(t)
 	first.err, second.err = context.DeadlineExceeded, context.DeadlineExceeded
-	l.passes <- second
-	l.land(first)
-	require.Zero(t, l.under, "taken in during the pause")
-	require.Equal(t, 1, l.trouble.Tries())
+	l.donePasses <- second
+	l.onPassDone(first)
+	require.Zero(t, l.passes, "taken in during the pause")
+	require.Equal(t, 1, l.dbRetry.Tries())
 }
 
-// TestEmptyClaimLetsNobodyGo: one that was under way when a poll made the loop hungry keeps what was asked of the
+// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll made the loop claim again keeps the request to the
 // doorbell.
-func TestEmptyClaimLetsNobodyGo(t *testing.T) {
+func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	t.Parallel()
 	l, late, _ := atBacklog(t)
-	l.under, l.claiming, l.reserved = 1, 50, 50
+	l.passes, l.claiming, l.reserved = 1, 50, 50
 	require.False(t, l.Idle(), "asks the doorbell")
-	l.feed()
-	l.land(late)
+	l.requestClaim()
+	l.onPassDone(late)
 	require.True(t, l.IsAsleep())
-	require.True(t, l.hungry)
+	require.True(t, l.claimable)
 }
 
 // TestPollsComeNoLaterThanAskedFor: they are spread downwards only, because PollInterval and MaxPollInterval are bounds of

@@ -14,8 +14,8 @@ import (
 // away was so for its holder too.
 func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
-// maintain sweeps once a lease, without what is held, and prunes once a PruneInterval until ctx ends, each with jitter.
-func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
+// maintain sweeps once per LeaseDuration, without what is in flight, and prunes once a PruneInterval until ctx ends, each with jitter.
+func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()
 	var pruneC <-chan time.Time
@@ -30,7 +30,7 @@ func (d *Dispatcher) maintain(ctx context.Context, held func() []uuid.UUID) {
 			return
 		case <-sweep.C:
 			c := d.scope()
-			c.held = held()
+			c.inFlight = inFlight()
 			n, noted, err := d.store.sweep(ctx, c, d.grace())
 			if err != nil && ctx.Err() == nil {
 				d.log.Warn("sweep dead", "error", err)

@@ -59,10 +59,10 @@ func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Con
 	return took
 }
 
-// BenchmarkDestinationBesideOneThatIsAway measures how fast 100,000 events, some seconds of work, reach their destination
+// BenchmarkDestinationNextToOneThatIsAway measures how fast 100,000 events, some seconds of work, reach their destination
 // while 1,000 events wait for another that is away, as a share of how fast they do alone: the median of pairs, each in another
 // order.
-func BenchmarkDestinationBesideOneThatIsAway(b *testing.B) {
+func BenchmarkDestinationNextToOneThatIsAway(b *testing.B) {
 	const events, waiting, pairs = 100_000, 1000, 5
 	for _, log := range []bool{false, true} {
 		for _, how := range slices.Sorted(maps.Keys(badDestinations)) {

@@ -140,9 +140,9 @@ const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM outbox.e
 	+ (SELECT count(*) FROM outbox.events WHERE status = 'dead') + (SELECT count(*) FROM outbox.dead_letters)
 	+ (SELECT coalesce(sum(attempts), 0) FROM outbox.parked) + (SELECT coalesce(sum(retry_count), 0) FROM outbox.listeners)`
 
-// TestAnOutageIsNoFailure: a target that is away for twenty pauses, which are as ten minutes are to the default, costs
+// TestOutageChargesNoAttempt: a target that is away for twenty pauses, which are as ten minutes are to the default, costs
 // nothing: no attempt, no dead letter, no order. It is tried by one event after each pause, and logged twice.
-func TestAnOutageIsNoFailure(t *testing.T) {
+func TestOutageChargesNoAttempt(t *testing.T) {
 	t.Parallel()
 	breaker := outbox.Breaker{Failures: 3, FirstPause: 2 * time.Millisecond, MaxPause: 50 * time.Millisecond}
 	for kind, err := range map[string]error{
@@ -367,7 +367,7 @@ func newTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p outbox.Pub
 	return l
 }
 
-// enqueueDestinations enqueues n events to each destination, in turns, and the keys are those of both.
+// enqueueDestinations enqueues n events to each destination, in leases, and the keys are those of both.
 func enqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both bool) {
 	bad, good := destinationTopics(log)
 	inTx(t, pool, func(tx pgx.Tx) {

@@ -6,13 +6,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
-// maxPasses is how many passes may be under way: one that PostgreSQL works at, and one that waits for its commit.
+// maxPasses is how many passes may be under way: one that PostgreSQL works on, and one that waits for its commit.
 const maxPasses = 2
 
-// worthwhile tells whether a pass should set out that claims up to want: any when none is under way, else one with
+// worthwhile tells whether a pass should start that claims up to want: any when none is under way, else one with
 // half a batch to do, so that batches stay large.
 func (l *loop) worthwhile(want int) bool {
-	switch todo := max(len(l.finished), want); l.under {
+	switch todo := max(len(l.finished), want); l.passes {
 	case 0:
 		return todo > 0
 	case maxPasses:
@@ -22,19 +22,19 @@ func (l *loop) worthwhile(want int) bool {
 	}
 }
 
-func (l *loop) half() int { return (l.most + 1) / 2 }
+func (l *loop) half() int { return (l.capacity + 1) / 2 }
 
 // room returns how many events to claim now, counting as free what the same round trip settles: none
-// without appetite, none while a solo wants quiet, and not a few at a time while enough wait for the workers.
-// Two passes claim at once only from a backlog, half of the room each.
+// when nothing is claimable, none while claims are paused, and not a few at a time while enough wait for the workers.
+// Two passes claim at the same time only from a backlog, half of the room each.
 func (l *loop) room() int {
-	held := l.held - l.stalled()
-	busy := held - len(l.finished) - l.settling
-	free := l.most - (held - len(l.finished)) - l.reserved
-	if !l.hungry || l.hushed() || free <= 0 || l.claiming > 0 && !l.backlog {
+	inFlight := l.inFlight - l.stalled()
+	busy := inFlight - len(l.finished) - l.settling
+	free := l.capacity - (inFlight - len(l.finished)) - l.reserved
+	if !l.claimable || l.claimsPaused() || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
-	if busy+l.claiming > l.d.cfg.Concurrency && free < l.most/4 {
+	if busy+l.claiming > l.d.cfg.Concurrency && free < l.capacity/4 {
 		return 0
 	}
 	if l.backlog {
@@ -43,13 +43,13 @@ func (l *loop) room() int {
 	return min(free, l.d.cfg.BatchSize)
 }
 
-// stalled counts the events held by publishers whose calls take long: they take no room from the others, and no more of
+// stalled counts the events in flight at publishers whose calls take long: they take no room from the others, and no more of
 // theirs are claimed.
 func (l *loop) stalled() (n int) {
 	now := time.Now()
-	for t, held := range l.heldBy {
+	for t, inFlight := range l.inFlightBy {
 		if is, _ := t.stalled(now); is {
-			n += held
+			n += inFlight
 		}
 	}
 	return n
@@ -57,89 +57,89 @@ func (l *loop) stalled() (n int) {
 
 // pass is one round trip: settle what is finished, claim up to want.
 type pass struct {
-	x        *exchange
-	finished []*task
-	want     int
-	suspects bool
-	try      *target // the claim is of one event, to find out whether this target is back
-	era      int     // when it set out
-	began    time.Time
-	tries    int // of trouble, when it set out
-	err      error
+	x          *roundTrip
+	finished   []*task
+	want       int
+	reclaims   bool
+	try        *target // the claim is of one event, to find out whether this target is back
+	generation int     // when it started
+	began      time.Time
+	tries      int // of dbRetry, when it started
+	err        error
 }
 
-// onward tells whether p claims on from where the latest claims have ended, in a backlog. What has come behind that
-// place, because its transaction was longer, is found by the next pass that looks for suspects.
-func (p *pass) onward() bool { return p.x.claim != nil && p.x.claim.after != place{} }
+// continues tells whether p claims on from where the latest claims have ended, in a backlog. What has come behind that
+// place, because its transaction was longer, is found by the next pass that reclaims.
+func (p *pass) continues() bool { return p.x.claim != nil && p.x.claim.after != place{} }
 
 func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
-// send has a pass set out with all that is finished.
+// send starts a pass with all that is finished.
 func (l *loop) send(want int) {
-	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, era: l.era, began: time.Now(), tries: l.trouble.Tries()}
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, generation: l.generation, began: time.Now(), tries: l.dbRetry.Tries()}
 	l.finished = nil
 	if p.try = l.tryable(); p.try != nil {
-		p.suspects = l.bearsSuspects(time.Now())
-		p.x.claim, p.want = l.d.requestTry(p.try, p.suspects), 1
-		p.x.claim.held = l.leases.unkept()
+		p.reclaims = l.mayReclaim(time.Now())
+		p.x.claim, p.want = l.d.requestTry(p.try, p.reclaims), 1
+		p.x.claim.inFlight = l.leases.atRisk()
 	} else if want > 0 {
-		p.suspects = l.looksForSuspects(time.Now())
-		p.x.claim = l.d.request(want, p.suspects)
+		p.reclaims = l.reclaimDue(time.Now())
+		p.x.claim = l.d.request(want, p.reclaims)
 		switch {
 		case p.x.claim == nil:
-		case p.suspects:
-			p.x.claim.held = l.leases.unkept()
+		case p.reclaims:
+			p.x.claim.inFlight = l.leases.atRisk()
 		case l.backlog:
-			p.x.claim.after = l.front
+			p.x.claim.after = l.claimAfter
 		}
 	}
-	l.under++
+	l.passes++
 	l.settling += len(p.finished)
 	l.claiming += p.want
 	l.reserved += p.reserved()
-	l.probing = l.probing || p.suspects
+	l.reclaiming = l.reclaiming || p.reclaims
 	go func() {
-		p.err = l.d.exchange(l.DBCtx, p.x)
-		l.passes <- p
+		p.err = l.d.roundTrip(l.DBCtx, p.x)
+		l.donePasses <- p
 	}()
 }
 
-// tryable returns a target that rests and of which one event should be tried now. None is tried in the hush for a solo, and
-// none when the loop stops.
+// tryable returns a target that rests and of which one event should be tried now. None is tried while claims are paused, and none
+// when the loop stops.
 func (l *loop) tryable() *target {
-	if l.stopping || l.hushed() {
+	if l.stopping || l.claimsPaused() {
 		return nil
 	}
 	return l.d.tryable()
 }
 
-// looksForSuspects tells whether a claim takes events whose lease has run out.
-func (l *loop) looksForSuspects(now time.Time) bool {
-	return l.bearsSuspects(now) && !now.Before(l.nextSuspect)
+// reclaimDue tells whether it is time for a claim to take events whose lease has run out.
+func (l *loop) reclaimDue(now time.Time) bool {
+	return l.mayReclaim(now) && !now.Before(l.nextReclaim)
 }
 
-// bearsSuspects tells whether such events may be taken. Not while a solo is there, which one of them might kill; nor right
-// after trouble with the database, when processes that live have yet to settle what they hold.
-func (l *loop) bearsSuspects(now time.Time) bool {
-	return !l.probing && l.solo == nil && !now.Before(l.reunited)
+// mayReclaim tells whether such events may be taken. Not while an event on its last attempt is there, whose process one of
+// them might kill; nor right after an outage of the database, when live processes have yet to settle what they have in flight.
+func (l *loop) mayReclaim(now time.Time) bool {
+	return !l.reclaiming && l.lastAttempt == nil && !now.Before(l.reclaimFrom)
 }
 
-// land takes in a pass that has come back. After an error what it was to settle is there again, but for what is known to
-// be settled; and what was claimed, if it was committed.
-func (l *loop) land(p *pass) {
-	l.under--
+// onPassDone handles a pass that has come back. After an error what it was to settle is there again, except what is known to
+// be settled; so is what was claimed, if it was committed.
+func (l *loop) onPassDone(p *pass) {
+	l.passes--
 	l.settling -= len(p.finished)
 	l.claiming -= p.want
 	l.reserved -= p.reserved()
-	if p.suspects {
-		l.probing = false
+	if p.reclaims {
+		l.reclaiming = false
 	}
 	if p.try != nil && len(p.x.claimed) == 0 {
-		p.try.found(false)
+		p.try.onTry(false)
 	}
 	settled, open := p.x.divide(p.finished)
 	l.finished = append(l.finished, open...)
-	l.held -= len(settled)
+	l.inFlight -= len(settled)
 	l.leases.settled(settled)
 	l.d.account(p.x)
 	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
@@ -147,48 +147,48 @@ func (l *loop) land(p *pass) {
 			l.pace.Took(time.Since(p.began))
 			l.Rest(l.pace.Pause())
 		}
-		l.took(p)
+		l.onClaim(p)
 	}
 	if p.err == nil {
-		if l.trouble.Tries() > 0 {
-			l.reunited = time.Now().Add(reunion)
+		if l.dbRetry.Tries() > 0 {
+			l.reclaimFrom = time.Now().Add(reclaimPause)
 		}
-		l.trouble.Reset()
+		l.dbRetry.Reset()
 		return
 	}
 	if len(open) > 0 {
-		l.because = p.err
+		l.settleErr = p.err
 	}
 	l.d.log.Error("talk to the database", "error", p.err)
 	if p.want > 0 {
-		l.backlog, l.front = false, place{}
-		l.feed() // a claim beside it may have found nothing because this one had the rows locked
+		l.backlog, l.claimAfter = false, place{}
+		l.requestClaim() // a claim at the same time may have found nothing because this one had the rows locked
 	}
-	if p.tries == l.trouble.Tries() { // else this trouble has been waited out
-		l.pause(l.trouble.Next())
+	if p.tries == l.dbRetry.Tries() { // otherwise this outage has been waited out
+		l.pause(l.dbRetry.Next())
 	}
 }
 
-// reunion is how long after trouble with the database every process that lives has had a pass of its own.
-const reunion = backoff.LongestPause + backoff.LongestPause/2
+// reclaimPause is how long after an outage of the database every live process has had a pass.
+const reclaimPause = backoff.LongestPause + backoff.LongestPause/2
 
-// advance notes how far p has claimed. A look from the head that gets all it asked for has found all there is up to its
-// last, be it behind the front of before: there may be more that came late. A pass that set out from that front says nothing
-// about what is behind it.
+// advance notes how far p has claimed. A full claim from the start of the index covers everything up to its last event, even
+// if that moves the position back: there may be more that came late. A pass that started from the position says nothing about
+// what is behind it.
 func (l *loop) advance(p *pass) {
 	claimed := p.x.claimed
 	if l.backlog = len(claimed) == p.want; !l.backlog {
-		l.front = place{}
+		l.claimAfter = place{}
 		return
 	}
 	last := placeOf(claimed[len(claimed)-1])
-	if !p.onward() || p.x.claim.after.compare(l.front) <= 0 && last.compare(l.front) > 0 {
-		l.front = last
+	if !p.continues() || p.x.claim.after.compare(l.claimAfter) <= 0 && last.compare(l.claimAfter) > 0 {
+		l.claimAfter = last
 	}
 }
 
-// took queues what a claim brought, and decides whether to go on claiming.
-func (l *loop) took(p *pass) {
+// onClaim queues what a claim brought, and decides whether to continue claiming.
+func (l *loop) onClaim(p *pass) {
 	claimed := p.x.claimed
 	tasks := make([]task, len(claimed))
 	found := false
@@ -196,41 +196,41 @@ func (l *loop) took(p *pass) {
 		t := &tasks[i]
 		t.Claimed, t.try = claimed[i], p.try
 		l.leases.add(t)
-		l.held++
+		l.inFlight++
 		if to := l.d.target(t.Topic); to.publisher != nil {
-			l.heldBy[to]++
+			l.inFlightBy[to]++
 		}
-		found = found || t.Suspect
+		found = found || t.Reclaimed
 		switch {
 		case l.stopping:
 			l.handBack(t)
-		case t.Suspect && t.Attempt >= t.MaxAttempts:
-			l.solo = t
-			l.watchSolo(l.d.soloLimit)
+		case t.Reclaimed && t.Attempt >= t.MaxAttempts:
+			l.lastAttempt = t
+			l.watchLastAttempt(l.d.lastAttemptLimit)
 		default:
 			l.start(t)
 		}
 	}
-	if p.try != nil { // it says nothing of what the others have
+	if p.try != nil { // it says nothing about the other targets
 		return
 	}
-	if p.suspects && !found {
-		l.nextSuspect = time.Now().Add(l.d.cfg.PollInterval)
+	if p.reclaims && !found {
+		l.nextReclaim = time.Now().Add(l.d.cfg.PollInterval)
 	}
 	l.advance(p)
 	switch {
-	case p.onward(): // it has not looked at what may have come late
-		l.hungry = true
+	case p.continues(): // it has not covered what may have come late
+		l.claimable = true
 	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
-		l.hungry = true
+		l.claimable = true
 		l.Found()
-	case p.era == l.era: // else something has made it hungry since it set out
-		l.hungry = false
+	case p.generation == l.generation: // otherwise something has made it claimable since the pass started
+		l.claimable = false
 	}
 	switch {
 	case len(claimed) > 0:
 		l.Busy()
-	case l.hungry || l.claiming > 0:
+	case l.claimable || l.claiming > 0:
 	case l.Idle():
 		l.d.signals.idle.Emit()
 	}

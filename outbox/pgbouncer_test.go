@@ -22,9 +22,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// bouncer starts PgBouncer in front of the server of pool and returns a pool that goes through it. It skips the test where
+// pgBouncer starts PgBouncer in front of the server of pool and returns a pool that goes through it. It skips the test where
 // there is no PgBouncer.
-func bouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
+func pgBouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
 	t.Helper()
 	binary, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -99,12 +99,12 @@ func TestBellThroughPgBouncer(t *testing.T) {
 	t.Run("transaction mode", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
-		falls(t, direct, bouncer(t, direct, "transaction"), nil)
+		falls(t, direct, pgBouncer(t, direct, "transaction"), nil)
 	})
 	t.Run("session mode", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
-		through := bouncer(t, direct, "session")
+		through := pgBouncer(t, direct, "session")
 		cfg := sleeper()
 		topic := jobTopic("one")
 		r := recipientOf(t, through, cfg, topic)

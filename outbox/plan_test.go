@@ -227,11 +227,11 @@ func planStatements(t *testing.T, s *Store) []explained {
 		{name: "extend", call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventExtend(t.Context(), dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgvalue.Interval(time.Minute)})
 		}, reads: 1000, sorts: 1000},
-		{name: "states", call: func(q *dbsqlc.Queries) { _, _ = q.EventStates(t.Context(), ids) }, reads: 1000, sorts: 1000},
+		{name: "states", call: func(q *dbsqlc.Queries) { _, _ = q.EventStatuses(t.Context(), ids) }, reads: 1000, sorts: 1000},
 		// The sweep may read what is due, once a lease, but never what is scheduled or final, nor sort it.
 		{name: "sweep", call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
-				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, Held: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
+				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
 		}, reads: planBacklog + planInFlight + 1, sorts: sweepChunk},
 		{name: "prune delivered", call: func(q *dbsqlc.Queries) {
@@ -313,7 +313,7 @@ func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 	}
 	outcomes, err := s.Extend(t.Context(), time.Hour, few...)
 	require.NoError(t, err)
-	require.Equal(t, slices.Repeat([]Outcome{Acked}, len(few)), outcomes)
+	require.Equal(t, slices.Repeat([]Outcome{Applied}, len(few)), outcomes)
 	pool.Reset()
 	require.Equal(t, n+len(few), updates(n+len(few)))
 }

@@ -73,7 +73,7 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	outcomes, err := s.Ack(t.Context(), append(mixed, stale)...)
 	require.ErrorIs(t, err, ErrLeaseLost)
 	require.EqualError(t, err, "ack: 1 of 5 events lost: lease lost")
-	require.Equal(t, []Outcome{Acked, Acked, Acked, Acked, Lost}, outcomes)
+	require.Equal(t, []Outcome{Applied, Applied, Applied, Applied, Lost}, outcomes)
 	require.Equal(t, map[string]int{"gone processing": 1, "kept delivered": 2}, statuses(t, pool))
 	outcomes, err = s.Ack(t.Context(), mixed...)
 	require.NoError(t, err)

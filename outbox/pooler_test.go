@@ -19,13 +19,13 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// sayDeaf is what a dispatcher and a listener log when their connection hears nothing.
-const sayDeaf = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
+// noNotificationsText is what a dispatcher and a listener log when their connection hears nothing.
+const noNotificationsText = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
 	"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll"
 
-// deafPool returns a pool on the database of pool whose connections work, except that notifications do not get through,
+// poolWithoutNotifications returns a pool on the database of pool whose connections work, except that notifications do not get through,
 // as those that come for an idle client of a transaction pooler.
-func deafPool(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
+func poolWithoutNotifications(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
 	require.NoError(t, err)
@@ -80,8 +80,8 @@ func dropNotifications(client io.Writer, server io.Reader) {
 	}
 }
 
-// noLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
-func noLock(t testing.TB, pool *pgxpool.Pool) {
+// requireNoLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
+func requireNoLock(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	require.Zero(t, value[int](t, pool, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
 		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock'`))
@@ -102,10 +102,10 @@ func falls(t *testing.T, direct, pool, listen *pgxpool.Pool) {
 	ears := newSpy()
 	l := listenTo(t, pool, outbox.ListenerSpec{}, outbox.ListenerConfig{PollInterval: 50 * time.Millisecond, ListenPool: listen, Logger: ears.logger()}, h)
 	stop, stopListener := start(t, d), startListener(t, l)
-	log.await(t, sayDeaf)
-	ears.await(t, sayDeaf)
+	log.await(t, noNotificationsText)
+	ears.await(t, noNotificationsText)
 	for n, j := range numbered(5) {
-		noLock(t, direct)
+		requireNoLock(t, direct)
 		enqueueJobs(t, direct, topic, j)
 		require.EqualValues(t, n, receive(t, got, "the event"))
 		put1(t, direct, "a", n+1)
@@ -113,7 +113,7 @@ func falls(t *testing.T, direct, pool, listen *pgxpool.Pool) {
 	}
 	require.NoError(t, stop())
 	stopListener()
-	noLock(t, direct)
+	requireNoLock(t, direct)
 	require.Equal(t, 1, strings.Count(log.String(), "doorbell: "), "once: %s", log)
 	require.Equal(t, 1, strings.Count(ears.String(), "doorbell: "), "once: %s", ears)
 }
@@ -124,12 +124,12 @@ func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
 	t.Run("pool", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
-		falls(t, direct, deafPool(t, direct), nil)
+		falls(t, direct, poolWithoutNotifications(t, direct), nil)
 	})
 	t.Run("ListenPool", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
-		falls(t, direct, direct, deafPool(t, direct))
+		falls(t, direct, direct, poolWithoutNotifications(t, direct))
 	})
 	t.Run("ListenPool of another database", func(t *testing.T) {
 		t.Parallel()
@@ -145,7 +145,7 @@ func TestBellWithDirectListenPool(t *testing.T) {
 	cfg := sleeper()
 	cfg.ListenPool = direct
 	topic := jobTopic("one")
-	r := recipientOf(t, deafPool(t, direct), cfg, topic)
+	r := recipientOf(t, poolWithoutNotifications(t, direct), cfg, topic)
 	require.NotZero(t, holder(t, direct))
 	enqueueJobs(t, direct, topic, numbered(1)...)
 	r.expect(t)

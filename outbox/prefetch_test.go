@@ -15,60 +15,60 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// reading is a listener of batches of two whose turns go on however slow its handler is, which calls act first.
+// reading is a listener of batches of two whose leases go on however slow its handler is, which calls act first.
 func reading(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, size int, act func(name string) error) (*outbox.Listener, *notes) {
 	t.Helper()
 	h := newNotes()
 	h.fail = func(d outbox.Delivery[said]) error { return act(d.Payload.Key + strconv.Itoa(d.Payload.N)) }
 	l := listenTo(t, pool, spec, outbox.ListenerConfig{BatchSize: size, PruneInterval: -1}, h)
-	outbox.LimitTurns(l, time.Hour)
+	outbox.LimitLeaseAge(l, time.Hour)
 	return l, h
 }
 
 func well(string) error { return nil }
 
-func turnsOf(t testing.TB, pool *pgxpool.Pool) int {
+func leasesOf(t testing.TB, pool *pgxpool.Pool) int {
 	t.Helper()
 	return value[int](t, pool, "SELECT lease_no::int - 1 FROM outbox.listeners") // the stop behind it counts as well
 }
 
-// A turn goes on to the end of its window, for eight batches at most.
-func TestTurnGoesOn(t *testing.T) {
+// A lease goes on to the end of its window, for eight batches at most.
+func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 	t.Parallel()
 	for events, want := range map[int]int{2: 2, 3: 1, 4: 2, 15: 1, 16: 2, 17: 2, 31: 2, 33: 3} { // at a full batch nobody knows that there is no more
 		t.Run(strconv.Itoa(events), func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
-			newCrowd("a", "b").talk(t, pool, events)
+			newCrowd("a", "b").enqueue(t, pool, events)
 			l, h := reading(t, pool, outbox.ListenerSpec{}, 2, well)
 			require.Equal(t, outbox.DrainReport{Delivered: events}, drainAll(t, l))
 			require.Equal(t, events, h.inOrder(t))
-			require.Equal(t, want, turnsOf(t, pool))
+			require.Equal(t, want, leasesOf(t, pool))
 			require.Equal(t, 1, value[int](t, pool, "SELECT count(*)::int FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", events))
 		})
 	}
 }
 
-// Slow handlers have a turn for each batch, so that others need not wait longer than before.
-func TestTurnOfSlowHandlersDoesNotGoOn(t *testing.T) {
+// Slow handlers have a lease for each batch, so that others need not wait longer than before.
+func TestLeaseOfSlowHandlersEndsAfterOneBatch(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	putAll(t, pool, "a1", "a2", "a3", "a4", "a5")
 	l, h := reading(t, pool, outbox.ListenerSpec{}, 2, well)
-	outbox.LimitTurns(l, time.Nanosecond)
+	outbox.LimitLeaseAge(l, time.Nanosecond)
 	drainAll(t, l)
 	require.Equal(t, 5, h.inOrder(t))
-	require.Equal(t, 3, turnsOf(t, pool))
+	require.Equal(t, 3, leasesOf(t, pool))
 }
 
 // Positions of other shards and topics are passed, and count.
-func TestTurnGoesOnPastOthers(t *testing.T) {
+func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	c := newCrowd("a", "b", "c", "d", "e", "f", "g", "h")
 	unheard := outbox.NewTopic[said](outbox.TopicSpec{Namespace: "test", Name: "unheard", Version: 1, Log: true})
 	for range 20 {
-		c.talk(t, pool, 3)
+		c.enqueue(t, pool, 3)
 		inTx(t, pool, func(tx pgx.Tx) {
 			_, err := unheard.Untyped().Enqueue(t.Context(), tx, said{})
 			require.NoError(t, err)
@@ -76,13 +76,13 @@ func TestTurnGoesOnPastOthers(t *testing.T) {
 	}
 	went := make(chan struct{}, 1)
 	l, h := reading(t, pool, outbox.ListenerSpec{Shards: 2}, 4, well)
-	outbox.WatchGoingOn(l, went)
+	outbox.WatchContinued(l, went)
 	drainAll(t, l)
 	require.Equal(t, 60, h.inOrder(t))
 	require.NotEmpty(t, went)
 }
 
-// What commits while a turn goes on is not in its window, whatever its position.
+// What commits while a lease goes on is not in its window, whatever its position.
 func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -179,8 +179,8 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 	}
 }
 
-// A turn continues although keys are parked, and what is read ahead of those keys joins what is parked.
-func TestPrefetchBesideParkedKeys(t *testing.T) {
+// A lease continues although keys are parked, and what is read ahead of those keys joins what is parked.
+func TestPrefetchWithParkedKeys(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	putAll(t, pool, "x1")
@@ -193,9 +193,9 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 	drainAll(t, l)
 	putAll(t, pool, "a1", "a2", "a3", "x2", "a4", "x3", "x4", "a5")
 	went := make(chan struct{}, 1)
-	outbox.WatchGoingOn(l, went)
+	outbox.WatchContinued(l, went)
 	drainAll(t, l)
-	require.NotEmpty(t, went, "the turn continues")
+	require.NotEmpty(t, went, "the lease continues")
 	require.Equal(t, 5, h.inOrder(t))
 	require.Equal(t, 4, value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 	retryNow(t, pool)
@@ -204,8 +204,8 @@ func TestPrefetchBesideParkedKeys(t *testing.T) {
 	require.Equal(t, []string{"x1", "x2", "x3", "x4"}, again.names())
 }
 
-// What comes behind an event that the turn itself parks, because its target is away, is parked behind it.
-func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
+// What comes behind an event that the lease itself parks, because its target is away, is parked behind it.
+func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	bad, good := destinationTopics(true)
@@ -238,15 +238,15 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 			outbox.ListenPublish(bad, outbox.Publication{Broker: "kafka", Destination: "bad"}),
 			outbox.ListenPublish(good, outbox.Publication{Broker: "kafka", Destination: "good"}))
 		require.NoError(t, err)
-		outbox.LimitTurns(l, time.Hour)
+		outbox.LimitLeaseAge(l, time.Hour)
 		return l, &sent
 	}
 	in := []string{`{"n": 0, "key": "k"}`, `{"n": 1, "key": "k"}`, `{"n": 2, "key": "k"}`, `{"n": 3, "key": "k"}`}
 	l, sent := relay(badDestinations["refusing"])
 	went := make(chan struct{}, 1)
-	outbox.WatchGoingOn(l, went)
+	outbox.WatchContinued(l, went)
 	drainAll(t, l)
-	require.NotEmpty(t, went, "the turn continues")
+	require.NotEmpty(t, went, "the lease continues")
 	require.Equal(t, in, *sent)
 	require.Equal(t, "4 1", value[string](t, pool, "SELECT count(*) || ' ' || count(retry_after) FROM outbox.parked"), "one head")
 
@@ -257,7 +257,7 @@ func TestPrefetchOfKeysThatTheTurnParks(t *testing.T) {
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.parked"))
 }
 
-// What is done already behind an event that failed is not done again when it comes ahead of its turn.
+// What is done already behind an event that failed is not done again when it comes ahead of its lease.
 func TestPrefetchOfWhatIsDone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -275,7 +275,7 @@ func TestPrefetchOfWhatIsDone(t *testing.T) {
 	require.Equal(t, []string{"b1"}, h.names())
 	failing = false
 	retryNow(t, pool)
-	l, again := reading(t, pool, spec, 2, act) // started anew, with smaller batches
+	l, again := reading(t, pool, spec, 2, act) // started again, with smaller batches
 	drainAll(t, l)
 	require.Equal(t, []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7"}, again.names())
 }
@@ -294,7 +294,7 @@ func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 			narrow, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(narrow.Close)
-			newCrowd("a", "b").talk(t, pool, 7)
+			newCrowd("a", "b").enqueue(t, pool, 7)
 			inTx(t, pool, func(tx pgx.Tx) {
 				_, err := saidTopic.Untyped().Enqueue(t.Context(), tx, said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
 				require.NoError(t, err)
@@ -303,7 +303,7 @@ func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 			drainAll(t, l)
 			require.Equal(t, 8, h.inOrder(t))
 			require.Equal(t, "c", h.got[7].Headers["of"])
-			require.Equal(t, 1, turnsOf(t, pool))
+			require.Equal(t, 1, leasesOf(t, pool))
 		})
 	}
 }

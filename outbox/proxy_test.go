@@ -61,7 +61,7 @@ func (p *proxy) pool(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-// swallow turns the open connections, and those to come, into black holes.
+// swallow leases the open connections, and those to come, into black holes.
 func (p *proxy) swallow() { p.hole.Store(true) }
 
 // pass lets new connections through again; the swallowed ones stay dead.

@@ -56,14 +56,14 @@ const publishBatch = 500
 // answers too little, and returns when the publisher does.
 func (t *target) send(ctx context.Context, events []Outgoing) []mark.Result {
 	began := time.Now()
-	over := t.call(began)
+	over := t.callBegins(began)
 	results := mark.All(t.deliver(ctx, events, true))
 	over()
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
 	}
-	t.heed(began, ids, results)
+	t.onResults(began, ids, results)
 	return results
 }
 

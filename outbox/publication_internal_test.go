@@ -32,7 +32,7 @@ func try(to *target, err error, ids ...uuid.UUID) []mark.Result {
 		errs[i] = err
 	}
 	results := mark.All(errs)
-	to.heed(time.Now(), ids, results)
+	to.onResults(time.Now(), ids, results)
 	return results
 }
 
@@ -74,11 +74,11 @@ func TestRestIsNotProlongedByWhatWasUnderWay(t *testing.T) {
 		try(to, Unavailable(errors.New("refused")), uuid.New())
 	}
 	require.Equal(t, 1, to.tries)
-	to.heed(before, newIDs(1), []mark.Result{{}})
+	to.onResults(before, newIDs(1), []mark.Result{{}})
 	require.True(t, to.resting(), "what began before the rest does not show that it is over")
 }
 
-func TestBreakerTripsAtDifferentEventsInARow(t *testing.T) {
+func TestBreakerCountsDifferentEventsInARow(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("500")
 	to := oneTarget(t, Breaker{Failures: 3})
@@ -112,8 +112,8 @@ func TestBrokerRestsAsAWhole(t *testing.T) {
 		require.NoError(t, s.add(topic, &publication{broker: "kafka", destination: destination}))
 	}
 	require.Len(t, s.all, 2)
-	one, two := s.of["a/a"], s.of["a/b"]
-	require.Same(t, two, s.of["a/c"])
+	one, two := s.byTopic["a/a"], s.byTopic["a/b"]
+	require.Same(t, two, s.byTopic["a/c"])
 	try(one, Unavailable(errors.New("no rights")), uuid.New())
 	require.True(t, one.resting())
 	require.False(t, two.resting())
@@ -200,17 +200,17 @@ func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		require.NoError(t, s.add("a/"+name, &publication{broker: "kafka", destination: name}))
 	}
-	one, two := s.of["a/one"], s.of["a/two"]
+	one, two := s.byTopic["a/one"], s.byTopic["a/two"]
 	for _, to := range s.all {
 		try(to, nil, uuid.New())
-		require.True(t, to.isBack(), "it has answered for the first time")
-		require.False(t, to.isBack())
+		require.True(t, to.takeReturned(), "it has answered for the first time")
+		require.False(t, to.takeReturned())
 	}
 	try(one, BrokerUnavailable(errors.New("nobody home")), uuid.New())
 	try(one, nil, uuid.New())
-	require.True(t, one.isBack())
-	require.True(t, two.isBack())
-	require.False(t, two.isBack(), "once")
+	require.True(t, one.takeReturned())
+	require.True(t, two.takeReturned())
+	require.False(t, two.takeReturned(), "once")
 }
 
 // TestCallsOfSeveralShards: each has a call of its own, and the target is behind until all have returned.
@@ -218,17 +218,17 @@ func TestCallsOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	to := oneTarget(t, Breaker{})
 	now := time.Now()
-	first, second := to.call(now), to.call(now.Add(time.Second))
+	first, second := to.callBegins(now), to.callBegins(now.Add(time.Second))
 	second()
 	_, at := to.stalled(now)
 	require.Equal(t, now.Add(stallAfter), at, "the call of the other shard is still under way")
 	to.leaveBehind()
 	to.leaveBehind()
 	require.EqualValues(t, 1, to.away.Load())
-	to.land(newIDs(1), []mark.Result{{}})
+	to.keepLateResults(newIDs(1), []mark.Result{{}})
 	require.Zero(t, admitted(to, 1), "what the other call has sent must not be overtaken")
 	first()
-	to.land(newIDs(1), []mark.Result{{}})
+	to.keepLateResults(newIDs(1), []mark.Result{{}})
 	require.Equal(t, 1, admitted(to, 1))
 	require.Zero(t, to.away.Load())
 	_, at = to.stalled(now)

@@ -283,7 +283,7 @@ func TestListenerParksAKeyThatCannotBePublished(t *testing.T) {
 	require.Equal(t, []string{"b1", "b2", "a1", "a2", "a3"}, b.names(t))
 }
 
-func TestUnavailablePublisherHoldsAListenerUp(t *testing.T) {
+func TestUnavailablePublisherBlocksAListener(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	b := newBroker()

@@ -52,7 +52,7 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target, tasks []
 		events, sent = append(events, made[i]), append(sent, k)
 	}
 	if len(events) == 0 {
-		t.heed(time.Now(), nil, nil) // nothing was tried
+		t.onResults(time.Now(), nil, nil) // nothing was tried
 		return
 	}
 	for i, r := range t.send(ctx, events) {

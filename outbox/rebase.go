@@ -63,7 +63,7 @@ func (a *ListenerAdmin) Rebase(ctx context.Context) (RebaseReport, error) {
 		})
 		switch {
 		case err == nil, errors.Is(err, errPreview):
-			a.ring(ctx)
+			a.wakeListeners(ctx)
 			return r, nil
 		case tries > adminTries, !errors.Is(err, errLocked) && !collided(err):
 			return RebaseReport{Needed: true}, dbschema.Wrap(what, err)

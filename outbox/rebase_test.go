@@ -123,9 +123,9 @@ func (a *audience) put(tx pgx.Tx, n int) {
 	}
 }
 
-// talk has transactions begin, write, commit and roll back in any order, and the audience listen meanwhile. It returns
+// enqueue has transactions begin, write, commit and roll back in any order, and the audience listen meanwhile. It returns
 // transactions that are still open.
-func (a *audience) talk(steps int) (open []pgx.Tx) {
+func (a *audience) enqueue(steps int) (open []pgx.Tx) {
 	a.t.Helper()
 	for range steps {
 		switch k := a.random.IntN(6); {
@@ -221,7 +221,7 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	before.failing = true
 	late := begin(t, pool, pgx.TxOptions{})
 	before.put(late, 3)
-	open := before.talk(300)
+	open := before.enqueue(300)
 	before.failing = false
 	inTx(t, pool, func(tx pgx.Tx) { before.put(tx, 5) })
 	for _, spec := range audienceSpecs[:4] {
@@ -303,7 +303,7 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, r.Needed)
 		require.Equal(t, events, r.Events)
-		open := back.talk(50)
+		open := back.enqueue(50)
 		for _, tx := range open {
 			require.NoError(t, tx.Commit(t.Context()))
 		}

@@ -52,14 +52,14 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 	settles(t, pool, 2, delivered)
 	settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
 	require.NoError(t, stop())
-	require.Equal(t, kept, stands(t, pool, ids[1]).LastError)
+	require.Equal(t, kept, stateOf(t, pool, ids[1]).LastError)
 
 	store, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: "jobs"})
 	require.NoError(t, err)
 	enqueueJobs(t, pool, topic, numbered(1)...)
 	claimed, err := store.Claim(t.Context(), outbox.ClaimConfig{MaxAttempts: 1})
 	require.NoError(t, err)
-	for _, want := range []outbox.Outcome{outbox.Acked, outbox.Already} {
+	for _, want := range []outbox.Outcome{outbox.Applied, outbox.Already} {
 		outcomes, err := store.Nack(t.Context(), outbox.Failure{Claimed: claimed[0], Err: errors.New("日本")})
 		require.NoError(t, err)
 		require.Equal(t, []outbox.Outcome{want}, outcomes)
@@ -136,7 +136,7 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	settles(t, pool, 30, delivered)
 	require.NoError(t, stop())
 	for _, i := range []int{3, 4, 31, 59} {
-		require.Equal(t, "processing", stands(t, pool, ids[i]).Status)
+		require.Equal(t, "processing", stateOf(t, pool, ids[i]).Status)
 	}
 	require.Equal(t, 4, strings.Count(log.String(), "is left to its lease"))
 
@@ -181,24 +181,24 @@ func TestRefusedRenewalCostsNoOther(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// deaf is a tracer that cuts the connection before the first question that holds part.
-type deaf struct {
+// cutBefore is a tracer that cuts the connection before the first statement that contains part.
+type cutBefore struct {
 	part string
 	done atomic.Bool
 }
 
-func (d *deaf) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+func (d *cutBefore) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(q.SQL, d.part) && d.done.CompareAndSwap(false, true) {
 		_ = conn.PgConn().Conn().Close()
 	}
 	return ctx
 }
 
-func (d *deaf) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (d *cutBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestClaimIsKeptWhenVerdictsFail: a pass that settled and claimed, and then could not ask what became of an event that was
+// TestClaimIsKeptWhenOutcomesFail: a pass that settled and claimed, and then could not ask what became of an event that was
 // lost, keeps what it claimed, and asks again.
-func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
+func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"run", "drain"} {
 		t.Run(mode, func(t *testing.T) {
@@ -207,8 +207,8 @@ func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
 			topic := jobTopic("one")
 			cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
 			require.NoError(t, err)
-			ear := &deaf{part: "EventStates"}
-			cfg.ConnConfig.Tracer = ear
+			cutter := &cutBefore{part: "EventStatuses"}
+			cfg.ConnConfig.Tracer = cutter
 			own, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(own.Close)
@@ -216,7 +216,7 @@ func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
 			dc := quick()
 			dc.Logger, dc.BatchSize, dc.Concurrency = log.logger(), 2, 1
 			d := dispatcher(t, own, dc, onJob(topic, func(ctx context.Context, d outbox.Delivery[job]) error {
-				if d.Payload.N == 0 { // is lost, so that it needs a verdict
+				if d.Payload.N == 0 { // is lost, so that it needs a outcome
 					if _, err := pool.Exec(ctx, stealSQL, d.ID, uuid.New()); err != nil {
 						return err
 					}
@@ -235,7 +235,7 @@ func TestClaimIsKeptWhenVerdictsFail(t *testing.T) {
 				require.NoError(t, stop())
 				require.Equal(t, 1, strings.Count(log.String(), "event was handled but lost to another claim"))
 			}
-			require.True(t, ear.done.Load())
+			require.True(t, cutter.done.Load())
 			require.Equal(t, 7, count(t, pool, delivered+" AND attempts = 1 AND claim_no = 1"), "nothing was left to its lease")
 		})
 	}

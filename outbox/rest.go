@@ -25,34 +25,34 @@ const (
 // target is where events go: the handler of a topic, a destination of a broker, or a broker. It knows whether that is
 // away. It may be used from any number of goroutines.
 type target struct {
-	name      string    // for logs: "jobs/mail", "kafka:orders" or "kafka"
-	publisher Publisher // of a destination
-	broker    *target   // of a destination
-	reached   []*target // by a broker: its destinations
-	breaker   Breaker
-	log       *slog.Logger
+	name         string    // for logs: "jobs/mail", "kafka:orders" or "kafka"
+	publisher    Publisher // of a destination
+	broker       *target   // of a destination
+	destinations []*target // by a broker: its destinations
+	breaker      Breaker
+	log          *slog.Logger
 
-	mu         sync.Mutex
-	topics     []string  // that go there
-	since      time.Time // it rests since then; zero when it does not
-	until      time.Time // no event is tried before
-	tries      int       // how often it was found away in a row
-	cause      mark.Result
-	trying     bool                      // an event is on its way to find out whether it is back
-	asked      bool                      // such an event is being claimed, or waits for a worker
-	streak     []uuid.UUID               // different events that failed in a row
-	handedBack int                       // events that were not charged in this rest
-	away       *atomic.Int32             // how many targets of the dispatcher or listener rest
-	comebacks  *atomic.Int64             // how often one of them has come back
-	returned   bool                      // what waits for it in the database may be tried as soon as it answers
-	answered   bool                      // it has
-	calling    []time.Time               // when the calls of the publisher began that are under way, the oldest first
-	behind     int                       // how many calls turns of a listener have left behind
-	landed     map[uuid.UUID]mark.Result // of such calls, until the events are met again
+	mu            sync.Mutex
+	topics        []string  // that go there
+	since         time.Time // it rests since then; zero when it does not
+	until         time.Time // no event is tried before
+	tries         int       // how often it was found away in a row
+	cause         mark.Result
+	trying        bool                      // an event is on its way to find out whether it is back
+	tryRequested  bool                      // such an event is being claimed, or waits for a worker
+	failedInRow   []uuid.UUID               // different events that failed in a row
+	handedBack    int                       // events that were not charged in this rest
+	away          *atomic.Int32             // how many targets of the dispatcher or listener rest
+	returns       *atomic.Int64             // how often one of them has come back
+	returnPending bool                      // what waits for it in the database may be tried as soon as it answers
+	answered      bool                      // it has
+	callsBegan    []time.Time               // when the calls of the publisher began that are under way, the oldest first
+	pendingCalls  int                       // how many calls leases of a listener have left behind
+	lateResults   map[uuid.UUID]mark.Result // of such calls, until the events are met again
 }
 
-// both returns t and its broker, the broker first.
-func (t *target) both() []*target {
+// withBroker returns t and its broker, the broker first.
+func (t *target) withBroker() []*target {
 	if t.broker != nil {
 		return []*target{t.broker, t}
 	}
@@ -64,13 +64,13 @@ func (t *target) resting() bool { return t.why().Class == mark.ClassUnavailable 
 
 // why returns the result of an event that is handed back because t rests; nothing when t does not rest.
 func (t *target) why() (because mark.Result) {
-	for _, each := range t.both() {
+	for _, each := range t.withBroker() {
 		each.mu.Lock()
 		switch {
 		case because.Class != mark.ClassDone:
 		case !each.since.IsZero():
 			because = each.cause
-		case each.behind > 0:
+		case each.pendingCalls > 0:
 			because = t.waitsForCall()
 		}
 		each.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *target) why() (because mark.Result) {
 
 // left returns how long it takes until the next event is tried; nothing when t does not rest.
 func (t *target) left() (left time.Duration) {
-	for _, each := range t.both() {
+	for _, each := range t.withBroker() {
 		each.mu.Lock()
 		if !each.since.IsZero() {
 			left = max(left, time.Until(each.until))
@@ -90,18 +90,18 @@ func (t *target) left() (left time.Duration) {
 	return left
 }
 
-// soon is when an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
+// retryIn is how long it takes until an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
 // process that has just been started may know better.
-func (t *target) soon() time.Duration { return min(t.left(), t.breaker.MaxPause) }
+func (t *target) retryIn() time.Duration { return min(t.left(), t.breaker.MaxPause) }
 
 // admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
-// of the others, unavailable. What is admitted must be told to heed.
+// of the others, unavailable. The results of what is admitted must be told to onResults.
 func (t *target) admit(n int) (admitted int, others mark.Result) {
 	var first *target // that this is a try of
-	for _, each := range t.both() {
+	for _, each := range t.withBroker() {
 		each.mu.Lock()
 		switch {
-		case each.behind > 0: // what it has sent must not be overtaken
+		case each.pendingCalls > 0: // what it has sent must not be overtaken
 			n, others = 0, t.waitsForCall()
 		case each.since.IsZero():
 		case each.trying || time.Now().Before(each.until):
@@ -135,9 +135,9 @@ func (t *target) tryable() bool {
 	if !t.resting() || t.left() > 0 {
 		return false
 	}
-	for _, each := range t.both() {
+	for _, each := range t.withBroker() {
 		each.mu.Lock()
-		busy := each.trying || each.asked
+		busy := each.trying || each.tryRequested
 		each.mu.Unlock()
 		if busy {
 			return false
@@ -146,24 +146,24 @@ func (t *target) tryable() bool {
 	return true
 }
 
-// ask notes that a claim of one event to try sets out. found must be called: when there was none, or when what became of
+// requestTry notes that one event is claimed as a try. onTry must be called: when there was none, or when what became of
 // it is known. Until then there is no other, however long the workers are busy with other events.
-func (t *target) ask() {
-	for _, each := range t.both() {
+func (t *target) requestTry() {
+	for _, each := range t.withBroker() {
 		each.mu.Lock()
-		each.asked = !each.since.IsZero()
+		each.tryRequested = !each.since.IsZero()
 		each.mu.Unlock()
 	}
 }
 
-// found ends what ask began. When there was no event to try, the next claim for one waits as after a failure.
-func (t *target) found(any bool) {
-	for _, each := range t.both() {
+// onTry ends what requestTry began. When there was no event to try, the next claim for one waits as after a failure.
+func (t *target) onTry(any bool) {
+	for _, each := range t.withBroker() {
 		each.mu.Lock()
-		if each.asked && !any {
+		if each.tryRequested && !any {
 			each.until = time.Now().Add(each.pause())
 		}
-		each.asked = false
+		each.tryRequested = false
 		each.mu.Unlock()
 	}
 }
@@ -180,9 +180,9 @@ func (t *target) pause() time.Duration {
 	return pause
 }
 
-// heed learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
+// onResults learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
 // unavailable in results.
-func (t *target) heed(began time.Time, ids []uuid.UUID, results []mark.Result) {
+func (t *target) onResults(began time.Time, ids []uuid.UUID, results []mark.Result) {
 	if t.publisher == nil {
 		for i := range results { // a handler has nothing in front of it, and does not send
 			if results[i].Class == mark.ClassNotSent {
@@ -190,29 +190,29 @@ func (t *target) heed(began time.Time, ids []uuid.UUID, results []mark.Result) {
 			}
 		}
 	}
-	var say []func()
+	var logs []func()
 	if t.broker != nil {
 		t.broker.mu.Lock()
-		say = t.broker.learn(began, nil, results)
-		returned := t.broker.returned
-		t.broker.returned = false
+		logs = t.broker.update(began, nil, results)
+		returned := t.broker.returnPending
+		t.broker.returnPending = false
 		t.broker.mu.Unlock()
 		if returned { // what waits for its destinations has waited for it
-			for _, each := range t.broker.reached {
-				each.notTold()
+			for _, each := range t.broker.destinations {
+				each.restoreReturned()
 			}
 		}
 	}
 	t.mu.Lock()
-	say = append(say, t.learn(began, ids, results)...)
+	logs = append(logs, t.update(began, ids, results)...)
 	t.mu.Unlock()
-	for _, line := range say { // a logger may be slow
+	for _, line := range logs { // a logger may be slow
 		line()
 	}
 }
 
-// learn does what heed says, for a broker without ids, and returns what is to be logged. t.mu is held.
-func (t *target) learn(began time.Time, ids []uuid.UUID, results []mark.Result) (say []func()) {
+// update does the work of onResults, for a broker without ids, and returns what is to be logged. t.mu is held.
+func (t *target) update(began time.Time, ids []uuid.UUID, results []mark.Result) (logs []func()) {
 	tried := t.trying
 	t.trying = false
 	isBroker, hasHandler := ids == nil, t.publisher == nil && ids != nil
@@ -225,25 +225,25 @@ func (t *target) learn(began time.Time, ids []uuid.UUID, results []mark.Result) 
 			away = r
 		case r.Class == mark.ClassUnavailable && !isBroker: // the broker's trouble says nothing of a destination
 		case r.Class == mark.ClassFailed && !isBroker && !hasHandler && t.breaker.Failures > 0:
-			if !slices.Contains(t.streak, ids[i]) {
-				t.streak = append(t.streak, ids[i])
+			if !slices.Contains(t.failedInRow, ids[i]) {
+				t.failedInRow = append(t.failedInRow, ids[i])
 			}
-			if !t.since.IsZero() || len(t.streak) >= t.breaker.Failures {
-				away, t.streak = r, nil
+			if !t.since.IsZero() || len(t.failedInRow) >= t.breaker.Failures {
+				away, t.failedInRow = r, nil
 			}
 		default: // it has answered
-			away, t.streak, t.answered = nil, nil, true
-			say = append(say, t.back(began)...)
+			away, t.failedInRow, t.answered = nil, nil, true
+			logs = append(logs, t.endRest(began)...)
 		}
 	}
 	switch {
 	case away != nil:
-		say = append(say, t.rest(*away)...)
+		logs = append(logs, t.startRest(*away)...)
 	case tried && !t.since.IsZero() && len(results) > 0: // nothing was found out: the next try waits as long again
 		t.until = time.Now().Add(t.pause())
 	}
 	if t.since.IsZero() || isBroker {
-		return say
+		return logs
 	}
 	for i := range results {
 		r := &results[i]
@@ -254,11 +254,11 @@ func (t *target) learn(began time.Time, ids []uuid.UUID, results []mark.Result) 
 			t.handedBack++
 		}
 	}
-	return say
+	return logs
 }
 
-// rest begins or prolongs a rest; t.mu is held.
-func (t *target) rest(cause mark.Result) (say []func()) {
+// startRest begins or prolongs a rest; t.mu is held.
+func (t *target) startRest(cause mark.Result) (logs []func()) {
 	now := time.Now()
 	if !t.since.IsZero() && now.Before(t.until) {
 		return nil // one of several that were under way when it began
@@ -270,7 +270,7 @@ func (t *target) rest(cause mark.Result) (say []func()) {
 	if !t.since.IsZero() {
 		return nil
 	}
-	if t.since, t.answered = now, false; t.behind == 0 {
+	if t.since, t.answered = now, false; t.pendingCalls == 0 {
 		t.away.Add(1)
 	}
 	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
@@ -281,51 +281,51 @@ func (t *target) rest(cause mark.Result) (say []func()) {
 	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
 }
 
-// back ends a rest that began before the attempt that shows it; t.mu is held.
-func (t *target) back(began time.Time) (say []func()) {
+// endRest ends a rest that began before the attempt that shows it; t.mu is held.
+func (t *target) endRest(began time.Time) (logs []func()) {
 	if t.since.IsZero() || began.Before(t.since) {
 		return nil
 	}
 	attrs := []any{"target", t.name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
-	t.since, t.until, t.tries, t.cause, t.streak, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
-	t.comebacks.Add(1)
-	if t.returned = true; t.behind == 0 {
+	t.since, t.until, t.tries, t.cause, t.failedInRow, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
+	t.returns.Add(1)
+	if t.returnPending = true; t.pendingCalls == 0 {
 		t.away.Add(-1)
 	}
 	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
 }
 
-// isBack tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
+// takeReturned tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
 // Another process may have left it there.
-func (t *target) isBack() bool {
+func (t *target) takeReturned() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	is := t.returned && t.answered && t.since.IsZero() && t.behind == 0
-	t.returned = t.returned && !is
+	is := t.returnPending && t.answered && t.since.IsZero() && t.pendingCalls == 0
+	t.returnPending = t.returnPending && !is
 	return is
 }
 
-// notTold takes back what isBack told.
-func (t *target) notTold() {
+// restoreReturned takes back what takeReturned told.
+func (t *target) restoreReturned() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.returned = true
+	t.returnPending = true
 	if t.since.IsZero() {
 		t.handedBack = 0
 	}
 }
 
-// crowd is how long an event waits that is not the next to find out whether t is back: longer the more of them there
-// are, so that looking after them costs the others little. It ends when t is back.
-func (t *target) crowd() time.Duration {
+// laterDelay is how long an event waits that is not the next one to try whether t is back. It grows with their number, so
+// that they cost the others little, and it ends when t is back.
+func (t *target) laterDelay() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.handedBack++
 	return min(max(time.Duration(t.handedBack)*5*time.Millisecond, 2*t.breaker.MaxPause), time.Minute)
 }
 
-// lane is the prefix of keys of events that are published to t: destinations do not wait for each other.
-func (t *target) lane() string { return t.name + " " }
+// keyPrefix is the prefix of keys of events that are published to t: destinations do not wait for each other.
+func (t *target) keyPrefix() string { return t.name + " " }
 
 // topicsOf returns the topics that go to any of all.
 func topicsOf(all []*target) (topics []string) {
@@ -338,43 +338,43 @@ func topicsOf(all []*target) (topics []string) {
 // stallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
 const stallAfter = 200 * time.Millisecond
 
-// leaveBehind tells that a turn ends before the call under way has returned. Until it has, nothing else is sent.
+// leaveBehind tells that a lease ends before the call under way has returned. Until it has, nothing else is sent.
 func (t *target) leaveBehind() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.behind++; t.behind == 1 && t.since.IsZero() {
+	if t.pendingCalls++; t.pendingCalls == 1 && t.since.IsZero() {
 		t.away.Add(1)
 	}
 }
 
-// land keeps the results of a call that was left behind, until their events are met again.
-func (t *target) land(ids []uuid.UUID, results []mark.Result) {
+// keepLateResults keeps the results of a call that was left behind, until their events are met again.
+func (t *target) keepLateResults(ids []uuid.UUID, results []mark.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.behind--; t.behind == 0 && t.since.IsZero() {
+	if t.pendingCalls--; t.pendingCalls == 0 && t.since.IsZero() {
 		t.away.Add(-1)
 	}
-	t.returned, t.answered = true, true
+	t.returnPending, t.answered = true, true
 	if t.since.IsZero() {
 		t.handedBack = 0
 	}
-	if t.landed == nil || len(t.landed) > maxLanded {
-		t.landed = make(map[uuid.UUID]mark.Result)
+	if t.lateResults == nil || len(t.lateResults) > maxLateResults {
+		t.lateResults = make(map[uuid.UUID]mark.Result)
 	}
 	for i, id := range ids {
-		t.landed[id] = results[i]
+		t.lateResults[id] = results[i]
 	}
 }
 
-// maxLanded bounds how many results are kept. Events of shards that another process has taken over are not met again.
-const maxLanded = 10_000
+// maxLateResults bounds how many results are kept. Events of shards that another process has taken over are not met again.
+const maxLateResults = 10_000
 
-// met returns the result of an event whose call was left behind, if it has come back since.
-func (t *target) met(id uuid.UUID) (r mark.Result, is bool) {
+// takeLateResult returns the result of an event whose call was left behind, if it has come back since.
+func (t *target) takeLateResult(id uuid.UUID) (r mark.Result, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, is = t.landed[id]
-	delete(t.landed, id)
+	r, is = t.lateResults[id]
+	delete(t.lateResults, id)
 	return r, is
 }
 
@@ -383,22 +383,22 @@ func (t *target) met(id uuid.UUID) (r mark.Result, is bool) {
 func (t *target) stalled(now time.Time) (is bool, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.calling) == 0 {
+	if len(t.callsBegan) == 0 {
 		return false, time.Time{}
 	}
-	at = t.calling[0].Add(stallAfter)
+	at = t.callsBegan[0].Add(stallAfter)
 	return !now.Before(at), at
 }
 
-// call notes that a call of t's publisher begins. Shards of a listener may have one each.
-func (t *target) call(began time.Time) (over func()) {
+// callBegins notes that a call of t's publisher begins. Shards of a listener may have one each.
+func (t *target) callBegins(began time.Time) (over func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.calling = append(t.calling, began)
+	t.callsBegan = append(t.callsBegan, began)
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		i := slices.Index(t.calling, began)
-		t.calling = slices.Delete(t.calling, i, i+1)
+		i := slices.Index(t.callsBegan, began)
+		t.callsBegan = slices.Delete(t.callsBegan, i, i+1)
 	}
 }

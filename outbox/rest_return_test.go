@@ -55,8 +55,8 @@ func TestOneTryAtATime(t *testing.T) {
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'away' AND (attempts > 0 OR status <> 'pending')"))
 }
 
-// TestReturnFeedsADispatcherThatPolls: the rest does not wait for the next poll.
-func TestReturnFeedsADispatcherThatPolls(t *testing.T) {
+// TestReturnWakesADispatcherThatPolls: the rest does not wait for the next poll.
+func TestReturnWakesADispatcherThatPolls(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("away")
@@ -74,8 +74,8 @@ func TestReturnFeedsADispatcherThatPolls(t *testing.T) {
 	settles(t, pool, 50, delivered)
 }
 
-// TestWhatACrashLeftIsTried: the last events of a topic that rests are those of a process that was killed.
-func TestWhatACrashLeftIsTried(t *testing.T) {
+// TestEventsOfACrashedProcessAreTried: the last events of a topic that rests are those of a process that was killed.
+func TestEventsOfACrashedProcessAreTried(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("away")

@@ -15,7 +15,7 @@ import (
 
 // failsAlways drains a topic of the given retries whose only event fails, once per attempt, and returns what became of
 // the event and how far away its second attempt was.
-func failsAlways(t *testing.T, yaml outbox.Retry, cfg outbox.DispatcherConfig) (standing, time.Duration) {
+func failsAlways(t *testing.T, yaml outbox.Retry, cfg outbox.DispatcherConfig) (eventState, time.Duration) {
 	t.Helper()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
@@ -25,12 +25,12 @@ func failsAlways(t *testing.T, yaml outbox.Retry, cfg outbox.DispatcherConfig) (
 	_, err := d.Drain(t.Context())
 	require.NoError(t, err)
 	delay := untilDue(t, pool, id)
-	for withoutDue(stands(t, pool, id)).Status == "pending" {
+	for withoutDue(stateOf(t, pool, id)).Status == "pending" {
 		execute(t, pool, "UPDATE outbox.events SET next_attempt_at = statement_timestamp() WHERE id = $1", id)
 		_, err := d.Drain(t.Context())
 		require.NoError(t, err)
 	}
-	return withoutDue(stands(t, pool, id)), delay
+	return withoutDue(stateOf(t, pool, id)), delay
 }
 
 func untilDue(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) time.Duration {

@@ -72,7 +72,7 @@ func TestSequenceBehindACursorIsFound(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2", "a3"}, h.names())
 }
 
-// A listener that runs while the sequence is set back does not turn in circles, and says what is wrong.
+// A listener that runs while the sequence is set back does not lease in circles, and says what is wrong.
 func TestSequenceSetBackUnderAListener(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

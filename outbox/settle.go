@@ -21,8 +21,8 @@ import (
 // error that wraps ErrLeaseLost and says how many are; the others are settled all the same. Ack is safe to repeat after
 // any other error, whose statement may have been committed: a repeat answers Already.
 func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
-	x := exchange{acks: pointers(events)}
-	if err := s.exchange(ctx, &x); err != nil {
+	x := roundTrip{acks: pointers(events)}
+	if err := s.roundTrip(ctx, &x); err != nil {
 		return x.acked, err
 	}
 	return x.acked, lostError("ack", x.acked)
@@ -31,8 +31,8 @@ func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
 // Nack ends failed attempts: an event is due again after its back-off, or becomes a dead letter when its
 // attempts are spent or the error is Permanent; the database decides which. Outcomes, errors and repeats as in Ack.
 func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error) {
-	x := exchange{nacks: failures}
-	if err := s.exchange(ctx, &x); err != nil {
+	x := roundTrip{nacks: failures}
+	if err := s.roundTrip(ctx, &x); err != nil {
 		return x.nacked, err
 	}
 	return x.nacked, lostError("nack", x.nacked)
@@ -41,8 +41,8 @@ func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error
 // Release hands events back that were not started: due as before, with the attempt given back. Outcomes, errors and
 // repeats as in Ack.
 func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, error) {
-	x := exchange{releases: pointers(events)}
-	if err := s.exchange(ctx, &x); err != nil {
+	x := roundTrip{releases: pointers(events)}
+	if err := s.roundTrip(ctx, &x); err != nil {
 		return x.released, err
 	}
 	return x.released, lostError("release", x.released)
@@ -77,16 +77,16 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 	if lease < minLease {
 		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, minLease)
 	}
-	x := exchange{extends: pointers(events), lease: lease}
-	if err := s.exchange(ctx, &x); err != nil {
+	x := roundTrip{extends: pointers(events), lease: lease}
+	if err := s.roundTrip(ctx, &x); err != nil {
 		return x.extended, err
 	}
 	return x.extended, lostError("extend", x.extended)
 }
 
-// exchange is what one round trip to the database does: any mix of finalisations, then a claim, in one
+// roundTrip is what one round trip to the database does: any mix of finalisations, then a claim, in one
 // transaction.
-type exchange struct {
+type roundTrip struct {
 	acks, releases, extends []*Claimed
 	nacks                   []Failure
 	handedBack              int           // how many of releases came back because their target is away
@@ -114,7 +114,7 @@ func pointers(events []Claimed) []*Claimed {
 // in one order, so only statements of others can cause one.
 const deadlockTries = 5
 
-func (s *Store) exchange(ctx context.Context, x *exchange) error {
+func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 	if x.claim == nil && len(x.acks)+len(x.nacks)+len(x.releases)+len(x.extends) == 0 {
 		return nil
 	}
@@ -129,12 +129,12 @@ func (s *Store) exchange(ctx context.Context, x *exchange) error {
 		return dbschema.Wrap(x.what(), err)
 	}
 	x.committed = true
-	return s.judge(ctx, x)
+	return s.resolveOutcomes(ctx, x)
 }
 
 // divide tells which of finished, whose settlement x is, are settled, and which have to be settled again because x failed
 // or because it is not known what became of them.
-func (x *exchange) divide(finished []*task) (settled, open []*task) {
+func (x *roundTrip) divide(finished []*task) (settled, open []*task) {
 	if !x.committed {
 		return nil, finished
 	}
@@ -166,7 +166,7 @@ func (x *exchange) divide(finished []*task) (settled, open []*task) {
 	return settled, open
 }
 
-func (x *exchange) what() string {
+func (x *roundTrip) what() string {
 	switch {
 	case len(x.acks) > 0:
 		return "ack"
@@ -181,7 +181,7 @@ func (x *exchange) what() string {
 }
 
 // try sends x as one batch.
-func (s *Store) try(ctx context.Context, x *exchange) error {
+func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (s *Store) byHistory(events []*Claimed) (keep, drop []int) {
 	return keep, drop
 }
 
-func (s *Store) queueAck(b *pgx.Batch, x *exchange, indexes []int, drop bool) {
+func (s *Store) queueAck(b *pgx.Batch, x *roundTrip, indexes []int, drop bool) {
 	if len(indexes) == 0 {
 		return
 	}
@@ -261,7 +261,7 @@ func (s *Store) queueAck(b *pgx.Batch, x *exchange, indexes []int, drop bool) {
 }
 
 // queueChange queues a statement that returns the claims it changed, and returns the outcomes that its answer
-// fills in: Acked, or 0 where judge has to find out.
+// fills in: Applied, or 0 where resolveOutcomes has to find out.
 func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
 	if len(events) == 0 {
 		return nil
@@ -278,7 +278,7 @@ func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Q
 		}); err != nil {
 			return err
 		}
-		markAcked(outcomes, events, changed)
+		markApplied(outcomes, events, changed)
 		for _, f := range then {
 			f(outcomes)
 		}
@@ -287,11 +287,11 @@ func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Q
 	return outcomes
 }
 
-// markAcked notes which of events were changed: usually all, and each fence comes back once.
-func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
+// markApplied notes which of events were changed: usually all, and each fence comes back once.
+func markApplied(outcomes []Outcome, events []*Claimed, changed []fence) {
 	if len(changed) == len(events) {
 		for i := range outcomes {
-			outcomes[i] = Acked
+			outcomes[i] = Applied
 		}
 		return
 	}
@@ -301,12 +301,12 @@ func markAcked(outcomes []Outcome, events []*Claimed, changed []fence) {
 	}
 	for i, e := range events {
 		if _, ok := set[fence{e.ID, e.ClaimNo}]; ok {
-			outcomes[i] = Acked
+			outcomes[i] = Applied
 		}
 	}
 }
 
-func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
+func (s *Store) queueNack(b *pgx.Batch, x *roundTrip) {
 	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
 	if len(x.nacks) == 0 {
 		return
@@ -331,7 +331,7 @@ func (s *Store) queueNack(b *pgx.Batch, x *exchange) {
 		var died bool
 		_, err := pgx.ForEachRow(rows, []any{&id, &no, &died}, func() error {
 			i := index[fence{id.Bytes, no}]
-			x.nacked[i], x.died[i] = Acked, died
+			x.nacked[i], x.died[i] = Applied, died
 			return nil
 		})
 		return err
@@ -353,8 +353,8 @@ func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
 	return ids, nos
 }
 
-// judge finds out what became of the events that x did not change. Usually there are none.
-func (s *Store) judge(ctx context.Context, x *exchange) error {
+// resolveOutcomes finds out what became of the events that x did not change. Usually there are none.
+func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 	var open []pgtype.UUID
 	each := func(visit func(kind finalisation, i int, c *Claimed, o *Outcome)) {
 		for i := range x.acks {
@@ -378,22 +378,22 @@ func (s *Store) judge(ctx context.Context, x *exchange) error {
 	if len(open) == 0 {
 		return nil
 	}
-	var rows []dbsqlc.EventStatesRow
+	var rows []dbsqlc.EventStatusesRow
 	if err := s.guarded(ctx, x.what(), func(q *dbsqlc.Queries) (err error) {
-		rows, err = q.EventStates(ctx, open)
+		rows, err = q.EventStatuses(ctx, open)
 		return err
 	}); err != nil {
 		return err
 	}
-	states := make(map[uuid.UUID]dbsqlc.EventStatesRow, len(rows))
+	statuses := make(map[uuid.UUID]dbsqlc.EventStatusesRow, len(rows))
 	for _, row := range rows {
-		states[row.ID.Bytes] = row
+		statuses[row.ID.Bytes] = row
 	}
 	each(func(kind finalisation, i int, c *Claimed, o *Outcome) {
 		if *o != 0 {
 			return
 		}
-		row, there := states[c.ID]
+		row, there := statuses[c.ID]
 		same := there && row.ClaimNo == c.ClaimNo && row.LockedBy == pgvalue.UUID(s.worker)
 		*o = Lost
 		switch kind {

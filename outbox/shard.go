@@ -17,16 +17,16 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// shardLoop takes turns of one shard until its context ends. What it knows beyond a turn is in the database, so that
-// any process can go on from there.
+// shardLoop takes leases of one shard until its context ends. What it knows beyond a lease is in the database, so that
+// any process can continue from there.
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
 	shards  int           // in this generation
 	worked  bool          // since it was idle
-	slow    bool          // the latest batch was handled too slowly for another in its turn
-	pace    doorbell.Pace // of the looks
-	trouble backoff.Retrier
+	slow    bool          // the latest batch was handled too slowly for another in its lease
+	pace    doorbell.Pace // of the checks
+	dbRetry backoff.Retrier
 }
 
 // Conditions that end all loops of a generation.
@@ -37,34 +37,34 @@ var (
 
 // loop runs until ctx ends and everything it took is ended, or the listener changes its shape.
 //
-// It sleeps when it has asked what the shard waits for and then got no turn, in this order: what falls due in between
-// would be missed in the other.
+// It sleeps when it has asked what the shard waits for and then got no lease. In the other order it would miss what falls due
+// in between.
 func (s *shardLoop) loop(ctx context.Context) error {
 	var a *advance
-	var asked *outlook
+	var waitsFor *shardWait
 	var err error
 	for {
-		take := ctx.Err() == nil
-		if a == nil && !take {
+		more := ctx.Err() == nil
+		if a == nil && !more {
 			return nil
 		}
-		if s.after == unknown {
+		if s.afterNo == unknownNo {
 			s.pace.Start()
-			if asked, err = s.look(ctx); err != nil {
+			if waitsFor, err = s.check(ctx); err != nil {
 				return err
 			}
-			if s.after == unknown {
+			if s.afterNo == unknownNo {
 				continue // there was trouble, or ctx has ended
 			}
 		}
-		if a != nil && !take {
+		if a != nil && !more {
 			a.params.Release = true
 		}
 		var moved bool
-		var t *turn
-		if moved, t, err = s.exchange(s.run.DBCtx, a, take); err != nil {
+		var lease *shardLease
+		if moved, lease, err = s.roundTrip(s.run.DBCtx, a, more); err != nil {
 			if s.run.DBCtx.Err() != nil {
-				return s.gaveUp(a, err)
+				return s.unsettled(a, err)
 			}
 			if s.run.drained != nil {
 				return err
@@ -73,54 +73,54 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			s.pause(ctx, a != nil)
 			continue
 		}
-		s.trouble.Reset()
+		s.dbRetry.Reset()
 		if a != nil {
 			s.run.account(a, moved)
 			a = nil
 		}
-		if t == nil {
-			if asked != nil && s.run.drained != nil {
+		if lease == nil {
+			if waitsFor != nil && s.run.drained != nil {
 				return nil
 			}
-			if asked != nil {
+			if waitsFor != nil {
 				s.pace.Stop()
-				s.sleep(ctx, asked)
+				s.sleep(ctx, waitsFor)
 			}
 			s.pace.Start()
-			if asked, err = s.look(ctx); err != nil {
+			if waitsFor, err = s.check(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		asked = nil
+		waitsFor = nil
 		s.run.report(s.shard, shardWorking, 0)
 		s.worked = true
-		if a, err = s.take(ctx, t); err != nil {
+		if a, err = s.handleLease(ctx, lease); err != nil {
 			return err
 		}
-		if t.shards != s.shards {
-			return s.last(a)
+		if lease.shards != s.shards {
+			return s.endForReshard(a)
 		}
 	}
 }
 
-// last ends the turn of a without another.
-func (s *shardLoop) last(a *advance) error {
+// endForReshard ends the lease of a without another.
+func (s *shardLoop) endForReshard(a *advance) error {
 	if a != nil {
-		moved, _, err := s.exchange(s.run.DBCtx, a, false)
+		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
 		if err != nil {
-			return s.gaveUp(a, err) // its lease runs out
+			return s.unsettled(a, err) // its lease runs out
 		}
 		s.run.account(a, moved)
 	}
 	return errReshaped
 }
 
-func (s *shardLoop) gaveUp(a *advance, err error) error {
+func (s *shardLoop) unsettled(a *advance, err error) error {
 	if a == nil {
 		return nil
 	}
-	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.turn.entries()), s.shard, err)
+	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.lease.entries()), s.shard, err)
 }
 
 // pause waits before the database is asked again; less if ctx ends, unless something has to be written.
@@ -128,7 +128,7 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
 		ctx = s.run.DBCtx
 	}
-	timer := time.NewTimer(min(s.trouble.Next(), s.l.pauseLimit))
+	timer := time.NewTimer(min(s.dbRetry.Next(), s.l.pauseLimit))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -136,18 +136,18 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	}
 }
 
-// outlook is what a shard without a turn waits for.
-type outlook struct {
+// shardWait is what a shard without a lease waits for.
+type shardWait struct {
 	dbsqlc.ListenerWaitRow
 	due time.Time // when something falls due by itself; zero when nothing does
 }
 
-// look asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
-func (s *shardLoop) look(ctx context.Context) (*outlook, error) {
+// check asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
+func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	row, ok, err := s.wait(s.run.DBCtx)
+	row, ok, err := s.readWait(s.run.DBCtx)
 	switch {
 	case err != nil && s.run.drained != nil:
 		return nil, err
@@ -158,7 +158,7 @@ func (s *shardLoop) look(ctx context.Context) (*outlook, error) {
 	case !ok || int(row.Shards) != s.shards:
 		return nil, errReshaped
 	}
-	w := &outlook{ListenerWaitRow: row}
+	w := &shardWait{ListenerWaitRow: row}
 	if row.WaitUs >= 0 {
 		w.due = time.Now().Add(time.Duration(row.WaitUs)*time.Microsecond + time.Millisecond)
 	}
@@ -166,7 +166,7 @@ func (s *shardLoop) look(ctx context.Context) (*outlook, error) {
 }
 
 // sleep waits until the shard may have something to do.
-func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
+func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	state := shardIdle
 	limit := s.l.cfg.PollInterval
 	switch {
@@ -174,26 +174,26 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 		if _, err := s.l.reshard(s.run.DBCtx); err != nil {
 			s.l.log.Error("reshard", "error", err)
 		}
-		state, limit = shardDeaf, min(limit, 20*time.Millisecond)
+		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
 	case (w.ForeignLease || w.Kept) && s.worked: // it has just been handed to a process that may be asleep
-		s.l.ring(s.run.DBCtx)
+		s.l.wakeOthers(s.run.DBCtx)
 	case w.ForeignLease || w.Kept:
-		s.ask(ctx)
+		s.requestShard(ctx)
 	}
 	if w.ForeignLease || w.Paused || w.Blocked {
-		state = shardDeaf
+		state = shardWaiting
 	}
 	pause := s.pace.Pause()
 	var due <-chan time.Time // an idle shard is woken by the watch
 	switch wait := time.Until(w.due); {
-	case w.Ready: // look again when the process that it is left to has had its chance
+	case w.Ready: // check again when the preferred process has had its chance
 		if state == shardIdle {
-			state = shardLooking
+			state = shardChecking
 		}
-		due = time.After(max(time.Until(s.vacancy.since.Add(s.l.handicap)), pause))
+		due = time.After(max(time.Until(s.vacancy.since.Add(s.l.takeOverAfter)), pause))
 	case !w.due.IsZero() && (wait < limit || state == shardIdle):
 		due = time.After(wait)
-	case state == shardDeaf:
+	case state == shardWaiting:
 		due = time.After(max(backoff.Within(limit), pause))
 	}
 	s.worked = false
@@ -201,14 +201,14 @@ func (s *shardLoop) sleep(ctx context.Context, w *outlook) {
 	select {
 	case <-ctx.Done():
 	case <-due:
-	case <-s.run.looks[s.shard]:
+	case <-s.run.wakeups[s.shard]:
 	}
 }
 
-// ask asks for the shard if its holder has at least two more than this process.
-func (s *shardLoop) ask(ctx context.Context) {
-	s.run.asking.Lock()
-	defer s.run.asking.Unlock()
+// requestShard asks for the shard if its holder has at least two more shards than this process.
+func (s *shardLoop) requestShard(ctx context.Context) {
+	s.run.requesting.Lock()
+	defer s.run.requesting.Unlock()
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
 	_, err := s.l.db.Each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
@@ -219,65 +219,65 @@ func (s *shardLoop) ask(ctx context.Context) {
 	}
 }
 
-// take handles the events of t and returns how it ends; nil if that is written already, or cannot be.
-func (s *shardLoop) take(ctx context.Context, t *turn) (*advance, error) {
-	if t.parkedDue {
-		if err := s.takeParked(s.run.DBCtx, t); err != nil {
+// handleLease handles the events of a lease and returns how it ends; nil if that is written already, or cannot be.
+func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advance, error) {
+	if lease.parkedDue {
+		if err := s.takeParked(s.run.DBCtx, lease); err != nil {
 			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
-			s.repeat(t) // nothing of it was handled
+			s.repeat(lease) // nothing of it was handled
 			s.pause(ctx, false)
 			return nil, nil
 		}
 	}
-	if held, err := s.charge(s.run.DBCtx, t); err != nil {
+	if ours, err := s.charge(s.run.DBCtx, lease); err != nil {
 		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
-		s.repeat(t)
+		s.repeat(lease)
 		s.pause(ctx, false)
 		return nil, nil
-	} else if !held {
+	} else if !ours {
 		return nil, nil
 	}
 	if s.l.transactional {
-		return s.inTransaction(ctx, t)
+		return s.inTransaction(ctx, lease)
 	}
-	if err := s.batches(ctx, t); err != nil {
+	if err := s.handleBatches(ctx, lease); err != nil {
 		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
-		a := s.l.end(t, s.shard, false)
-		a.params.Strand = true
-		moved, _, ending := s.exchange(s.run.DBCtx, a, false)
+		a := s.l.end(lease, s.shard, false)
+		a.params.LetLeaseExpire = true
+		moved, _, ending := s.roundTrip(s.run.DBCtx, a, false)
 		if ending == nil && !moved {
 			ending = ErrLeaseLost
 		}
 		return nil, errors.Join(err, ending)
 	}
-	a := s.l.end(t, s.shard, ctx.Err() != nil)
-	s.note(a)
+	a := s.l.end(lease, s.shard, ctx.Err() != nil)
+	s.rememberRetries(a)
 	return a, nil
 }
 
-// batches handles what t brought, and goes on with what follows in the window for as long as a turn may.
-func (s *shardLoop) batches(ctx context.Context, t *turn) error {
-	t.began = time.Now()
+// handleBatches handles what the lease brought, and continues with what follows in the window for as long as a lease may.
+func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error {
+	lease.began = time.Now()
 	for {
-		p := s.prefetch(ctx, t)
-		b := s.l.newBatch(ctx, t, nil)
+		p := s.prefetch(ctx, lease)
+		b := s.l.newBatch(ctx, lease, nil)
 		b.of = s.run
 		started := time.Now()
-		err := s.handle(b)
-		s.slow = time.Since(started) > s.l.turnLimit/2
-		if err != nil || !s.goOn(ctx, b, p) {
+		err := s.handleBatch(b)
+		s.slow = time.Since(started) > s.l.leaseAge/2
+		if err != nil || !s.continueWith(ctx, b, p) {
 			p.drop()
 			return err
 		}
 	}
 }
 
-// handle runs b under the lease of its turn.
-func (s *shardLoop) handle(b *batch) error {
+// handleBatch runs b while its lease is renewed.
+func (s *shardLoop) handleBatch(b *batch) error {
 	work, cancel := context.WithCancelCause(s.run.WorkCtx)
 	defer cancel(nil)
-	stop := s.keep(s.run.DBCtx, b.t, func() {
-		b.lose()
+	stop := s.keepLease(s.run.DBCtx, b.lease, func() {
+		b.loseLease()
 		cancel(ErrLeaseLost)
 	})
 	defer stop()
@@ -288,21 +288,21 @@ func (s *shardLoop) handle(b *batch) error {
 	return nil
 }
 
-// inTransaction handles the events of t in the transaction in which the cursor moves.
-func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error) {
-	talk := s.run.DBCtx
-	tx, err := s.begin(talk)
+// inTransaction handles the events of lease in the transaction in which the cursor moves.
+func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) (*advance, error) {
+	dbCtx := s.run.DBCtx
+	tx, err := s.beginTx(dbCtx)
 	if err != nil {
-		return s.again(ctx, t, err)
+		return s.retryLease(ctx, lease, err)
 	}
 	undo := func() {
-		end, cancel := s.l.limited(talk)
+		end, cancel := s.l.limited(dbCtx)
 		defer cancel()
 		_ = tx.Rollback(end)
 	}
-	b := s.l.newBatch(ctx, t, tx)
-	b.entries = s.doubt.pick(b.entries)
-	if err := s.handle(b); err != nil {
+	b := s.l.newBatch(ctx, lease, tx)
+	b.entries = s.txSearch.pick(b.entries)
+	if err := s.handleBatch(b); err != nil {
 		go func() { // the transaction is in use until the handler returns, which is why Run has failed
 			<-b.finished
 			undo()
@@ -310,29 +310,29 @@ func (s *shardLoop) inTransaction(ctx context.Context, t *turn) (*advance, error
 		return nil, err
 	}
 	defer undo()
-	if b.lost { // whatever else has happened since
-		return s.again(ctx, t, ErrLeaseLost)
+	if b.leaseLost { // whatever else has happened since
+		return s.retryLease(ctx, lease, ErrLeaseLost)
 	}
-	if b.cause != nil {
-		return s.broke(ctx, b, b.cause, true)
+	if b.txErr != nil {
+		return s.onBrokenTx(ctx, b, b.txErr, true)
 	}
-	a := s.l.end(t, s.shard, ctx.Err() != nil)
-	moved, err := s.endIn(talk, tx, a)
+	a := s.l.end(lease, s.shard, ctx.Err() != nil)
+	moved, err := s.endIn(dbCtx, tx, a)
 	if err != nil {
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session lives
-			return s.broke(ctx, b, err, false) // a deferred constraint, for example
+			return s.onBrokenTx(ctx, b, err, false) // a deferred constraint, for example
 		}
-		return s.again(ctx, t, err)
+		return s.retryLease(ctx, lease, err)
 	}
-	s.doubt.passed(t.entries())
-	s.note(a)
+	s.txSearch.onCommitted(lease.entries())
+	s.rememberRetries(a)
 	s.run.account(a, moved)
 	return nil, nil
 }
 
-// begin opens the transaction of a turn.
-func (s *shardLoop) begin(ctx context.Context) (pgx.Tx, error) {
+// beginTx opens the transaction of a lease.
+func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	tx, err := s.l.pool.BeginTx(ctx, dbschema.ReadCommitted)
@@ -347,7 +347,7 @@ func (s *shardLoop) begin(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// endIn ends the turn of a in tx, and commits if it was this process's to end.
+// endIn ends the lease of a in tx, and commits if this process still had it.
 func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
@@ -359,53 +359,53 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 		err = tx.Commit(ctx)
 	}
 	if err != nil || !moved {
-		a.untell()
+		a.restoreReturned()
 		return false, err
 	}
 	return true, nil
 }
 
-// again gives up what was done in a turn that came to nothing by no handler's fault. If it was committed after all,
-// the next turn continues from there.
-func (s *shardLoop) again(ctx context.Context, t *turn, err error) (*advance, error) {
-	a := s.undone(ctx, t, err)
+// retryLease discards what was done in a lease that failed, but not through a handler. If it was committed after all,
+// the next lease continues from there.
+func (s *shardLoop) retryLease(ctx context.Context, lease *shardLease, err error) (*advance, error) {
+	a := s.undoLease(ctx, lease, err)
 	if a == nil {
 		s.pause(ctx, false)
 	}
 	return a, nil
 }
 
-// undone has the next turn be t again. If ctx has ended it returns the end of t instead, so that the next holder need not
-// wait or be careful.
-func (s *shardLoop) undone(ctx context.Context, t *turn, err error) *advance {
-	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(t.events)+len(t.parked), "error", err)
-	s.repeat(t)
+// undoLease asks for the same lease again. If ctx has ended it returns the end of the lease instead, so that the next holder
+// need not wait or handle events one by one.
+func (s *shardLoop) undoLease(ctx context.Context, lease *shardLease, err error) *advance {
+	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", err)
+	s.repeat(lease)
 	if ctx.Err() == nil {
 		return nil
 	}
-	t.forget()
-	return s.l.end(t, s.shard, true)
+	lease.resetStarted()
+	return s.l.end(lease, s.shard, true)
 }
 
-// broke deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
-// them at the commit. If only one was started it has failed; else fewer are taken in each of the next turns until it is
+// onBrokenTx deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
+// them at the commit. If only one was started it has failed; else fewer are taken in each of the next leases until it is
 // found.
-func (s *shardLoop) broke(ctx context.Context, b *batch, cause error, running bool) (*advance, error) {
-	t := b.t
-	started := t.forget()
+func (s *shardLoop) onBrokenTx(ctx context.Context, b *batch, cause error, running bool) (*advance, error) {
+	lease := b.lease
+	started := lease.resetStarted()
 	switch {
 	case ctx.Err() != nil, len(started) == 0:
-		return s.again(ctx, t, cause)
+		return s.retryLease(ctx, lease, cause)
 	case len(started) > 1 && running: // the connection may be lost because the database is in trouble
-		s.doubt.broke(started, running)
-		return s.again(ctx, t, cause)
+		s.txSearch.onBroken(started, running)
+		return s.retryLease(ctx, lease, cause)
 	case len(started) > 1:
-		s.doubt.broke(started, running)
-		return s.undone(ctx, t, cause), nil
+		s.txSearch.onBroken(started, running)
+		return s.undoLease(ctx, lease, cause), nil
 	}
-	s.l.judge(started[0], mark.Of(fmt.Errorf("transaction of the handler: %w", cause)))
-	s.doubt.found(started[0])
-	a := s.l.end(t, s.shard, false)
-	s.note(a)
+	s.l.decide(started[0], mark.Of(fmt.Errorf("transaction of the handler: %w", cause)))
+	s.txSearch.found(started[0])
+	a := s.l.end(lease, s.shard, false)
+	s.rememberRetries(a)
 	return a, nil
 }

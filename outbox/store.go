@@ -56,8 +56,8 @@ type Claimed struct {
 	Payload json.RawMessage
 	// ClaimNo is the fence: it names this claim of the event and no other.
 	ClaimNo int64
-	// Suspect is set when the lease of an earlier claim ran out, so that its holder may have died of it.
-	Suspect bool
+	// Reclaimed is set when the lease of an earlier claim ran out. The event may have killed the process that had it.
+	Reclaimed bool
 
 	due      time.Time     // by the database's clock
 	deadline time.Time     // on this process's monotonic clock, counted from before the claim was sent
@@ -94,8 +94,8 @@ type Outcome int
 
 // The outcomes. The zero value is none of them.
 const (
-	// Acked: the event is now what was asked for: delivered, failed, handed back or held for longer.
-	Acked Outcome = iota + 1
+	// Applied: the event is now what was asked for: delivered, failed, handed back or leased for longer.
+	Applied Outcome = iota + 1
 	// Already: it was so before, by the same claim: a repeat after an answer that was lost.
 	Already
 	// Lost: the claim is over, nothing was changed. Somebody else holds or has finished the event, or the same claim has
@@ -106,11 +106,11 @@ const (
 	Locked
 )
 
-// String returns "acked", "already", "lost" or "locked".
+// String returns "applied", "already", "lost" or "locked".
 func (o Outcome) String() string {
 	switch o {
-	case Acked:
-		return "acked"
+	case Applied:
+		return "applied"
 	case Already:
 		return "already"
 	case Lost:
@@ -169,9 +169,9 @@ func (s *Store) policyOf(topic string) policy {
 	return policy{retry: Retry{}.withDefaults(), retention: Retention{}.withDefaults()}
 }
 
-// suspectsPerClaim is how many events with an expired lease a claim takes: few, since one of them may be
+// reclaimsPerClaim is how many events with an expired lease a claim takes: few, since one of them may be
 // what killed their holder.
-const suspectsPerClaim = 5
+const reclaimsPerClaim = 5
 
 // Claim leases events that are due, oldest first, and returns them in that order; none is an empty slice.
 // The lease is committed and on disk before Claim returns. If ctx ends while it is under way the events may
@@ -181,8 +181,8 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := exchange{claim: c}
-	if err := s.exchange(ctx, &x); err != nil {
+	x := roundTrip{claim: c}
+	if err := s.roundTrip(ctx, &x); err != nil {
 		return nil, err
 	}
 	claimed := make([]Claimed, len(x.claimed))
@@ -194,12 +194,12 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 
 // claim is a checked ClaimConfig, with what only a dispatcher sets.
 type claim struct {
-	size, suspects, maxAttempts int
+	size, reclaims, maxAttempts int
 	lease                       time.Duration
 	topics                      []string
 	tenants                     []uuid.UUID
-	after                       place       // without suspects: where to begin
-	held                        []uuid.UUID // by the claimer: not taken although their lease has run out
+	after                       place       // where to begin, if nothing is reclaimed
+	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
 }
 
 // place is one in the order in which events are claimed. The zero value is before all.
@@ -216,7 +216,7 @@ func (p place) compare(o place) int {
 
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
-		size: cfg.BatchSize, suspects: suspectsPerClaim, maxAttempts: cfg.MaxAttempts,
+		size: cfg.BatchSize, reclaims: reclaimsPerClaim, maxAttempts: cfg.MaxAttempts,
 		lease: cfg.LeaseDuration, topics: cfg.Topics,
 	}
 	if c.size == 0 {
@@ -242,7 +242,7 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 // claimFrom runs the statement for c.
 func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	p := s.claimParams(c)
-	if c.suspects > 0 {
+	if c.reclaims > 0 {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
@@ -263,7 +263,7 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	}
 	return dbsqlc.EventClaimParams{
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics, TenantIds: pgvalue.UUIDs(c.tenants),
-		BatchSize: int32(c.size), Suspects: int32(c.suspects), Held: pgvalue.UUIDs(c.held), WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
+		BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight), WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
 
@@ -289,7 +289,7 @@ func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, erro
 		var headers, payload []byte
 		if err := rows.Scan(
 			&id, &c.Topic, &c.Version, &tenant, &c.DedupeKey, &c.PartitionKey, &c.Entity.Type, &c.Entity.ID,
-			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.Suspect,
+			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.Reclaimed,
 		); err != nil {
 			return nil, err
 		}
@@ -346,7 +346,7 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 		err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
 			row, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics,
-				TenantIds: pgvalue.UUIDs(c.tenants), Held: pgvalue.UUIDs(c.held), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
+				TenantIds: pgvalue.UUIDs(c.tenants), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		})

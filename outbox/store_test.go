@@ -30,7 +30,7 @@ func finalisers(t testing.TB) map[string]func(s *outbox.Store, claimed ...outbox
 		if locked := countOf(outcomes, outbox.Locked); locked > 0 {
 			require.ErrorContains(t, err, fmt.Sprintf("%d of %d events are locked by another transaction", locked, len(outcomes)))
 		}
-		if countOf(outcomes, outbox.Acked)+countOf(outcomes, outbox.Already) == len(outcomes) {
+		if countOf(outcomes, outbox.Applied)+countOf(outcomes, outbox.Already) == len(outcomes) {
 			require.NoError(t, err)
 		}
 		return outcomes
@@ -81,7 +81,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 			require.NoError(t, err)
 			other := claimed[2]
 			before := rowOf(t, pool, other.ID)
-			require.Equal(t, all(2, outbox.Acked), finalise(s, claimed[1], claimed[0]))
+			require.Equal(t, all(2, outbox.Applied), finalise(s, claimed[1], claimed[0]))
 			text := errHandler.Error()
 			want := map[string]row{
 				"ack":     {Status: "delivered", Attempts: 1, Final: true},
@@ -116,15 +116,15 @@ func TestFinalisersAreIdempotent(t *testing.T) {
 			s := newStore(t, pool)
 			enqueueN(t, pool, 3)
 			claimed := claimN(t, s, 3)
-			require.Equal(t, all(2, outbox.Acked), finalise(s, claimed[:2]...))
+			require.Equal(t, all(2, outbox.Applied), finalise(s, claimed[:2]...))
 			if name == "extend" {
-				require.Equal(t, all(2, outbox.Acked), finalise(s, claimed[:2]...), "renewed again")
+				require.Equal(t, all(2, outbox.Applied), finalise(s, claimed[:2]...), "renewed again")
 				return
 			}
 			before := fingerprint(t, pool)
 			require.Equal(t, all(2, outbox.Already), finalise(s, claimed[:2]...))
 			require.Equal(t, before, fingerprint(t, pool))
-			require.Equal(t, []outbox.Outcome{outbox.Already, outbox.Acked, outbox.Already}, finalise(s, claimed[1], claimed[2], claimed[0]))
+			require.Equal(t, []outbox.Outcome{outbox.Already, outbox.Applied, outbox.Already}, finalise(s, claimed[1], claimed[2], claimed[0]))
 			for other, finalise := range finalisers(t) {
 				if other != name {
 					require.Equal(t, all(3, outbox.Lost), finalise(s, claimed...), "%s after %s", other, name)
@@ -154,7 +154,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 		require.Equal(t, all(4, outbox.Lost), finalise(s, invented, pending, older, newer), "%s of no claim", name)
 		require.Equal(t, before, fingerprint(t, pool), name)
 	}
-	require.Equal(t, all(4, outbox.Acked), finalisers(t)["ack"](s, claimed...))
+	require.Equal(t, all(4, outbox.Applied), finalisers(t)["ack"](s, claimed...))
 }
 
 // ABA: the worker lost the event and claimed it again, or a second process runs with its id.
@@ -173,30 +173,30 @@ func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 			before := fingerprint(t, pool)
 			require.Equal(t, all(1, outbox.Lost), finalise(first, old...))
 			require.Equal(t, before, fingerprint(t, pool))
-			// Both in one batch: each gets its own verdict.
-			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Acked, outbox.Lost}, finalise(second, old[0], current[0], old[0]))
+			// Both in one batch: each gets its own outcome.
+			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Applied, outbox.Lost}, finalise(second, old[0], current[0], old[0]))
 		})
 	}
 }
 
 // A stopped process wakes up after another has taken over, and after the other is done.
-func TestZombieIsRefused(t *testing.T) {
+func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
-			zombie, heir := newStore(t, pool), newStore(t, pool)
+			outdated, successor := newStore(t, pool), newStore(t, pool)
 			enqueueN(t, pool, 2)
-			old := claimN(t, zombie, 2)
+			old := claimN(t, outdated, 2)
 			expire(t, pool)
-			current := claimN(t, heir, 2)
-			require.Equal(t, all(2, outbox.Lost), finalise(zombie, old...))
-			outcomes, err := heir.Ack(t.Context(), current...)
+			current := claimN(t, successor, 2)
+			require.Equal(t, all(2, outbox.Lost), finalise(outdated, old...))
+			outcomes, err := successor.Ack(t.Context(), current...)
 			require.NoError(t, err)
-			require.Equal(t, all(2, outbox.Acked), outcomes)
+			require.Equal(t, all(2, outbox.Applied), outcomes)
 			before := fingerprint(t, pool)
-			require.Equal(t, all(2, outbox.Lost), finalise(zombie, old...))
+			require.Equal(t, all(2, outbox.Lost), finalise(outdated, old...))
 			require.Equal(t, before, fingerprint(t, pool))
 		})
 	}
@@ -216,9 +216,9 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
 			require.NoError(t, err)
 			if name == "extend" { // waits for nobody
-				require.Equal(t, []outbox.Outcome{outbox.Locked, outbox.Acked}, finalise(s, claimed...))
+				require.Equal(t, []outbox.Outcome{outbox.Locked, outbox.Applied}, finalise(s, claimed...))
 				require.NoError(t, tx.Commit(t.Context()))
-				require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Acked}, finalise(s, claimed...))
+				require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Applied}, finalise(s, claimed...))
 				return
 			}
 			got := make(chan []outbox.Outcome, 1)
@@ -226,7 +226,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 			awaitBlocked(t, pool, 1)
 			require.NoError(t, tx.Commit(t.Context()))
 			before := rowOf(t, pool, claimed[0].ID)
-			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Acked}, <-got)
+			require.Equal(t, []outbox.Outcome{outbox.Lost, outbox.Applied}, <-got)
 			require.Equal(t, timeless(before), timeless(rowOf(t, pool, claimed[0].ID)))
 			require.Equal(t, 1, countWhere(t, pool, "status = 'processing' AND claim_no = 2"))
 		})
@@ -242,7 +242,7 @@ func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
 		enqueueN(t, pool, 1)
 		claimed := claimN(t, s, 1)
 		expire(t, pool)
-		require.Equal(t, all(1, outbox.Acked), finalise(s, claimed...), name)
+		require.Equal(t, all(1, outbox.Applied), finalise(s, claimed...), name)
 		if name == "extend" {
 			claimN(t, newStore(t, pool), 0)
 		}
@@ -278,7 +278,7 @@ func TestNothingToFinalise(t *testing.T) {
 	require.ErrorContains(t, err, "lease")
 	_, err = s.Extend(t.Context(), -longLease, outbox.Claimed{})
 	require.ErrorContains(t, err, "lease")
-	require.Equal(t, "acked already lost Outcome(0)", fmt.Sprint(outbox.Acked, outbox.Already, outbox.Lost, outbox.Outcome(0)))
+	require.Equal(t, "applied already lost Outcome(0)", fmt.Sprint(outbox.Applied, outbox.Already, outbox.Lost, outbox.Outcome(0)))
 }
 
 func TestSameEventTwiceInOneCall(t *testing.T) {
@@ -289,7 +289,7 @@ func TestSameEventTwiceInOneCall(t *testing.T) {
 		enqueueN(t, pool, 1)
 		c := claimN(t, s, 1)[0]
 		for _, o := range finalise(s, c, c) {
-			require.Contains(t, []outbox.Outcome{outbox.Acked, outbox.Already}, o, name)
+			require.Contains(t, []outbox.Outcome{outbox.Applied, outbox.Already}, o, name)
 		}
 		require.LessOrEqual(t, countWhere(t, pool, "attempts = 0"), map[string]int{"release": 1}[name])
 	}
@@ -312,7 +312,7 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 	fs[6].Err = nil
 	outcomes, err := s.Nack(t.Context(), fs...)
 	require.NoError(t, err)
-	require.Equal(t, all(7, outbox.Acked), outcomes)
+	require.Equal(t, all(7, outbox.Applied), outcomes)
 	for i, want := range []struct {
 		status string
 		dueIn  float64
@@ -364,7 +364,7 @@ func TestNackSucceedsWithAnyErrorAndTime(t *testing.T) {
 		i++
 		outcomes, err := s.Nack(t.Context(), f)
 		require.NoError(t, err, name)
-		require.Equal(t, all(1, outbox.Acked), outcomes, name)
+		require.Equal(t, all(1, outbox.Applied), outcomes, name)
 		return rowOf(t, pool, f.ID)
 	}
 	for name, err := range bad {
@@ -385,7 +385,7 @@ type brokenError struct{ text *string }
 
 func (e *brokenError) Error() string { return *e.text }
 
-func TestSweepBuriesWhatDiedOnItsLastAttempt(t *testing.T) {
+func TestSweepMakesLastAttemptsDeadLetters(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	worker := uuid.New()
@@ -503,7 +503,7 @@ func TestStoreRefusesRetention(t *testing.T) {
 	}
 }
 
-func TestPruneAndSweepWaitForNobody(t *testing.T) {
+func TestPruneAndSweepDoNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})

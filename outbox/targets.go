@@ -15,21 +15,21 @@ type targets struct {
 	breaker    Breaker
 	publishers map[string]Publisher
 	log        *slog.Logger
-	of         map[string]*target // by topic, "namespace/name"
+	byTopic    map[string]*target // by topic, "namespace/name"
 	all        []*target          // each once, in the order of the topics
 	brokers    map[string]*target
 	away       atomic.Int32 // how many of all and brokers rest
-	comebacks  atomic.Int64 // how often one of them has come back
+	returns    atomic.Int64 // how often one of them has come back
 	publishes  bool
 }
 
 func newTargets(breaker Breaker, publishers map[string]Publisher, log *slog.Logger) *targets {
-	return &targets{breaker: breaker, publishers: publishers, log: log, of: make(map[string]*target), brokers: make(map[string]*target)}
+	return &targets{breaker: breaker, publishers: publishers, log: log, byTopic: make(map[string]*target), brokers: make(map[string]*target)}
 }
 
 // add gives a topic its target: that of its publication, or one of its own for its handler.
 func (s *targets) add(topic string, p *publication) error {
-	t := &target{name: topic, breaker: s.breaker, log: s.log, away: &s.away, comebacks: &s.comebacks, returned: true}
+	t := &target{name: topic, breaker: s.breaker, log: s.log, away: &s.away, returns: &s.returns, returnPending: true}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
@@ -43,7 +43,7 @@ func (s *targets) add(topic string, p *publication) error {
 			}
 		}
 		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &target{name: p.broker, breaker: s.breaker, log: s.log, away: &s.away, comebacks: &s.comebacks}
+			t.broker = &target{name: p.broker, breaker: s.breaker, log: s.log, away: &s.away, returns: &s.returns}
 			s.brokers[p.broker] = t.broker
 		}
 		t.broker.topics = append(t.broker.topics, topic)
@@ -51,10 +51,10 @@ func (s *targets) add(topic string, p *publication) error {
 	if t.topics = append(t.topics, topic); len(t.topics) == 1 {
 		s.all = append(s.all, t)
 		if t.broker != nil {
-			t.broker.reached = append(t.broker.reached, t)
+			t.broker.destinations = append(t.broker.destinations, t)
 		}
 	}
-	s.of[topic] = t
+	s.byTopic[topic] = t
 	return nil
 }
 
@@ -87,7 +87,7 @@ func (s *targets) resting() []string {
 func (s *targets) leftBehind() (names []string) {
 	for _, t := range s.all {
 		t.mu.Lock()
-		if t.behind > 0 {
+		if t.pendingCalls > 0 {
 			names = append(names, t.name+" ("+strings.Join(t.topics, ", ")+")")
 		}
 		t.mu.Unlock()

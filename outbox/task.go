@@ -13,7 +13,7 @@ import (
 )
 
 // task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
-// the loop again once it is reported; held and its lease belong to leases.
+// the loop again once it is reported; its lease belongs to leases.
 type task struct {
 	*Claimed
 	result    mark.Result             // what the handler made of it
@@ -28,22 +28,22 @@ type task struct {
 // notStarted is the result of what is handed back.
 var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was handled")
 
-// leases knows every event that this process holds until it is settled, renews their leases, and cancels the handlers of
+// leases knows every event that is in flight in this process until it is settled, renews their leases, and cancels the handlers of
 // those it could not keep.
 type leases struct {
 	d      *Dispatcher
 	lapsed testsignal.Signal // what has not been started has lost its lease
 	mu     sync.Mutex
-	of     map[*task]struct{}
+	tasks  map[*task]struct{}
 }
 
 func newLeases(d *Dispatcher) *leases {
-	return &leases{d: d, lapsed: make(testsignal.Signal, 1), of: make(map[*task]struct{})}
+	return &leases{d: d, lapsed: make(testsignal.Signal, 1), tasks: make(map[*task]struct{})}
 }
 
 func (l *leases) add(t *task) {
 	l.mu.Lock()
-	l.of[t] = struct{}{}
+	l.tasks[t] = struct{}{}
 	l.mu.Unlock()
 }
 
@@ -55,7 +55,7 @@ func (l *leases) finish(t *task) bool {
 	l.mu.Lock()
 	t.finished = true
 	if settle = settle || !t.lost; !settle {
-		delete(l.of, t)
+		delete(l.tasks, t)
 	}
 	l.mu.Unlock()
 	if !settle {
@@ -69,7 +69,7 @@ func (l *leases) settled(tasks []*task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range tasks {
-		delete(l.of, t)
+		delete(l.tasks, t)
 	}
 }
 
@@ -79,14 +79,14 @@ func (l *leases) isLost(t *task) bool {
 	return t.lost
 }
 
-// unkept returns what is held although its lease may have run out: what still runs or waits to be settled. No claim and no
-// sweep of this process takes it.
-func (l *leases) unkept() []uuid.UUID {
+// atRisk returns what is in flight although its lease may have run out: what still runs or waits to be settled. No claim and
+// no sweep of this process takes it.
+func (l *leases) atRisk() []uuid.UUID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	var ids []uuid.UUID
-	for t := range l.of {
+	for t := range l.tasks {
 		if t.lost || l.over(t, now) {
 			ids = append(ids, t.ID)
 		}
@@ -94,11 +94,11 @@ func (l *leases) unkept() []uuid.UUID {
 	return ids
 }
 
-// holdLastAttempt tells whether anything that has not finished is on its last attempt, but for other.
-func (l *leases) holdLastAttempt(other *task) bool {
+// hasLastAttempt tells whether anything that has not finished, except other, is on its last attempt.
+func (l *leases) hasLastAttempt(other *task) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for t := range l.of {
+	for t := range l.tasks {
 		if t != other && !t.finished && t.Attempt >= t.MaxAttempts {
 			return true
 		}
@@ -124,10 +124,10 @@ func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
 
 func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
 
-// renew keeps leases alive until ctx ends, or talk in the middle of a statement. A lease is renewed when a third of it has gone, and given up
+// renew keeps leases alive until ctx ends, or dbCtx in the middle of a statement. A lease is renewed when a third of it has gone, and given up
 // shortly before its end, by this process's monotonic clock from before the claim was sent: the database's
 // idea of its end is never earlier.
-func (l *leases) renew(ctx, talk context.Context) {
+func (l *leases) renew(ctx, dbCtx context.Context) {
 	lease := l.d.cfg.LeaseDuration
 	tick := time.NewTicker(lease / 10)
 	defer tick.Stop()
@@ -138,7 +138,7 @@ func (l *leases) renew(ctx, talk context.Context) {
 		case <-tick.C:
 		}
 		if due, until := l.due(time.Now()); len(due) > 0 {
-			l.extend(talk, due, until)
+			l.extend(dbCtx, due, until)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (l *leases) due(now time.Time) (due []*task, until time.Time) {
 	defer l.mu.Unlock()
 	lease := l.d.cfg.LeaseDuration
 	until = now.Add(max(lease/5, time.Second)) // then once more, on another connection
-	for t := range l.of {
+	for t := range l.tasks {
 		switch {
 		case t.lost, t.finished:
 		case l.over(t, now):
@@ -176,16 +176,16 @@ func (l *leases) lose(t *task) {
 	l.d.signals.lost.Emit()
 }
 
-func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
+func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 	lease := l.d.cfg.LeaseDuration
-	x := exchange{lease: lease}
+	x := roundTrip{lease: lease}
 	for _, t := range due {
 		x.extends = append(x.extends, t.Claimed)
 	}
-	ctx, cancel := context.WithDeadline(talk, until)
+	ctx, cancel := context.WithDeadline(dbCtx, until)
 	defer cancel()
 	sent := time.Now()
-	if err := l.d.store.exchangeApart(ctx, &x); err != nil {
+	if err := l.d.store.roundTripByParts(ctx, &x); err != nil {
 		l.d.log.Warn("renew leases", "count", len(due), "error", err)
 		return
 	}
@@ -209,9 +209,9 @@ func (l *leases) extend(talk context.Context, due []*task, until time.Time) {
 	l.d.signals.renewed.Emit()
 }
 
-// do runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
+// runHandler runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
 // still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
-func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*task)) {
+func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	to := d.target(t.Topic)
 	began := time.Now()
@@ -229,7 +229,7 @@ func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*ta
 	}, func(err error) {
 		if t.tried {
 			results := []mark.Result{mark.Of(err)}
-			to.heed(began, []uuid.UUID{t.ID}, results)
+			to.onResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
 			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
 				d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", crashed.Error())
@@ -240,9 +240,9 @@ func (d *Dispatcher) do(ctx context.Context, l *leases, t *task, report func(*ta
 	})
 }
 
-// settlement turns finished tasks into the acks and nacks of an exchange.
-func (d *Dispatcher) settlement(finished []*task) *exchange {
-	x := &exchange{acks: make([]*Claimed, 0, len(finished))}
+// settlement turns finished tasks into the acks and nacks of a round trip.
+func (d *Dispatcher) settlement(finished []*task) *roundTrip {
+	x := &roundTrip{acks: make([]*Claimed, 0, len(finished))}
 	for _, t := range finished {
 		if t.unstarted {
 			x.releases = append(x.releases, t.Claimed)
@@ -256,7 +256,7 @@ func (d *Dispatcher) settlement(finished []*task) *exchange {
 		case mark.ClassUnavailable:
 			x.handedBack++
 			if t.tried { // behind those that were not, so that not always the same event is tried
-				t.after = max(d.target(t.Topic).soon(), time.Millisecond)
+				t.after = max(d.target(t.Topic).retryIn(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)
 		case mark.ClassNotSent:
@@ -270,16 +270,16 @@ func (d *Dispatcher) settlement(finished []*task) *exchange {
 	return x
 }
 
-// exchange talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
+// roundTrip talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
 // ends Run: a statement that is cut off may be committed all the same.
-func (d *Dispatcher) exchange(ctx context.Context, x *exchange) error {
+func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
 	defer cancel()
-	return d.store.exchangeApart(ctx, x)
+	return d.store.roundTripByParts(ctx, x)
 }
 
 // account logs the outcomes of x that are known and adds them up.
-func (d *Dispatcher) account(x *exchange) (r DrainReport) {
+func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 	if !x.committed {
 		return r
 	}
@@ -329,7 +329,7 @@ func (d *Dispatcher) account(x *exchange) (r DrainReport) {
 }
 
 // logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
-func (d *Dispatcher) logRefusal(x *exchange, c *Claimed) {
+func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
 	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
 		"topic", c.Topic, "event_id", c.ID, "attempt", c.Attempt, "error", x.refusals[fence{c.ID, c.ClaimNo}])
 }

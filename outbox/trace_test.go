@@ -87,8 +87,8 @@ func TestLogEventsTakeTheTraceOfTheirContext(t *testing.T) {
 	require.Equal(t, rootSpan, parent)
 }
 
-// TestTracesThatAreNoneAreLeftOut: tracing never fails an enqueue.
-func TestTracesThatAreNoneAreLeftOut(t *testing.T) {
+// TestInvalidTracesAreIgnored: tracing never fails an enqueue.
+func TestInvalidTracesAreIgnored(t *testing.T) {
 	t.Parallel()
 	const zeroTrace, zeroSpan = "00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"
 	later := "01" + rootSpan[2:] + "-more"

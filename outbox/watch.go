@@ -13,29 +13,29 @@ import (
 type shardState int
 
 const (
-	shardLooking shardState = iota // it has been told to look, or starts
-	shardWorking                   // it found something
-	shardIdle                      // it found nothing, and an event would wake it
-	shardDeaf                      // it found nothing, and waits for something else: a retry, a lease, a resume
+	shardChecking shardState = iota // it has been told to check, or starts
+	shardWorking                    // it found something
+	shardIdle                       // it found nothing, and an event would wake it
+	shardWaiting                    // it found nothing, and waits for something else: a retry, a lease, a resume
 )
 
 type shardReport struct {
 	shard int
 	state shardState
-	pause time.Duration // that the look before it calls for
+	pause time.Duration // that the check before it calls for
 }
 
-// report tells the watch the state of a shard, and how long it should not be told to look for nothing.
+// report tells the watch the state of a shard, and how long it should not be woken without a reason.
 func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	if r.drained != nil {
-		r.turns++
+		r.leases++
 		return
 	}
 	r.states <- shardReport{shard: shard, state: state, pause: pause}
 }
 
-// watch sleeps with the doorbell for all shards of a process: it asks to be rung when all have found nothing, lets
-// them look once more when it is, and tells them to look when it rings. One goroutine owns it.
+// watch sleeps with the doorbell for all shards of a process: when all have found nothing it asks to be woken, lets them
+// check once more when that is granted, and wakes them when the doorbell rings. One goroutine owns it.
 type watch struct {
 	*doorbell.Sleeper
 	of     *listenerRun
@@ -44,7 +44,7 @@ type watch struct {
 }
 
 func newWatch(r *listenerRun) *watch {
-	w := &watch{of: r, states: make([]shardState, len(r.looks)), pauses: make([]time.Duration, len(r.looks))}
+	w := &watch{of: r, states: make([]shardState, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
 	var e *doorbell.Config
 	if r.l.cfg.Wake == WakeDoorbell {
 		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log}
@@ -56,9 +56,9 @@ func newWatch(r *listenerRun) *watch {
 // run watches until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	defer w.Stop()
-	var hearing sync.WaitGroup
-	hearing.Go(func() { w.Sleeper.Run(ctx, w.of.DBCtx) })
-	defer hearing.Wait()
+	var sleeper sync.WaitGroup
+	sleeper.Go(func() { w.Sleeper.Run(ctx, w.of.DBCtx) })
+	defer sleeper.Wait()
 	var again <-chan time.Time
 	for {
 		select {
@@ -70,49 +70,49 @@ func (w *watch) run(ctx context.Context) {
 				w.Found()
 			}
 			w.Rest(r.pause)
-			w.settle()
+			w.updateSleeper()
 		case a := <-w.Answers():
-			again = w.heed(a)
+			again = w.onWake(a)
 		case <-again:
 			again = nil
-			w.look()
-		case <-w.of.landed:
-			w.look()
+			w.wakeShards()
+		case <-w.of.callsReturned:
+			w.wakeShards()
 		case <-w.Rang():
 			w.OnRing()
-			w.look()
+			w.wakeShards()
 		case <-w.Polls():
-			w.look()
-			w.OnPoll(w.pause()) // and more, when the looks are over
+			w.wakeShards()
+			w.OnPoll(w.pause()) // and more, when the checks are over
 		}
 	}
 }
 
-// pause is the longest that the looks of the shards call for.
+// pause is the longest that the checks of the shards call for.
 func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
 
-// look tells every shard that waits to look.
-func (w *watch) look() {
+// wakeShards tells every shard that waits to check what there is to do.
+func (w *watch) wakeShards() {
 	for i, state := range w.states {
 		if state != shardWorking {
-			w.states[i] = shardLooking
+			w.states[i] = shardChecking
 		}
 		select {
-		case w.of.looks[i] <- struct{}{}:
-		default: // it will look anyway
+		case w.of.wakeups[i] <- struct{}{}:
+		default: // it will check anyway
 		}
 	}
 }
 
-// settle asks the doorbell for what the states of the shards call for.
-func (w *watch) settle() {
+// updateSleeper asks the doorbell for what the states of the shards call for.
+func (w *watch) updateSleeper() {
 	idle := false
 	for _, state := range w.states {
 		switch state {
 		case shardWorking:
 			w.Busy()
 			return
-		case shardLooking:
+		case shardChecking:
 			return
 		case shardIdle:
 			idle = true
@@ -126,15 +126,15 @@ func (w *watch) settle() {
 	}
 }
 
-// heed takes an answer of the doorbell: it has the shards look, or returns when they are to.
-func (w *watch) heed(a doorbell.Answer) (again <-chan time.Time) {
+// onWake takes an answer of the doorbell: it wakes the shards, or returns when they are to be woken.
+func (w *watch) onWake(a doorbell.Answer) (again <-chan time.Time) {
 	look, pause := w.OnAnswer(a)
 	switch {
 	case pause > 0:
 		w.of.l.signals.refused.Emit()
 		return time.After(max(pause, w.pause()))
 	case look:
-		w.look()
+		w.wakeShards()
 	}
 	return nil
 }

@@ -5,12 +5,12 @@
 -- Not passed are three kinds of events: what lies behind the position of the cursor, the event at which the cursor stands
 -- when that has failed, which may be a straggler far before the position, and the heads of parked keys. The oldest of
 -- them makes the lag.
-WITH letters AS MATERIALIZED (
+WITH dead_counts AS MATERIALIZED (
     SELECT d.listener, d.bucket, count(*) AS count
     FROM outbox_schema.dead_letters AS d
     GROUP BY d.listener, d.bucket
 ),
-aside AS MATERIALIZED (
+parked_counts AS MATERIALIZED (
     SELECT p.listener, p.bucket, count(*) AS count, count(p.retry_after) AS keys, min(p.created_at) AS oldest
     FROM outbox_schema.parked AS p
     GROUP BY p.listener, p.bucket
@@ -58,13 +58,13 @@ FROM outbox_schema.listeners AS l
 CROSS JOIN (SELECT coalesce(max(g.seq), 0)::bigint AS seq FROM outbox_schema.log AS g) AS e
 LEFT JOIN LATERAL (
     SELECT sum(o.count) AS count
-    FROM letters AS o
+    FROM dead_counts AS o
     WHERE o.listener = l.listener
       AND o.bucket % l.shards = l.shard
 ) AS d ON true
 LEFT JOIN LATERAL (
     SELECT sum(o.count) AS count, sum(o.keys) AS keys, min(o.oldest) AS oldest
-    FROM aside AS o
+    FROM parked_counts AS o
     WHERE o.listener = l.listener
       AND o.bucket % l.shards = l.shard
 ) AS p ON true
@@ -83,13 +83,13 @@ SET paused = @paused::boolean
 WHERE l.listener = @listener
   AND l.paused <> @paused::boolean;
 
--- name: ListenerStanding :many
+-- name: ListenerHead :many
 -- Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
 -- window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
 -- only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
 -- one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
 WITH RECURSIVE cur AS MATERIALIZED (
-    SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
+    SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.one_by_one,
         l.ahead_seqs, l.ahead_attempts,
         coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
         coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq, l.last_error
@@ -133,7 +133,7 @@ hop AS (
 )
 SELECT
     c.shard, c.in_batch, c.retry_count, coalesce(c.last_error, '') AS last_error,
-    (c.retry_count > 0 AND c.careful = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
+    (c.retry_count > 0 AND c.one_by_one = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
     coalesce(c.ahead_attempts[array_position(c.ahead_seqs, g.seq)], 0)::integer AS attempts,
     g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
     coalesce(g.dedupe_key, '') AS dedupe_key,
@@ -190,7 +190,7 @@ WHERE NOT @blocked::boolean OR c.retry_count > 0
 ORDER BY c.shard, g.seq;
 
 -- name: ListenerOpen :execrows
--- Opens a window as ListenerTurn does, without a lease, so that an event in it can be skipped.
+-- Opens a window as ListenerTakeLease does, without a lease, so that an event in it can be skipped.
 UPDATE outbox_schema.listeners AS l
 SET in_batch = true,
     hi = coalesce(l.barrier, pg_current_snapshot()),
@@ -209,7 +209,7 @@ WHERE l.listener = @listener
 
 -- name: ListenerSkip :execrows
 -- Copies one event of the open window to the dead letters and notes it as done, so that the next lease passes it. The
--- holder of the shard loses it: lease_no and turn change, so that what it still sends is not taken for the answer to an
+-- holder of the shard loses it: lease_no and lease_id change, so that what it still sends is not taken for the answer to an
 -- earlier try. The event is compared with the cursor in the newest version of the row: a statement that had to wait for
 -- the row skips nothing that was handled meanwhile.
 WITH moved AS (
@@ -222,9 +222,9 @@ WITH moved AS (
         lease_by = NULL,
         lease_until = NULL,
         lease_no = l.lease_no + 1,
-        turn = gen_random_uuid(),
+        lease_id = gen_random_uuid(),
         running = false,
-        careful = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.careful, @batch_size::integer) ELSE l.careful END,
+        one_by_one = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.one_by_one, @batch_size::integer) ELSE l.one_by_one END,
         wanted_by = NULL,
         retry_count = CASE WHEN @head::boolean THEN 0 ELSE l.retry_count END,
         retry_after = CASE WHEN @head::boolean THEN NULL ELSE l.retry_after END,
@@ -249,7 +249,7 @@ SELECT m.listener, m.seq, m.id, m.namespace, m.topic, m.version, m.tenant_id, m.
     m.entity_type, m.entity_id, m.entity_version, m.headers, m.payload, m.bucket, m.created_at, @attempts, @error
 FROM moved AS m;
 
--- name: ListenerSeize :many
+-- name: ListenerTakeOver :many
 -- Takes the shards of a listener from their holders, all or the one of a bucket, and names them. What the holders were
 -- doing is refused, and no lease is taken until this one is over. If a holder has died, the next one takes events one by
 -- one, as it would have done anyway.
@@ -257,9 +257,9 @@ UPDATE outbox_schema.listeners AS l
 SET lease_by = @worker_id,
     lease_until = clock_timestamp() + @lease::interval,
     lease_no = l.lease_no + 1,
-    turn = gen_random_uuid(),
+    lease_id = gen_random_uuid(),
     running = false,
-    careful = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.careful, @batch_size::integer) ELSE l.careful END,
+    one_by_one = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.one_by_one, @batch_size::integer) ELSE l.one_by_one END,
     wanted_by = NULL
 FROM (
     SELECT o.shard
@@ -274,10 +274,11 @@ WHERE l.listener = @listener
 RETURNING l.shard;
 
 -- name: ListenerRewind :execrows
--- Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before
--- the first one that was enqueued then. They never go forward, and never past an event that is not handled: straggler is
--- the first such one before the position. What a cursor has seen of the log is what this statement sees, because nothing
--- has moved since it was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
+-- Sends the cursors of a listener that the worker has taken over back to since, or to the start when that is null: behind
+-- the last event before the first one that was enqueued then. They never go forward, and never past an event that is not
+-- handled: straggler is the first such one before the position. What a cursor has seen of the log is what this statement
+-- sees, because nothing has moved since it was taken over. lo_bound is taken after lo, because the transaction has no xid
+-- before this statement.
 WITH RECURSIVE target AS MATERIALIZED (
     SELECT CASE
         WHEN sqlc.narg('since')::timestamptz IS NULL THEN 0
@@ -378,8 +379,8 @@ SET lo = pg_current_snapshot(),
     lease_by = NULL,
     lease_until = NULL,
     lease_no = l.lease_no + 1,
-    turn = gen_random_uuid(),
-    careful = 0,
+    lease_id = gen_random_uuid(),
+    one_by_one = 0,
     wanted_by = NULL,
     retry_count = 0,
     retry_after = NULL,
@@ -394,7 +395,7 @@ WHERE l.listener = @listener
   AND o.listener = l.listener
   AND o.shard = l.shard;
 
--- name: ListenerToCome :one
+-- name: ListenerRemaining :one
 -- Counts the events of the log behind the cursors of a listener, of any topic.
 SELECT count(*)
 FROM outbox_schema.listeners AS l
@@ -437,7 +438,7 @@ ORDER BY p.retry_after, p.no
 LIMIT @event_limit::integer;
 
 -- name: ParkedSkip :execrows
--- Moves a parked event to the dead letters. Its shard is seized, so nobody is handling it.
+-- Moves a parked event to the dead letters. Its shard is taken over, so nobody is handling it.
 WITH gone AS (
     DELETE FROM outbox_schema.parked AS p
     WHERE p.no = @no
@@ -451,8 +452,8 @@ SELECT g.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.
     g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.attempts, @error
 FROM gone AS g;
 
--- name: ListenerYield :exec
--- Gives up the shards that a worker has seized.
+-- name: ListenerHandBack :exec
+-- Gives up the shards that a worker has taken over.
 UPDATE outbox_schema.listeners AS l
 SET lease_by = NULL,
     lease_until = NULL
@@ -469,7 +470,7 @@ WHERE l.listener = @listener;
 DELETE FROM outbox_schema.parked AS p
 WHERE p.listener = @listener;
 
--- name: LogHeld :many
+-- name: LogBlocked :many
 -- Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the
 -- whole log.
 WITH retention AS MATERIALIZED (
@@ -477,7 +478,7 @@ WITH retention AS MATERIALIZED (
         unnest(@topics::text[]) AS topic,
         unnest(@retentions_us::bigint[]) * interval '1 microsecond' AS keep
 )
-SELECT l.listener, count(DISTINCT g.seq) AS held
+SELECT l.listener, count(DISTINCT g.seq) AS blocked
 FROM outbox_schema.log AS g
 JOIN retention AS r ON r.topic = g.namespace || '/' || g.topic AND g.created_at < statement_timestamp() - r.keep
 JOIN outbox_schema.listeners AS l
@@ -486,7 +487,7 @@ JOIN outbox_schema.listeners AS l
 GROUP BY l.listener
 ORDER BY l.listener;
 
--- name: LogOld :one
+-- name: LogPrunable :one
 -- Counts the events past their retention, and how many of them some listener has not passed, which LogPrune would keep.
 WITH retention AS MATERIALIZED (
     SELECT
@@ -498,11 +499,11 @@ SELECT count(*) AS old, count(*) FILTER (WHERE EXISTS (
     FROM outbox_schema.listeners AS l
     WHERE NOT (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
       AND NOT coalesce(l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi), false)
-)) AS held
+)) AS blocked
 FROM outbox_schema.log AS g
 JOIN retention AS r ON r.topic = g.namespace || '/' || g.topic AND g.created_at < statement_timestamp() - r.keep;
 
--- name: LetterOld :one
+-- name: DeadLetterPrunable :one
 -- Counts the dead letters of listeners past the retention of their topic.
 WITH retention AS MATERIALIZED (
     SELECT
@@ -514,7 +515,7 @@ FROM outbox_schema.dead_letters AS d
 JOIN retention AS r ON r.topic = d.namespace || '/' || d.topic
 WHERE d.died_at < statement_timestamp() - r.keep;
 
--- name: EventOld :one
+-- name: EventPrunable :one
 -- Counts the events of a queue topic that EventPrune would delete.
 SELECT count(*)
 FROM outbox_schema.events AS e
@@ -603,9 +604,9 @@ SET lo = (@lo::text)::pg_snapshot,
     lease_by = NULL,
     lease_until = NULL,
     lease_no = l.lease_no + 1,
-    turn = gen_random_uuid(),
+    lease_id = gen_random_uuid(),
     running = false,
-    careful = 0,
+    one_by_one = 0,
     preferred = NULL,
     wanted_by = NULL,
     retry_count = 0,

@@ -1,4 +1,4 @@
--- name: LetterPrune :execrows
+-- name: DeadLetterPrune :execrows
 -- Deletes one chunk of dead letters past the retention of their topic.
 WITH retention AS MATERIALIZED (
     SELECT

@@ -14,7 +14,7 @@ VALUES (
 ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 RETURNING
     (CASE
-        WHEN NOT @ring::boolean THEN false
+        WHEN NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS rang;
@@ -56,7 +56,7 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS rang
@@ -95,7 +95,7 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS rang
@@ -117,7 +117,7 @@ WITH inserted AS (
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING
         CASE
-            WHEN NOT @ring::boolean THEN false
+            WHEN NOT @wake::boolean THEN false
             WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
             ELSE pg_notify(@channel::text, '') IS NOT NULL
         END AS rang
@@ -150,9 +150,9 @@ CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: EventClaim :many
--- Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops at the
--- limit. suspect holds events whose lease ran out, because their handler may have killed its process: few at a time,
--- none behind edge, which is where fresh reached its limit, and none of held, which the claimer itself has yet to
+-- Leases up to batch_size events, oldest due first. fresh walks events_due past what is claimed and stops at the
+-- limit. reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
+-- none behind edge, which is where fresh reached its limit, and none of in_flight, which the claimer itself has yet to
 -- settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
 -- compares the id too, because a million events may be due at one time. MATERIALIZED and the join keep LIMIT from being
 -- executed more than once.
@@ -184,7 +184,7 @@ edge AS MATERIALIZED (
     ORDER BY next_attempt_at, id
     LIMIT 1
 ),
-suspect AS MATERIALIZED (
+reclaimed AS MATERIALIZED (
     SELECT
         e.id,
         e.next_attempt_at,
@@ -195,22 +195,22 @@ suspect AS MATERIALIZED (
       AND (e.next_attempt_at, e.id) <= (
           (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
       AND e.locked_until < statement_timestamp()
-      AND NOT e.id = ANY (@held::uuid[])
+      AND NOT e.id = ANY (@in_flight::uuid[])
       AND e.attempts < coalesce(sqlc.narg('max_attempts')::integer, e.max_attempts)
       AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id
-    LIMIT @suspects::integer
+    LIMIT @reclaims::integer
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
-    (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
+    (SELECT s.id FROM reclaimed AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
     UNION ALL
     (SELECT u.id
-     FROM (SELECT s.id, s.next_attempt_at FROM suspect AS s
+     FROM (SELECT s.id, s.next_attempt_at FROM reclaimed AS s
            UNION ALL
            SELECT f.id, f.next_attempt_at FROM fresh AS f) AS u
-     WHERE NOT EXISTS (SELECT FROM suspect AS s WHERE s.last)
+     WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
      LIMIT @batch_size::integer)
 ),
@@ -236,7 +236,7 @@ SELECT c.id, c.topic, c.version, c.tenant_id,
     coalesce(c.entity_id, '') AS entity_id,
     coalesce(c.entity_version, 0) AS entity_version,
     c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
-    EXISTS (SELECT FROM suspect AS s WHERE s.id = c.id)::boolean AS suspect
+    EXISTS (SELECT FROM reclaimed AS s WHERE s.id = c.id)::boolean AS reclaimed
 FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id;
 
@@ -281,14 +281,14 @@ SELECT c.id, c.topic, c.version, c.tenant_id,
     coalesce(c.entity_id, '') AS entity_id,
     coalesce(c.entity_version, 0) AS entity_version,
     c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
-    false AS suspect
+    false AS reclaimed
 FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id;
 
 -- name: EventAck :many
 -- Marks events as delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have
 -- lost the event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted,
--- and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStates tells what
+-- and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStatuses tells what
 -- became of the others.
 WITH want AS MATERIALIZED (
     SELECT w.id, w.claim_no
@@ -393,7 +393,7 @@ RETURNING e.id, e.claim_no;
 -- name: EventExtend :many
 -- Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
 -- The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
--- its batch; EventStates tells which rows were skipped.
+-- its batch; EventStatuses tells which rows were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -415,7 +415,7 @@ FROM own AS o
 WHERE e.id = o.id
 RETURNING e.id, e.claim_no;
 
--- name: EventStates :many
+-- name: EventStatuses :many
 -- Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked.
 SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
@@ -428,7 +428,7 @@ JOIN outbox_schema.events AS e ON e.id = w.id;
 -- An event whose lease ran out is only noted at first, by an updated_at past locked_until. No claim and no renewal leaves
 -- such a value. The holder may be alive, and may have been without the database for as long as everybody else. The
 -- event becomes dead if nothing has changed after the grace, which counts from the first look and in which the holder can
--- settle it by its fence. Events in held are left out, because the sweeper itself has yet to settle them. Returns how many
+-- settle it by its fence. in_flight is left out, because the sweeper itself has yet to settle it. Returns how many
 -- became dead, and how many were noted.
 WITH spent AS MATERIALIZED (
     SELECT
@@ -448,7 +448,7 @@ WITH spent AS MATERIALIZED (
           OR e.locked_until < statement_timestamp()
               AND NOT e.updated_at > greatest(e.locked_until, statement_timestamp() - @grace::interval)
       )
-      AND NOT e.id = ANY (@held::uuid[])
+      AND NOT e.id = ANY (@in_flight::uuid[])
       AND (cardinality(@topics::text[]) = 0 OR e.topic = ANY (@topics::text[]))
       AND (cardinality(@tenant_ids::uuid[]) = 0 OR e.tenant_id = ANY (@tenant_ids::uuid[]))
     ORDER BY e.next_attempt_at, e.id

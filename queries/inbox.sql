@@ -81,10 +81,10 @@ WHERE v.consumer_group = @consumer_group
   AND v.entity_type = @entity_type
   AND v.entity_id = @entity_id;
 
--- name: InboxPark :exec
+-- name: InboxQuarantine :exec
 -- Quarantines a stale event with the version and event that made it stale. An event that is quarantined already, because
 -- it came again after its record was pruned, stays as it is.
-INSERT INTO outbox_schema.inbox_parked (
+INSERT INTO outbox_schema.inbox_quarantined (
     consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, payload)
 SELECT v.consumer_group, @event_id::uuid, v.source, v.tenant_id, v.entity_type, v.entity_id, @version::bigint, v.version, v.event_id,
     sqlc.narg('payload')::bytea
@@ -96,20 +96,20 @@ WHERE v.consumer_group = @consumer_group
   AND v.entity_id = @entity_id
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
--- name: InboxParkedPrune :one
+-- name: InboxQuarantinePrune :one
 -- ProcessedPrune for quarantined events.
 WITH old AS MATERIALIZED (
-    SELECT k.consumer_group, k.event_id, k.parked_at
-    FROM outbox_schema.inbox_parked AS k
+    SELECT k.consumer_group, k.event_id, k.quarantined_at
+    FROM outbox_schema.inbox_quarantined AS k
     WHERE k.consumer_group = @consumer_group::text
-      AND k.parked_at >= @after::timestamptz
-      AND k.parked_at < statement_timestamp() - @retention::interval
-    ORDER BY k.parked_at
+      AND k.quarantined_at >= @after::timestamptz
+      AND k.quarantined_at < statement_timestamp() - @retention::interval
+    ORDER BY k.quarantined_at
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM outbox_schema.inbox_parked AS k
+    DELETE FROM outbox_schema.inbox_quarantined AS k
     USING old AS o
     WHERE k.consumer_group = o.consumer_group
       AND k.event_id = o.event_id
@@ -117,7 +117,7 @@ gone AS (
 )
 SELECT
     (SELECT count(*) FROM gone)::bigint AS deleted,
-    (SELECT coalesce(max(o.parked_at), '-infinity') FROM old AS o)::timestamptz AS last;
+    (SELECT coalesce(max(o.quarantined_at), '-infinity') FROM old AS o)::timestamptz AS last;
 
 -- name: InboxReset :exec
 -- Deletes everything that a group has recorded, including versions and quarantined events.
@@ -129,5 +129,5 @@ versions AS (
     DELETE FROM outbox_schema.entity_versions AS v
     WHERE v.consumer_group = @consumer_group::text
 )
-DELETE FROM outbox_schema.inbox_parked AS k
+DELETE FROM outbox_schema.inbox_quarantined AS k
 WHERE k.consumer_group = @consumer_group::text;

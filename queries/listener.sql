@@ -57,13 +57,13 @@ FROM (
 WHERE l.listener = @listener
   AND l.shard = s.shard;
 
--- name: ListenerTurn :one
+-- name: ListenerTakeLease :one
 -- Takes the lease of one shard, and opens a window unless one is open. There is no row, and nothing is written, when the
 -- shard is paused, waits for a retry, is held by another worker, has nothing to do, or had another lease since the taker
 -- looked.
 --
 -- A lease is held only while its events are handled. Between leases preferred names the worker that gets the next one, so
--- that shards stay where they are. Another worker takes it as heir, when it saw something to do and the preferred worker
+-- that shards stay where they are. Another worker takes it over, when it saw something to do and the preferred worker
 -- did not take it.
 --
 -- What has committed behind high_seq belongs to the transactions that lo lists, or to those from its xmax up to lo_bound.
@@ -83,22 +83,22 @@ WHERE l.listener = @listener
 -- of the statement that reaches the server late, when its taker has sent it again and handled that lease, takes nothing.
 --
 -- running is still set when the end of the latest lease never came: its handlers may have killed their process. Then
--- events are taken one by one (careful), and each attempt is counted before it is made. A taker that got no answer asks
--- again with the same turn, and gets the lease that is running; a lease that has ended is never taken again. A running
+-- events are taken one by one (one_by_one), and each attempt is counted before it is made. A taker that got no answer asks
+-- again with the same lease_id, and gets the lease that is running; a lease that has ended is never taken again. A running
 -- lease belongs to its holder until its time is over. It is not given even to the same worker id, which another process
 -- may have. The exception is previous, which the taker knows to be over: its end was lost in a crash of the server.
 UPDATE outbox_schema.listeners AS l
 SET lease_by = @worker_id,
     lease_until = clock_timestamp() + @lease::interval,
-    lease_no = CASE WHEN l.running AND l.turn = @turn THEN l.lease_no ELSE l.lease_no + 1 END,
-    turn = @turn,
+    lease_no = CASE WHEN l.running AND l.lease_id = @lease_id THEN l.lease_no ELSE l.lease_no + 1 END,
+    lease_id = @lease_id,
     preferred = @worker_id,
     wanted_by = CASE WHEN l.preferred = @worker_id THEN l.wanted_by END,
     running = true,
-    careful = CASE
-        WHEN l.running AND NOT (l.turn = @turn OR l.lease_by = @worker_id AND l.turn = @previous)
-            THEN greatest(@careful_size::integer, l.careful)
-        ELSE l.careful
+    one_by_one = CASE
+        WHEN l.running AND NOT (l.lease_id = @lease_id OR l.lease_by = @worker_id AND l.lease_id = @previous_id)
+            THEN greatest(@one_by_one_size::integer, l.one_by_one)
+        ELSE l.one_by_one
     END,
     in_batch = true,
     hi = CASE
@@ -119,11 +119,11 @@ SET lease_by = @worker_id,
 WHERE l.listener = @listener
   AND l.shard = @shard
   AND (
-    l.lease_by IS NULL AND (l.preferred IS NULL OR l.preferred = @worker_id OR @heir::boolean)
+    l.lease_by IS NULL AND (l.preferred IS NULL OR l.preferred = @worker_id OR @take_over::boolean)
     OR l.lease_until < statement_timestamp()
-    OR l.lease_by = @worker_id AND l.running AND l.turn IN (@turn, @previous)
+    OR l.lease_by = @worker_id AND l.running AND l.lease_id IN (@lease_id, @previous_id)
   )
-  AND (l.lease_no = @after_no::bigint AND l.turn IS DISTINCT FROM @turn OR l.running AND l.turn = @turn)
+  AND (l.lease_no = @after_no::bigint AND l.lease_id IS DISTINCT FROM @lease_id OR l.running AND l.lease_id = @lease_id)
   AND NOT l.paused
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
   AND CASE
@@ -183,7 +183,7 @@ WHERE l.listener = @listener
     )
   END
 RETURNING
-    l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts,
+    l.shards, l.lease_no, l.last_seq, l.retry_count, l.one_by_one, l.ahead_seqs, l.ahead_attempts,
     ((
         SELECT p.retry_after
         FROM outbox_schema.parked AS p
@@ -208,9 +208,9 @@ RETURNING
 -- name: ListenerAdvance :one
 -- Ends a lease: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 -- In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
--- the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerTurnState tells why.
+-- the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerLeaseState tells why.
 -- The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops does
--- not. release leaves it to nobody. strand lets the lease run out, because handlers of it still run.
+-- not. release leaves it to nobody. let_lease_expire lets the lease run out, because handlers of it still run.
 WITH moved AS (
     UPDATE outbox_schema.listeners AS l
     SET last_seq = CASE WHEN @closes::boolean THEN 0 ELSE @last_seq::bigint END,
@@ -227,10 +227,10 @@ WITH moved AS (
         retry_after = clock_timestamp() + sqlc.narg('delay')::interval,
         last_error = sqlc.narg('last_error')::text,
         running = false,
-        careful = CASE WHEN @closes::boolean THEN 0 ELSE greatest(l.careful - @handled::integer, 0) END,
-        lease_by = CASE WHEN @strand::boolean THEN gen_random_uuid() END,
-        lease_until = CASE WHEN @strand::boolean THEN l.lease_until END,
-        preferred = CASE WHEN NOT @release::boolean AND NOT @strand::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
+        one_by_one = CASE WHEN @closes::boolean THEN 0 ELSE greatest(l.one_by_one - @handled::integer, 0) END,
+        lease_by = CASE WHEN @let_lease_expire::boolean THEN gen_random_uuid() END,
+        lease_until = CASE WHEN @let_lease_expire::boolean THEN l.lease_until END,
+        preferred = CASE WHEN NOT @release::boolean AND NOT @let_lease_expire::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
         wanted_by = NULL,
         advanced_at = clock_timestamp()
     WHERE l.listener = @listener
@@ -264,7 +264,7 @@ dead AS (
     ) AS g
     ORDER BY g.seq
 ),
-aside AS (
+parking AS (
     INSERT INTO outbox_schema.parked (
         listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
         entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
@@ -295,9 +295,9 @@ aside AS (
 )
 SELECT EXISTS (SELECT FROM moved)::boolean AS moved;
 
--- name: ListenerTurnState :one
+-- name: ListenerLeaseState :one
 -- Reads who had the latest lease of a shard, and whether it has ended.
-SELECT l.lease_by, l.lease_no, l.turn, l.running
+SELECT l.lease_by, l.lease_no, l.lease_id, l.running
 FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener
   AND l.shard = @shard;
@@ -347,7 +347,7 @@ WHERE l.listener = @listener
 -- Tells a process that got no lease what it waits for. No row if the listener was detached, or has fewer shards now.
 -- wait_us is the time until something falls due by itself: a retry, the end of another's lease, or a parked event; -1
 -- when nothing does. ready tells that a shard whose next lease is left to another worker has something to do, by the rule
--- of ListenerTurn: then the other worker may be dead.
+-- of ListenerTakeLease: then the other worker may be dead.
 SELECT
     l.shards,
     l.lease_no,

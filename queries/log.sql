@@ -11,7 +11,7 @@ VALUES (
 ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 RETURNING
     (CASE
-        WHEN NOT @ring::boolean THEN false
+        WHEN NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS rang;
@@ -63,7 +63,7 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS rang
@@ -102,7 +102,7 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @ring::boolean THEN false
+        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS rang
@@ -121,7 +121,7 @@ WITH inserted AS (
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING
         CASE
-            WHEN NOT @ring::boolean THEN false
+            WHEN NOT @wake::boolean THEN false
             WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
             ELSE pg_notify(@channel::text, '') IS NOT NULL
         END AS rang
@@ -172,7 +172,7 @@ CROSS JOIN LATERAL (
 -- stand together, and the others cost two comparisons. The lookup is a range of parked_key, in the order of that index.
 -- Otherwise a plan that was made while nothing was parked, and is still in use, might walk everything parked by another index.
 WITH RECURSIVE cur AS MATERIALIZED (
-    SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
+    SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.one_by_one
     FROM outbox_schema.listeners AS l
     WHERE l.listener = @listener
       AND l.shard = @shard
@@ -266,14 +266,14 @@ seen AS MATERIALIZED (
 picked AS (
     SELECT s.seq, s.id, s.namespace, s.topic, s.version, s.tenant_id, s.dedupe_key, s.partition_key, s.entity_type,
         s.entity_id, s.entity_version, s.headers, s.payload, s.created_at,
-        (@lanes::text[])[array_position(@topics::text[], s.namespace || '/' || s.topic)]
+        (@key_prefixes::text[])[array_position(@topics::text[], s.namespace || '/' || s.topic)]
             || coalesce(s.partition_key, s.id::text) AS key
     FROM seen AS s
     CROSS JOIN cur AS c
     WHERE s.namespace || '/' || s.topic = ANY (@topics::text[])
       AND s.bucket % c.shards = c.shard
     ORDER BY s.seq
-    LIMIT (SELECT CASE WHEN c.careful > 0 THEN 1 ELSE @batch_size::integer END FROM cur AS c)
+    LIMIT (SELECT CASE WHEN c.one_by_one > 0 THEN 1 ELSE @batch_size::integer END FROM cur AS c)
 )
 SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id,
@@ -298,7 +298,7 @@ FROM (SELECT count(*) AS scanned, max(s.seq) AS last_seq FROM seen AS s) AS t
 LEFT JOIN picked AS p ON true
 ORDER BY p.seq;
 
--- name: LogReadOn :many
+-- name: LogReadNext :many
 -- Reads on in the open window of a lease, behind after_seq, while what comes before is handled: the next scan_size
 -- positions, each a row. topic is the place in topics, and null where the event is not the listener's. There is no row
 -- unless this is what LogRead would read once the cursor stands at after_seq: the lease is running and no straggler is
@@ -343,7 +343,7 @@ SELECT p.topic, p.seq,
 FROM (
     SELECT g.seq, g.id, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type, g.entity_id,
         g.entity_version, g.headers, g.payload, g.created_at, g.topic,
-        (@lanes::text[])[g.topic] || coalesce(g.partition_key, g.id::text) AS key
+        (@key_prefixes::text[])[g.topic] || coalesce(g.partition_key, g.id::text) AS key
     FROM (
         SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
             o.entity_version, o.headers, o.payload, o.created_at,

@@ -1,7 +1,7 @@
 -- name: ParkedTake :many
 -- Reads parked events of up to key_limit keys whose head is due, those of each key in their order and up to
 -- event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
--- instead. Guarded by the lease. suspect notes on each head how many events of its key are taken with it. If the
+-- instead. Guarded by the lease. taken notes on each head how many events of its key are taken with it. If the
 -- process dies of one, the next leases take only these, one by one, and count each attempt before it is made.
 WITH due AS MATERIALIZED (
     SELECT p.key
@@ -9,7 +9,7 @@ WITH due AS MATERIALIZED (
     WHERE p.listener = @listener
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % @shards::integer = @shard::integer
-      AND (p.suspect > 0 OR NOT @careful::boolean)
+      AND (p.taken > 0 OR NOT @one_by_one::boolean)
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
@@ -24,15 +24,15 @@ WITH due AS MATERIALIZED (
 ),
 noted AS (
     UPDATE outbox_schema.parked AS p
-    SET attempts = CASE WHEN @careful::boolean THEN p.attempts + 1 ELSE p.attempts END,
-        suspect = CASE WHEN @careful::boolean THEN p.suspect ELSE @event_limit::integer END
+    SET attempts = CASE WHEN @one_by_one::boolean THEN p.attempts + 1 ELSE p.attempts END,
+        taken = CASE WHEN @one_by_one::boolean THEN p.taken ELSE @event_limit::integer END
     FROM due AS d
     WHERE p.listener = @listener
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
-      AND (@careful::boolean OR p.suspect <> @event_limit::integer)
+      AND (@one_by_one::boolean OR p.taken <> @event_limit::integer)
 )
-SELECT e.no, e.key, e.suspect, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
+SELECT e.no, e.key, e.taken, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
     coalesce(e.partition_key, '') AS partition_key,
     coalesce(e.entity_type, '') AS entity_type,
@@ -41,7 +41,7 @@ SELECT e.no, e.key, e.suspect, e.seq, e.id, e.namespace, e.topic, e.version, e.t
     e.headers, e.payload, e.created_at, e.attempts
 FROM due AS d
 CROSS JOIN LATERAL (
-    SELECT o.no, o.key, o.suspect, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
+    SELECT o.no, o.key, o.taken, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
@@ -57,7 +57,7 @@ ORDER BY e.no;
 -- Ends attempts at parked events. Those that are done are deleted, those that are dead become dead letters, and heads that
 -- failed wait for their next attempt. Guarded by the lease, whose row is locked, so that an outdated holder changes
 -- nothing.
-WITH held AS MATERIALIZED (
+WITH lease AS MATERIALIZED (
     SELECT l.listener
     FROM outbox_schema.listeners AS l
     WHERE l.listener = @listener
@@ -69,12 +69,12 @@ WITH held AS MATERIALIZED (
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
-    USING held AS h
+    USING lease AS h
     WHERE p.no = ANY (@done::bigint[])
 ),
 dying AS (
     DELETE FROM outbox_schema.parked AS p
-    USING held AS h
+    USING lease AS h
     WHERE p.no = ANY (@dead::bigint[])
     RETURNING p.no, p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
         p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at
@@ -96,10 +96,10 @@ dead AS (
 )
 UPDATE outbox_schema.parked AS p
 SET attempts = w.attempts,
-    suspect = 0,
+    taken = 0,
     retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
     last_error = coalesce(nullif(w.error, ''), p.last_error)
-FROM held AS h, (
+FROM lease AS h, (
     SELECT
         unnest(@failed::bigint[]) AS no,
         unnest(@failed_attempts::integer[]) AS attempts,
@@ -112,7 +112,7 @@ WHERE p.no = w.no;
 -- Makes the first event of each key its head, due immediately, unless it is the head already.
 UPDATE outbox_schema.parked AS p
 SET retry_after = clock_timestamp(),
-    suspect = @suspect
+    taken = @taken
 FROM (SELECT unnest(@keys::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no

@@ -17,16 +17,16 @@ SELECT
     set_config('plan_cache_mode', 'force_generic_plan', true),
     set_config('jit', 'off', true);
 
--- name: BellTryHold :one
+-- name: BellTryLock :one
 -- Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is
 -- open.
-SELECT pg_try_advisory_lock(@bell::bigint)::boolean AS held;
+SELECT pg_try_advisory_lock(@bell::bigint)::boolean AS locked;
 
--- name: BellLetGo :one
-SELECT pg_advisory_unlock(@bell::bigint)::boolean AS held;
+-- name: BellUnlock :one
+SELECT pg_advisory_unlock(@bell::bigint)::boolean AS unlocked;
 
--- name: BellHeld :one
--- Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryHold.
+-- name: BellLocked :one
+-- Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
 SELECT EXISTS (
     SELECT
     FROM pg_catalog.pg_locks AS l
@@ -37,14 +37,14 @@ SELECT EXISTS (
       AND l.objsubid = 1
       AND l.mode = 'ExclusiveLock'
       AND l.granted
-)::boolean AS held;
+)::boolean AS locked;
 
 -- name: BellRing :exec
 -- Wakes every sleeper of the channel.
 SELECT pg_notify(@channel::text, '');
 
 -- name: SnapshotHolder :many
--- Finds the session that has been in its transaction for longest, and for longer than held, and that keeps PostgreSQL from
+-- Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps PostgreSQL from
 -- removing row versions of this database that were replaced since. Sees only sessions that the role may look into: its
 -- own, or all with pg_read_all_stats. A standby or a slot has no database.
 SELECT
@@ -57,7 +57,7 @@ WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
   AND (a.datname = current_database() OR a.datname IS NULL)
   AND a.pid <> pg_backend_pid()
   AND a.backend_type <> 'autovacuum worker'
-  AND a.xact_start < statement_timestamp() - @held::interval
+  AND a.xact_start < statement_timestamp() - @open_for::interval
 ORDER BY a.xact_start
 LIMIT 1;
 

@@ -65,9 +65,9 @@ CREATE TABLE outbox_schema.listeners (
     lease_by       uuid,
     lease_until    timestamptz,
     lease_no       bigint      NOT NULL DEFAULT 0,
-    turn           uuid,
+    lease_id       uuid,
     running        boolean     NOT NULL DEFAULT false,
-    careful        integer     NOT NULL DEFAULT 0,
+    one_by_one     integer     NOT NULL DEFAULT 0,
     preferred      uuid,
     wanted_by      uuid,
     retry_count    integer     NOT NULL DEFAULT 0,
@@ -106,9 +106,9 @@ COMMENT ON COLUMN outbox_schema.listeners.in_batch IS 'Whether a window is open.
 COMMENT ON COLUMN outbox_schema.listeners.ahead_seqs IS 'Events of the open window after last_seq that were tried already.';
 COMMENT ON COLUMN outbox_schema.listeners.ahead_attempts IS 'For each of ahead_seqs, its attempts so far; 0 if it is delivered.';
 COMMENT ON COLUMN outbox_schema.listeners.lease_no IS 'Counts leases and never decreases: the fence that rejects an outdated holder.';
-COMMENT ON COLUMN outbox_schema.listeners.turn IS 'Identifies the latest lease, so that its holder recognizes it after a lost answer.';
+COMMENT ON COLUMN outbox_schema.listeners.lease_id IS 'Identifies the latest lease, so that its holder recognizes it after a lost answer.';
 COMMENT ON COLUMN outbox_schema.listeners.running IS 'Whether events of the latest lease are being handled. If it is still set when the next lease is taken, one of them may have killed its process.';
-COMMENT ON COLUMN outbox_schema.listeners.careful IS 'How many events are still to be handled one by one, each with its attempt counted beforehand, because one of them may kill its process.';
+COMMENT ON COLUMN outbox_schema.listeners.one_by_one IS 'How many events are still to be handled one by one, each with its attempt counted beforehand, because one of them may kill its process.';
 COMMENT ON COLUMN outbox_schema.listeners.lease_by IS 'Worker that handles events of the shard; null between leases.';
 COMMENT ON COLUMN outbox_schema.listeners.preferred IS 'Worker that may take the next lease first, for a moment: the latest holder, or a worker that has asked for the shard.';
 COMMENT ON COLUMN outbox_schema.listeners.wanted_by IS 'Worker that asks for this shard, because its holder has several.';
@@ -143,7 +143,7 @@ CREATE TABLE outbox_schema.parked (
     attempts       integer     NOT NULL DEFAULT 0,
     retry_after    timestamptz,
     last_error     text,
-    suspect        integer     NOT NULL DEFAULT 0,
+    taken          integer     NOT NULL DEFAULT 0,
     parked_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
     CONSTRAINT parked_pkey PRIMARY KEY (no),
     CONSTRAINT parked_event_key UNIQUE (seq, listener)
@@ -158,7 +158,7 @@ CREATE INDEX parked_due ON outbox_schema.parked (listener, retry_after)
 COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has parked behind a failed event of the same key.';
 COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key; the id of an event without one.';
 COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for the events behind it.';
-COMMENT ON COLUMN outbox_schema.parked.suspect IS 'How many events of its key, starting with this head, may have killed their process; 0 means none.';
+COMMENT ON COLUMN outbox_schema.parked.taken IS 'How many events of its key, starting with this head, were taken and are not settled; 0 means none. If their process dies, they are handled one by one.';
 
 -- Events that listeners gave up on, as copies.
 CREATE TABLE outbox_schema.dead_letters (

@@ -1,3 +1,3 @@
-DROP TABLE outbox_schema.inbox_parked;
+DROP TABLE outbox_schema.inbox_quarantined;
 DROP TABLE outbox_schema.entity_versions;
 DROP TABLE outbox_schema.processed_events;

@@ -48,7 +48,7 @@ COMMENT ON COLUMN outbox_schema.entity_versions.version IS 'Events of the entity
 COMMENT ON COLUMN outbox_schema.entity_versions.event_id IS 'Event with that version.';
 
 -- Stale events that are quarantined for inspection.
-CREATE TABLE outbox_schema.inbox_parked (
+CREATE TABLE outbox_schema.inbox_quarantined (
     consumer_group text        NOT NULL,
     event_id       uuid        NOT NULL,
     source         text        NOT NULL,
@@ -59,13 +59,13 @@ CREATE TABLE outbox_schema.inbox_parked (
     last_version   bigint      NOT NULL,
     last_event_id  uuid        NOT NULL,
     payload        bytea,
-    parked_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
-    CONSTRAINT inbox_parked_pkey PRIMARY KEY (consumer_group, event_id)
+    quarantined_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT inbox_quarantined_pkey PRIMARY KEY (consumer_group, event_id)
 );
 
-CREATE INDEX inbox_parked_age ON outbox_schema.inbox_parked (consumer_group, parked_at);
+CREATE INDEX inbox_quarantined_age ON outbox_schema.inbox_quarantined (consumer_group, quarantined_at);
 
-COMMENT ON TABLE outbox_schema.inbox_parked IS 'Stale events that a consumer has quarantined. Only people read them; delete them when they are settled.';
-COMMENT ON COLUMN outbox_schema.inbox_parked.last_version IS 'Version of the entity that was applied when the event arrived.';
-COMMENT ON COLUMN outbox_schema.inbox_parked.last_event_id IS 'Event with last_version.';
-COMMENT ON COLUMN outbox_schema.inbox_parked.payload IS 'The event in the bytes that its consumer gave; null if it gave none.';
+COMMENT ON TABLE outbox_schema.inbox_quarantined IS 'Stale events that a consumer has quarantined. Only people read them; delete them when they are settled.';
+COMMENT ON COLUMN outbox_schema.inbox_quarantined.last_version IS 'Version of the entity that was applied when the event arrived.';
+COMMENT ON COLUMN outbox_schema.inbox_quarantined.last_event_id IS 'Event with last_version.';
+COMMENT ON COLUMN outbox_schema.inbox_quarantined.payload IS 'The event in the bytes that its consumer gave; null if it gave none.';

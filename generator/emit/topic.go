@@ -40,7 +40,7 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	if isLog(t) {
 		list = append(list, member{"Log", jen.True()})
 	}
-	if !t.Bell {
+	if !t.Wake {
 		list = append(list, member{"Silent", jen.True()})
 	}
 	if !isLog(t) {
@@ -97,7 +97,7 @@ func topicVarDoc(t *model.Topic) string {
 		}
 	}
 	doc += "."
-	if !t.Bell {
+	if !t.Wake {
 		doc += " Enqueueing an event does not wake a " + waker + ": the event waits for the next poll."
 	}
 	return doc

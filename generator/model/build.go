@@ -175,7 +175,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 		b.logNames = append(b.logNames, t.FullName())
 	}
 	p := b.override(b.defaults, &s.Policy, where)
-	t.Retry, t.Lease, t.Retention, t.Bell = p.retry, p.lease, p.retention, p.bell
+	t.Retry, t.Lease, t.Retention, t.Wake = p.retry, p.lease, p.retention, p.wake
 	t.Fields = b.fields(s.Payload.Items, where, "Validate", "DedupeKey")
 	b.tenant(s, t)
 	b.dedupeKey(s, t)

@@ -60,7 +60,7 @@ func TestBuildTheSampleOfTheDesign(t *testing.T) {
 	require.Equal(t, "is emitted once per chat turn, when it reaches a terminal state.", turn.Doc)
 	require.Equal(t, 1, turn.Version)
 	require.Equal(t, model.Queue, turn.Delivery)
-	require.True(t, turn.Bell)
+	require.True(t, turn.Wake)
 	require.Equal(t, model.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute}, turn.Retry)
 	require.Equal(t, 30*time.Second, turn.Lease)
 	require.Equal(t, model.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, turn.Retention)
@@ -91,7 +91,7 @@ func TestBuildFillsInWhatTheFileLeavesOut(t *testing.T) {
 	t.Parallel()
 	turn := load(t, head+topic("id: uuid")).Namespaces[0].Topics[0]
 	require.Equal(t, &model.Topic{
-		Namespace: turn.Namespace, Name: "turn_finalized", GoName: "TurnFinalized", Version: 1, Delivery: model.Queue, Bell: true,
+		Namespace: turn.Namespace, Name: "turn_finalized", GoName: "TurnFinalized", Version: 1, Delivery: model.Queue, Wake: true,
 		Retry:     model.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		Lease:     30 * time.Second,
 		Retention: model.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
@@ -108,7 +108,7 @@ func TestTopicOverridesDefaultsKeyByKey(t *testing.T) {
 	require.Equal(t, model.Retry{MaxAttempts: 13, BaseDelay: 2 * time.Second, MaxDelay: 30 * time.Minute}, turn.Retry)
 	require.Equal(t, model.Retention{Delivered: 0, Dead: 900 * time.Hour}, turn.Retention)
 	require.Equal(t, time.Minute, turn.Lease)
-	require.True(t, turn.Bell)
+	require.True(t, turn.Wake)
 }
 
 func TestTypesAndBounds(t *testing.T) {

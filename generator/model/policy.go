@@ -13,7 +13,7 @@ type policy struct {
 	retry     Retry
 	lease     time.Duration
 	retention Retention
-	bell      bool
+	wake      bool
 }
 
 // builtIn applies where the YAML has no setting.
@@ -21,7 +21,7 @@ var builtIn = policy{
 	retry:     Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	lease:     30 * time.Second,
 	retention: Retention{Delivered: 7 * 24 * time.Hour, Dead: 30 * 24 * time.Hour},
-	bell:      true,
+	wake:      true,
 }
 
 // The bounds. The longest horizon, maxAttempts delays of maxDelay, fits a time.Duration.
@@ -44,10 +44,10 @@ func (b *builder) override(base policy, s *spec.Policy, where string) policy {
 		retry:     b.retry(base.retry, &s.Retry, where),
 		lease:     b.lease(base.lease, s.Lease, where),
 		retention: b.retention(base.retention, &s.Retention, where),
-		bell:      base.bell,
+		wake:      base.wake,
 	}
 	if s.Wake.Set() {
-		p.bell = s.Wake.V != "none"
+		p.wake = s.Wake.V != "none"
 	}
 	return p
 }

@@ -131,7 +131,7 @@ func newTopicRow(t *model.Topic) topicRow {
 	} else {
 		row.Lease, row.Retry, row.RetryHorizon = span(t.Lease), newRetryRow(t.Retry), span(t.Retry.Horizon())
 	}
-	if !t.Bell {
+	if !t.Wake {
 		row.Wake = "none"
 	}
 	if t.Tenant != nil {

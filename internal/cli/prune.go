@@ -18,8 +18,8 @@ type pruneRow struct {
 	Log         int64            `json:"log"`
 	DeadLetters int64            `json:"dead_letters"`
 	Queue       int64            `json:"queue"`
-	Held        int64            `json:"held"`
-	HeldBy      map[string]int64 `json:"held_by"`
+	Blocked     int64            `json:"blocked"`
+	BlockedBy   map[string]int64 `json:"blocked_by"`
 }
 
 func (a *app) pruneCommand() *cobra.Command {
@@ -70,13 +70,13 @@ func (a *app) prune(ctx context.Context, admin *outbox.ListenerAdmin, m *model.M
 	}
 	verb := a.verb(yes, "deleted", "delete")
 	if a.json {
-		return a.printJSON(pruneRow{Done: yes, Log: r.Log, DeadLetters: r.Letters, Queue: r.Queue, Held: r.Held, HeldBy: r.HeldBy})
+		return a.printJSON(pruneRow{Done: yes, Log: r.Log, DeadLetters: r.DeadLetters, Queue: r.Queue, Blocked: r.Blocked, BlockedBy: r.BlockedBy})
 	}
 	err = a.printf("%s %s of log topics\n%s %s of listeners\n%s %s of queue topics\n",
-		verb, count(int(r.Log), "event"), verb, count(int(r.Letters), "dead letter"), verb, count(int(r.Queue), "event"))
-	for _, name := range slices.Sorted(maps.Keys(r.HeldBy)) {
+		verb, count(int(r.Log), "event"), verb, count(int(r.DeadLetters), "dead letter"), verb, count(int(r.Queue), "event"))
+	for _, name := range slices.Sorted(maps.Keys(r.BlockedBy)) {
 		if err == nil {
-			err = a.printf("kept %s past retention for %s\n", count(int(r.HeldBy[name]), "event"), name)
+			err = a.printf("kept %s past retention for %s\n", count(int(r.BlockedBy[name]), "event"), name)
 		}
 	}
 	return err

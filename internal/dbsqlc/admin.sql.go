@@ -12,36 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const EventOld = `-- name: EventOld :one
-SELECT count(*)
-FROM outbox_schema.events AS e
-WHERE e.namespace = $1
-  AND e.topic = $2
-  AND e.status = $3
-  AND e.finalized_at < statement_timestamp() - $4::interval
-`
-
-type EventOldParams struct {
-	Namespace string
-	Topic     string
-	Status    string
-	Retention pgtype.Interval
-}
-
-// Counts the events of a queue topic that EventPrune would delete.
-func (q *Queries) EventOld(ctx context.Context, arg EventOldParams) (int64, error) {
-	row := q.db.QueryRow(ctx, EventOld,
-		arg.Namespace,
-		arg.Topic,
-		arg.Status,
-		arg.Retention,
-	)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
-const LetterOld = `-- name: LetterOld :one
+const DeadLetterPrunable = `-- name: DeadLetterPrunable :one
 WITH retention AS MATERIALIZED (
     SELECT
         unnest($1::text[]) AS topic,
@@ -53,14 +24,43 @@ JOIN retention AS r ON r.topic = d.namespace || '/' || d.topic
 WHERE d.died_at < statement_timestamp() - r.keep
 `
 
-type LetterOldParams struct {
+type DeadLetterPrunableParams struct {
 	Topics       []string
 	RetentionsUs []int64
 }
 
 // Counts the dead letters of listeners past the retention of their topic.
-func (q *Queries) LetterOld(ctx context.Context, arg LetterOldParams) (int64, error) {
-	row := q.db.QueryRow(ctx, LetterOld, arg.Topics, arg.RetentionsUs)
+func (q *Queries) DeadLetterPrunable(ctx context.Context, arg DeadLetterPrunableParams) (int64, error) {
+	row := q.db.QueryRow(ctx, DeadLetterPrunable, arg.Topics, arg.RetentionsUs)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const EventPrunable = `-- name: EventPrunable :one
+SELECT count(*)
+FROM outbox_schema.events AS e
+WHERE e.namespace = $1
+  AND e.topic = $2
+  AND e.status = $3
+  AND e.finalized_at < statement_timestamp() - $4::interval
+`
+
+type EventPrunableParams struct {
+	Namespace string
+	Topic     string
+	Status    string
+	Retention pgtype.Interval
+}
+
+// Counts the events of a queue topic that EventPrune would delete.
+func (q *Queries) EventPrunable(ctx context.Context, arg EventPrunableParams) (int64, error) {
+	row := q.db.QueryRow(ctx, EventPrunable,
+		arg.Namespace,
+		arg.Topic,
+		arg.Status,
+		arg.Retention,
+	)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -80,13 +80,207 @@ func (q *Queries) ListenerDetach(ctx context.Context, listener string) (int64, e
 	return result.RowsAffected(), nil
 }
 
+const ListenerHandBack = `-- name: ListenerHandBack :exec
+UPDATE outbox_schema.listeners AS l
+SET lease_by = NULL,
+    lease_until = NULL
+WHERE l.listener = $1
+  AND l.lease_by = $2
+`
+
+type ListenerHandBackParams struct {
+	Listener string
+	WorkerID pgtype.UUID
+}
+
+// Gives up the shards that a worker has taken over.
+func (q *Queries) ListenerHandBack(ctx context.Context, arg ListenerHandBackParams) error {
+	_, err := q.db.Exec(ctx, ListenerHandBack, arg.Listener, arg.WorkerID)
+	return err
+}
+
+const ListenerHead = `-- name: ListenerHead :many
+WITH RECURSIVE cur AS MATERIALIZED (
+    SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.one_by_one,
+        l.ahead_seqs, l.ahead_attempts,
+        coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
+        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq, l.last_error
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = $3
+),
+span AS MATERIALIZED (
+    SELECT c.shard, b.xid AS after, lead(b.xid, 1, c.lo_bound) OVER (PARTITION BY c.shard ORDER BY b.xid) AS before
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT (((pg_snapshot_xmax(c.lo)::text)::bigint - 1)::text)::xid8 AS xid
+        UNION ALL
+        SELECT p.xid
+        FROM (SELECT pg_snapshot_xip(c.hi) AS xid) AS p
+        WHERE p.xid >= pg_snapshot_xmax(c.lo)
+          AND p.xid < c.lo_bound
+    ) AS b
+    WHERE pg_snapshot_xmax(c.lo) < c.lo_bound
+),
+hop AS (
+    SELECT s.shard, s.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > s.after
+          AND o.xid < s.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM span AS s
+    UNION ALL
+    SELECT h.shard, h.before, (
+        SELECT o.xid
+        FROM outbox_schema.log AS o
+        WHERE o.xid > h.xid
+          AND o.xid < h.before
+        ORDER BY o.xid
+        LIMIT 1
+    ) AS xid
+    FROM hop AS h
+    WHERE h.xid IS NOT NULL
+)
+SELECT
+    c.shard, c.in_batch, c.retry_count, coalesce(c.last_error, '') AS last_error,
+    (c.retry_count > 0 AND c.one_by_one = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
+    coalesce(c.ahead_attempts[array_position(c.ahead_seqs, g.seq)], 0)::integer AS attempts,
+    g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
+    coalesce(g.dedupe_key, '') AS dedupe_key,
+    coalesce(g.partition_key, '') AS partition_key,
+    coalesce(g.entity_type, '') AS entity_type,
+    coalesce(g.entity_id, '') AS entity_id,
+    coalesce(g.entity_version, 0) AS entity_version,
+    g.headers, g.created_at
+FROM cur AS c
+CROSS JOIN LATERAL (
+    SELECT w.seq
+    FROM (
+        (
+            SELECT s.seq
+            FROM (
+                SELECT pg_snapshot_xip(c.lo) AS xid
+                UNION ALL
+                SELECT h.xid
+                FROM hop AS h
+                WHERE h.shard = c.shard
+                  AND h.xid IS NOT NULL
+            ) AS x
+            CROSS JOIN LATERAL (
+                SELECT o.seq
+                FROM outbox_schema.log AS o
+                WHERE o.xid = ANY (ARRAY[x.xid]) -- as in LogRead
+                  AND o.seq > c.last_seq
+                  AND o.seq <= c.high_seq
+                  AND o.bucket % c.shards = c.shard
+                  AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
+                ORDER BY o.xid, o.seq
+                LIMIT $1::integer
+            ) AS s
+            WHERE pg_visible_in_snapshot(x.xid, c.hi)
+        )
+        UNION ALL
+        (
+            SELECT o.seq
+            FROM outbox_schema.log AS o
+            WHERE o.seq > greatest(c.high_seq, c.last_seq)
+              AND o.seq <= c.hi_seq
+              AND pg_visible_in_snapshot(o.xid, c.hi)
+              AND o.bucket % c.shards = c.shard
+              AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
+            ORDER BY o.seq
+            LIMIT $1::integer
+        )
+    ) AS w
+    ORDER BY w.seq
+    LIMIT $1::integer
+) AS first
+JOIN outbox_schema.log AS g ON g.seq = first.seq
+WHERE NOT $2::boolean OR c.retry_count > 0
+ORDER BY c.shard, g.seq
+`
+
+type ListenerHeadParams struct {
+	EventLimit int32
+	Blocked    bool
+	Listener   string
+}
+
+type ListenerHeadRow struct {
+	Shard         int32
+	InBatch       bool
+	RetryCount    int32
+	LastError     string
+	Exact         bool
+	Attempts      int32
+	Seq           int64
+	ID            pgtype.UUID
+	Namespace     string
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	DedupeKey     string
+	PartitionKey  string
+	EntityType    string
+	EntityID      string
+	EntityVersion int64
+	Headers       json.RawMessage
+	CreatedAt     pgtype.Timestamptz
+}
+
+// Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
+// window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
+// only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
+// one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
+func (q *Queries) ListenerHead(ctx context.Context, arg ListenerHeadParams) ([]ListenerHeadRow, error) {
+	rows, err := q.db.Query(ctx, ListenerHead, arg.EventLimit, arg.Blocked, arg.Listener)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListenerHeadRow
+	for rows.Next() {
+		var i ListenerHeadRow
+		if err := rows.Scan(
+			&i.Shard,
+			&i.InBatch,
+			&i.RetryCount,
+			&i.LastError,
+			&i.Exact,
+			&i.Attempts,
+			&i.Seq,
+			&i.ID,
+			&i.Namespace,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.DedupeKey,
+			&i.PartitionKey,
+			&i.EntityType,
+			&i.EntityID,
+			&i.EntityVersion,
+			&i.Headers,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListenerList = `-- name: ListenerList :many
-WITH letters AS MATERIALIZED (
+WITH dead_counts AS MATERIALIZED (
     SELECT d.listener, d.bucket, count(*) AS count
     FROM outbox_schema.dead_letters AS d
     GROUP BY d.listener, d.bucket
 ),
-aside AS MATERIALIZED (
+parked_counts AS MATERIALIZED (
     SELECT p.listener, p.bucket, count(*) AS count, count(p.retry_after) AS keys, min(p.created_at) AS oldest
     FROM outbox_schema.parked AS p
     GROUP BY p.listener, p.bucket
@@ -134,13 +328,13 @@ FROM outbox_schema.listeners AS l
 CROSS JOIN (SELECT coalesce(max(g.seq), 0)::bigint AS seq FROM outbox_schema.log AS g) AS e
 LEFT JOIN LATERAL (
     SELECT sum(o.count) AS count
-    FROM letters AS o
+    FROM dead_counts AS o
     WHERE o.listener = l.listener
       AND o.bucket % l.shards = l.shard
 ) AS d ON true
 LEFT JOIN LATERAL (
     SELECT sum(o.count) AS count, sum(o.keys) AS keys, min(o.oldest) AS oldest
-    FROM aside AS o
+    FROM parked_counts AS o
     WHERE o.listener = l.listener
       AND o.bucket % l.shards = l.shard
 ) AS p ON true
@@ -273,7 +467,7 @@ type ListenerOpenParams struct {
 	Shard    int32
 }
 
-// Opens a window as ListenerTurn does, without a lease, so that an event in it can be skipped.
+// Opens a window as ListenerTakeLease does, without a lease, so that an event in it can be skipped.
 func (q *Queries) ListenerOpen(ctx context.Context, arg ListenerOpenParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerOpen, arg.Listener, arg.Shard)
 	if err != nil {
@@ -301,6 +495,21 @@ func (q *Queries) ListenerPause(ctx context.Context, arg ListenerPauseParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const ListenerRemaining = `-- name: ListenerRemaining :one
+SELECT count(*)
+FROM outbox_schema.listeners AS l
+JOIN outbox_schema.log AS g ON g.seq > l.high_seq AND g.bucket % l.shards = l.shard
+WHERE l.listener = $1
+`
+
+// Counts the events of the log behind the cursors of a listener, of any topic.
+func (q *Queries) ListenerRemaining(ctx context.Context, listener string) (int64, error) {
+	row := q.db.QueryRow(ctx, ListenerRemaining, listener)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const ListenerRewind = `-- name: ListenerRewind :execrows
@@ -404,8 +613,8 @@ SET lo = pg_current_snapshot(),
     lease_by = NULL,
     lease_until = NULL,
     lease_no = l.lease_no + 1,
-    turn = gen_random_uuid(),
-    careful = 0,
+    lease_id = gen_random_uuid(),
+    one_by_one = 0,
     wanted_by = NULL,
     retry_count = 0,
     retry_after = NULL,
@@ -427,75 +636,17 @@ type ListenerRewindParams struct {
 	Since    pgtype.Timestamptz
 }
 
-// Sends the seized cursors of a listener back to since, or to the start when that is null: behind the last event before
-// the first one that was enqueued then. They never go forward, and never past an event that is not handled: straggler is
-// the first such one before the position. What a cursor has seen of the log is what this statement sees, because nothing
-// has moved since it was seized. lo_bound is taken after lo, because the transaction has no xid before this statement.
+// Sends the cursors of a listener that the worker has taken over back to since, or to the start when that is null: behind
+// the last event before the first one that was enqueued then. They never go forward, and never past an event that is not
+// handled: straggler is the first such one before the position. What a cursor has seen of the log is what this statement
+// sees, because nothing has moved since it was taken over. lo_bound is taken after lo, because the transaction has no xid
+// before this statement.
 func (q *Queries) ListenerRewind(ctx context.Context, arg ListenerRewindParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerRewind, arg.Listener, arg.WorkerID, arg.Since)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const ListenerSeize = `-- name: ListenerSeize :many
-UPDATE outbox_schema.listeners AS l
-SET lease_by = $1,
-    lease_until = clock_timestamp() + $2::interval,
-    lease_no = l.lease_no + 1,
-    turn = gen_random_uuid(),
-    running = false,
-    careful = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.careful, $3::integer) ELSE l.careful END,
-    wanted_by = NULL
-FROM (
-    SELECT o.shard
-    FROM outbox_schema.listeners AS o
-    WHERE o.listener = $4
-      AND ($5::integer IS NULL OR $5::integer % o.shards = o.shard)
-    ORDER BY o.shard
-    FOR NO KEY UPDATE
-) AS s
-WHERE l.listener = $4
-  AND l.shard = s.shard
-RETURNING l.shard
-`
-
-type ListenerSeizeParams struct {
-	WorkerID  pgtype.UUID
-	Lease     pgtype.Interval
-	BatchSize int32
-	Listener  string
-	Bucket    *int32
-}
-
-// Takes the shards of a listener from their holders, all or the one of a bucket, and names them. What the holders were
-// doing is refused, and no lease is taken until this one is over. If a holder has died, the next one takes events one by
-// one, as it would have done anyway.
-func (q *Queries) ListenerSeize(ctx context.Context, arg ListenerSeizeParams) ([]int32, error) {
-	rows, err := q.db.Query(ctx, ListenerSeize,
-		arg.WorkerID,
-		arg.Lease,
-		arg.BatchSize,
-		arg.Listener,
-		arg.Bucket,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []int32
-	for rows.Next() {
-		var shard int32
-		if err := rows.Scan(&shard); err != nil {
-			return nil, err
-		}
-		items = append(items, shard)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const ListenerSkip = `-- name: ListenerSkip :execrows
@@ -509,9 +660,9 @@ WITH moved AS (
         lease_by = NULL,
         lease_until = NULL,
         lease_no = l.lease_no + 1,
-        turn = gen_random_uuid(),
+        lease_id = gen_random_uuid(),
         running = false,
-        careful = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.careful, $3::integer) ELSE l.careful END,
+        one_by_one = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.one_by_one, $3::integer) ELSE l.one_by_one END,
         wanted_by = NULL,
         retry_count = CASE WHEN $4::boolean THEN 0 ELSE l.retry_count END,
         retry_after = CASE WHEN $4::boolean THEN NULL ELSE l.retry_after END,
@@ -548,7 +699,7 @@ type ListenerSkipParams struct {
 }
 
 // Copies one event of the open window to the dead letters and notes it as done, so that the next lease passes it. The
-// holder of the shard loses it: lease_no and turn change, so that what it still sends is not taken for the answer to an
+// holder of the shard loses it: lease_no and lease_id change, so that what it still sends is not taken for the answer to an
 // earlier try. The event is compared with the cursor in the newest version of the row: a statement that had to wait for
 // the row skips nothing that was handled meanwhile.
 func (q *Queries) ListenerSkip(ctx context.Context, arg ListenerSkipParams) (int64, error) {
@@ -567,174 +718,58 @@ func (q *Queries) ListenerSkip(ctx context.Context, arg ListenerSkipParams) (int
 	return result.RowsAffected(), nil
 }
 
-const ListenerStanding = `-- name: ListenerStanding :many
-WITH RECURSIVE cur AS MATERIALIZED (
-    SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.careful,
-        l.ahead_seqs, l.ahead_attempts,
-        coalesce(l.hi, l.barrier, pg_current_snapshot()) AS hi,
-        coalesce(l.hi_seq, l.barrier_seq, 9223372036854775807) AS hi_seq, l.last_error
-    FROM outbox_schema.listeners AS l
-    WHERE l.listener = $3
-),
-span AS MATERIALIZED (
-    SELECT c.shard, b.xid AS after, lead(b.xid, 1, c.lo_bound) OVER (PARTITION BY c.shard ORDER BY b.xid) AS before
-    FROM cur AS c
-    CROSS JOIN LATERAL (
-        SELECT (((pg_snapshot_xmax(c.lo)::text)::bigint - 1)::text)::xid8 AS xid
-        UNION ALL
-        SELECT p.xid
-        FROM (SELECT pg_snapshot_xip(c.hi) AS xid) AS p
-        WHERE p.xid >= pg_snapshot_xmax(c.lo)
-          AND p.xid < c.lo_bound
-    ) AS b
-    WHERE pg_snapshot_xmax(c.lo) < c.lo_bound
-),
-hop AS (
-    SELECT s.shard, s.before, (
-        SELECT o.xid
-        FROM outbox_schema.log AS o
-        WHERE o.xid > s.after
-          AND o.xid < s.before
-        ORDER BY o.xid
-        LIMIT 1
-    ) AS xid
-    FROM span AS s
-    UNION ALL
-    SELECT h.shard, h.before, (
-        SELECT o.xid
-        FROM outbox_schema.log AS o
-        WHERE o.xid > h.xid
-          AND o.xid < h.before
-        ORDER BY o.xid
-        LIMIT 1
-    ) AS xid
-    FROM hop AS h
-    WHERE h.xid IS NOT NULL
-)
-SELECT
-    c.shard, c.in_batch, c.retry_count, coalesce(c.last_error, '') AS last_error,
-    (c.retry_count > 0 AND c.careful = 0 AND g.seq = c.last_seq + 1)::boolean AS exact,
-    coalesce(c.ahead_attempts[array_position(c.ahead_seqs, g.seq)], 0)::integer AS attempts,
-    g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id,
-    coalesce(g.dedupe_key, '') AS dedupe_key,
-    coalesce(g.partition_key, '') AS partition_key,
-    coalesce(g.entity_type, '') AS entity_type,
-    coalesce(g.entity_id, '') AS entity_id,
-    coalesce(g.entity_version, 0) AS entity_version,
-    g.headers, g.created_at
-FROM cur AS c
-CROSS JOIN LATERAL (
-    SELECT w.seq
-    FROM (
-        (
-            SELECT s.seq
-            FROM (
-                SELECT pg_snapshot_xip(c.lo) AS xid
-                UNION ALL
-                SELECT h.xid
-                FROM hop AS h
-                WHERE h.shard = c.shard
-                  AND h.xid IS NOT NULL
-            ) AS x
-            CROSS JOIN LATERAL (
-                SELECT o.seq
-                FROM outbox_schema.log AS o
-                WHERE o.xid = ANY (ARRAY[x.xid]) -- as in LogRead
-                  AND o.seq > c.last_seq
-                  AND o.seq <= c.high_seq
-                  AND o.bucket % c.shards = c.shard
-                  AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
-                ORDER BY o.xid, o.seq
-                LIMIT $1::integer
-            ) AS s
-            WHERE pg_visible_in_snapshot(x.xid, c.hi)
-        )
-        UNION ALL
-        (
-            SELECT o.seq
-            FROM outbox_schema.log AS o
-            WHERE o.seq > greatest(c.high_seq, c.last_seq)
-              AND o.seq <= c.hi_seq
-              AND pg_visible_in_snapshot(o.xid, c.hi)
-              AND o.bucket % c.shards = c.shard
-              AND c.ahead_attempts[array_position(c.ahead_seqs, o.seq)] IS DISTINCT FROM 0
-            ORDER BY o.seq
-            LIMIT $1::integer
-        )
-    ) AS w
-    ORDER BY w.seq
-    LIMIT $1::integer
-) AS first
-JOIN outbox_schema.log AS g ON g.seq = first.seq
-WHERE NOT $2::boolean OR c.retry_count > 0
-ORDER BY c.shard, g.seq
+const ListenerTakeOver = `-- name: ListenerTakeOver :many
+UPDATE outbox_schema.listeners AS l
+SET lease_by = $1,
+    lease_until = clock_timestamp() + $2::interval,
+    lease_no = l.lease_no + 1,
+    lease_id = gen_random_uuid(),
+    running = false,
+    one_by_one = CASE WHEN l.running AND l.lease_until < clock_timestamp() THEN greatest(l.one_by_one, $3::integer) ELSE l.one_by_one END,
+    wanted_by = NULL
+FROM (
+    SELECT o.shard
+    FROM outbox_schema.listeners AS o
+    WHERE o.listener = $4
+      AND ($5::integer IS NULL OR $5::integer % o.shards = o.shard)
+    ORDER BY o.shard
+    FOR NO KEY UPDATE
+) AS s
+WHERE l.listener = $4
+  AND l.shard = s.shard
+RETURNING l.shard
 `
 
-type ListenerStandingParams struct {
-	EventLimit int32
-	Blocked    bool
-	Listener   string
+type ListenerTakeOverParams struct {
+	WorkerID  pgtype.UUID
+	Lease     pgtype.Interval
+	BatchSize int32
+	Listener  string
+	Bucket    *int32
 }
 
-type ListenerStandingRow struct {
-	Shard         int32
-	InBatch       bool
-	RetryCount    int32
-	LastError     string
-	Exact         bool
-	Attempts      int32
-	Seq           int64
-	ID            pgtype.UUID
-	Namespace     string
-	Topic         string
-	Version       int32
-	TenantID      pgtype.UUID
-	DedupeKey     string
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
-	Headers       json.RawMessage
-	CreatedAt     pgtype.Timestamptz
-}
-
-// Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
-// window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
-// only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
-// one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
-func (q *Queries) ListenerStanding(ctx context.Context, arg ListenerStandingParams) ([]ListenerStandingRow, error) {
-	rows, err := q.db.Query(ctx, ListenerStanding, arg.EventLimit, arg.Blocked, arg.Listener)
+// Takes the shards of a listener from their holders, all or the one of a bucket, and names them. What the holders were
+// doing is refused, and no lease is taken until this one is over. If a holder has died, the next one takes events one by
+// one, as it would have done anyway.
+func (q *Queries) ListenerTakeOver(ctx context.Context, arg ListenerTakeOverParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, ListenerTakeOver,
+		arg.WorkerID,
+		arg.Lease,
+		arg.BatchSize,
+		arg.Listener,
+		arg.Bucket,
+	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListenerStandingRow
+	var items []int32
 	for rows.Next() {
-		var i ListenerStandingRow
-		if err := rows.Scan(
-			&i.Shard,
-			&i.InBatch,
-			&i.RetryCount,
-			&i.LastError,
-			&i.Exact,
-			&i.Attempts,
-			&i.Seq,
-			&i.ID,
-			&i.Namespace,
-			&i.Topic,
-			&i.Version,
-			&i.TenantID,
-			&i.DedupeKey,
-			&i.PartitionKey,
-			&i.EntityType,
-			&i.EntityID,
-			&i.EntityVersion,
-			&i.Headers,
-			&i.CreatedAt,
-		); err != nil {
+		var shard int32
+		if err := rows.Scan(&shard); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, shard)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -742,47 +777,13 @@ func (q *Queries) ListenerStanding(ctx context.Context, arg ListenerStandingPara
 	return items, nil
 }
 
-const ListenerToCome = `-- name: ListenerToCome :one
-SELECT count(*)
-FROM outbox_schema.listeners AS l
-JOIN outbox_schema.log AS g ON g.seq > l.high_seq AND g.bucket % l.shards = l.shard
-WHERE l.listener = $1
-`
-
-// Counts the events of the log behind the cursors of a listener, of any topic.
-func (q *Queries) ListenerToCome(ctx context.Context, listener string) (int64, error) {
-	row := q.db.QueryRow(ctx, ListenerToCome, listener)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
-const ListenerYield = `-- name: ListenerYield :exec
-UPDATE outbox_schema.listeners AS l
-SET lease_by = NULL,
-    lease_until = NULL
-WHERE l.listener = $1
-  AND l.lease_by = $2
-`
-
-type ListenerYieldParams struct {
-	Listener string
-	WorkerID pgtype.UUID
-}
-
-// Gives up the shards that a worker has seized.
-func (q *Queries) ListenerYield(ctx context.Context, arg ListenerYieldParams) error {
-	_, err := q.db.Exec(ctx, ListenerYield, arg.Listener, arg.WorkerID)
-	return err
-}
-
-const LogHeld = `-- name: LogHeld :many
+const LogBlocked = `-- name: LogBlocked :many
 WITH retention AS MATERIALIZED (
     SELECT
         unnest($1::text[]) AS topic,
         unnest($2::bigint[]) * interval '1 microsecond' AS keep
 )
-SELECT l.listener, count(DISTINCT g.seq) AS held
+SELECT l.listener, count(DISTINCT g.seq) AS blocked
 FROM outbox_schema.log AS g
 JOIN retention AS r ON r.topic = g.namespace || '/' || g.topic AND g.created_at < statement_timestamp() - r.keep
 JOIN outbox_schema.listeners AS l
@@ -792,28 +793,28 @@ GROUP BY l.listener
 ORDER BY l.listener
 `
 
-type LogHeldParams struct {
+type LogBlockedParams struct {
 	Topics       []string
 	RetentionsUs []int64
 }
 
-type LogHeldRow struct {
+type LogBlockedRow struct {
 	Listener string
-	Held     int64
+	Blocked  int64
 }
 
 // Counts for each listener the events past their retention that it has not passed, by the rule of LogPrune. Walks the
 // whole log.
-func (q *Queries) LogHeld(ctx context.Context, arg LogHeldParams) ([]LogHeldRow, error) {
-	rows, err := q.db.Query(ctx, LogHeld, arg.Topics, arg.RetentionsUs)
+func (q *Queries) LogBlocked(ctx context.Context, arg LogBlockedParams) ([]LogBlockedRow, error) {
+	rows, err := q.db.Query(ctx, LogBlocked, arg.Topics, arg.RetentionsUs)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LogHeldRow
+	var items []LogBlockedRow
 	for rows.Next() {
-		var i LogHeldRow
-		if err := rows.Scan(&i.Listener, &i.Held); err != nil {
+		var i LogBlockedRow
+		if err := rows.Scan(&i.Listener, &i.Blocked); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -824,7 +825,7 @@ func (q *Queries) LogHeld(ctx context.Context, arg LogHeldParams) ([]LogHeldRow,
 	return items, nil
 }
 
-const LogOld = `-- name: LogOld :one
+const LogPrunable = `-- name: LogPrunable :one
 WITH retention AS MATERIALIZED (
     SELECT
         unnest($1::text[]) AS topic,
@@ -835,26 +836,26 @@ SELECT count(*) AS old, count(*) FILTER (WHERE EXISTS (
     FROM outbox_schema.listeners AS l
     WHERE NOT (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
       AND NOT coalesce(l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi), false)
-)) AS held
+)) AS blocked
 FROM outbox_schema.log AS g
 JOIN retention AS r ON r.topic = g.namespace || '/' || g.topic AND g.created_at < statement_timestamp() - r.keep
 `
 
-type LogOldParams struct {
+type LogPrunableParams struct {
 	Topics       []string
 	RetentionsUs []int64
 }
 
-type LogOldRow struct {
-	Old  int64
-	Held int64
+type LogPrunableRow struct {
+	Old     int64
+	Blocked int64
 }
 
 // Counts the events past their retention, and how many of them some listener has not passed, which LogPrune would keep.
-func (q *Queries) LogOld(ctx context.Context, arg LogOldParams) (LogOldRow, error) {
-	row := q.db.QueryRow(ctx, LogOld, arg.Topics, arg.RetentionsUs)
-	var i LogOldRow
-	err := row.Scan(&i.Old, &i.Held)
+func (q *Queries) LogPrunable(ctx context.Context, arg LogPrunableParams) (LogPrunableRow, error) {
+	row := q.db.QueryRow(ctx, LogPrunable, arg.Topics, arg.RetentionsUs)
+	var i LogPrunableRow
+	err := row.Scan(&i.Old, &i.Blocked)
 	return i, err
 }
 
@@ -1079,7 +1080,7 @@ type ParkedSkipParams struct {
 	No    int64
 }
 
-// Moves a parked event to the dead letters. Its shard is seized, so nobody is handling it.
+// Moves a parked event to the dead letters. Its shard is taken over, so nobody is handling it.
 func (q *Queries) ParkedSkip(ctx context.Context, arg ParkedSkipParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ParkedSkip, arg.Error, arg.No)
 	if err != nil {
@@ -1103,9 +1104,9 @@ SET lo = ($1::text)::pg_snapshot,
     lease_by = NULL,
     lease_until = NULL,
     lease_no = l.lease_no + 1,
-    turn = gen_random_uuid(),
+    lease_id = gen_random_uuid(),
     running = false,
-    careful = 0,
+    one_by_one = 0,
     preferred = NULL,
     wanted_by = NULL,
     retry_count = 0,

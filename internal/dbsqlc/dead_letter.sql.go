@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const LetterPrune = `-- name: LetterPrune :execrows
+const DeadLetterPrune = `-- name: DeadLetterPrune :execrows
 WITH retention AS MATERIALIZED (
     SELECT
         unnest($1::text[]) AS topic,
@@ -28,15 +28,15 @@ USING old AS o
 WHERE d.no = o.no
 `
 
-type LetterPruneParams struct {
+type DeadLetterPruneParams struct {
 	Topics       []string
 	RetentionsUs []int64
 	BatchSize    int32
 }
 
 // Deletes one chunk of dead letters past the retention of their topic.
-func (q *Queries) LetterPrune(ctx context.Context, arg LetterPruneParams) (int64, error) {
-	result, err := q.db.Exec(ctx, LetterPrune, arg.Topics, arg.RetentionsUs, arg.BatchSize)
+func (q *Queries) DeadLetterPrune(ctx context.Context, arg DeadLetterPruneParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DeadLetterPrune, arg.Topics, arg.RetentionsUs, arg.BatchSize)
 	if err != nil {
 		return 0, err
 	}

@@ -45,7 +45,7 @@ type EventAckRow struct {
 
 // Marks events as delivered. Guarded by (id, claim_no, locked_by), because the worker alone proves nothing: it may have
 // lost the event and claimed it again. Rows are locked in id order, so that no two finalisers deadlock: want is sorted,
-// and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStates tells what
+// and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStatuses tells what
 // became of the others.
 func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckRow, error) {
 	rows, err := q.db.Query(ctx, EventAck, arg.WorkerID, arg.Ids, arg.ClaimNos)
@@ -140,7 +140,7 @@ edge AS MATERIALIZED (
     ORDER BY next_attempt_at, id
     LIMIT 1
 ),
-suspect AS MATERIALIZED (
+reclaimed AS MATERIALIZED (
     SELECT
         e.id,
         e.next_attempt_at,
@@ -160,13 +160,13 @@ suspect AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
-    (SELECT s.id FROM suspect AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
+    (SELECT s.id FROM reclaimed AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
     UNION ALL
     (SELECT u.id
-     FROM (SELECT s.id, s.next_attempt_at FROM suspect AS s
+     FROM (SELECT s.id, s.next_attempt_at FROM reclaimed AS s
            UNION ALL
            SELECT f.id, f.next_attempt_at FROM fresh AS f) AS u
-     WHERE NOT EXISTS (SELECT FROM suspect AS s WHERE s.last)
+     WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
      LIMIT $5::integer)
 ),
@@ -192,7 +192,7 @@ SELECT c.id, c.topic, c.version, c.tenant_id,
     coalesce(c.entity_id, '') AS entity_id,
     coalesce(c.entity_version, 0) AS entity_version,
     c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
-    EXISTS (SELECT FROM suspect AS s WHERE s.id = c.id)::boolean AS suspect
+    EXISTS (SELECT FROM reclaimed AS s WHERE s.id = c.id)::boolean AS reclaimed
 FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id
 `
@@ -203,8 +203,8 @@ type EventClaimParams struct {
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
-	Held        []pgtype.UUID
-	Suspects    int32
+	InFlight    []pgtype.UUID
+	Reclaims    int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
 }
@@ -226,12 +226,12 @@ type EventClaimRow struct {
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
-	Suspect       bool
+	Reclaimed     bool
 }
 
-// Leases up to batch_size events, oldest due first. fresh walks events_due past what is in flight and stops at the
-// limit. suspect holds events whose lease ran out, because their handler may have killed its process: few at a time,
-// none behind edge, which is where fresh reached its limit, and none of held, which the claimer itself has yet to
+// Leases up to batch_size events, oldest due first. fresh walks events_due past what is claimed and stops at the
+// limit. reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
+// none behind edge, which is where fresh reached its limit, and none of in_flight, which the claimer itself has yet to
 // settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
 // compares the id too, because a million events may be due at one time. MATERIALIZED and the join keep LIMIT from being
 // executed more than once.
@@ -245,8 +245,8 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
-		arg.Held,
-		arg.Suspects,
+		arg.InFlight,
+		arg.Reclaims,
 		arg.WorkerID,
 		arg.Lease,
 	)
@@ -274,7 +274,7 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 			&i.ClaimNo,
 			&i.CreatedAt,
 			&i.NextAttemptAt,
-			&i.Suspect,
+			&i.Reclaimed,
 		); err != nil {
 			return nil, err
 		}
@@ -324,7 +324,7 @@ SELECT c.id, c.topic, c.version, c.tenant_id,
     coalesce(c.entity_id, '') AS entity_id,
     coalesce(c.entity_version, 0) AS entity_version,
     c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
-    false AS suspect
+    false AS reclaimed
 FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id
 `
@@ -358,7 +358,7 @@ type EventClaimFreshRow struct {
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
-	Suspect       bool
+	Reclaimed     bool
 }
 
 // EventClaim without events whose lease ran out, for a dispatcher that looks for those now and then: a smaller plan, and
@@ -400,7 +400,7 @@ func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams
 			&i.ClaimNo,
 			&i.CreatedAt,
 			&i.NextAttemptAt,
-			&i.Suspect,
+			&i.Reclaimed,
 		); err != nil {
 			return nil, err
 		}
@@ -449,7 +449,7 @@ type EventExtendRow struct {
 
 // Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
 // The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
-// its batch; EventStates tells which rows were skipped.
+// its batch; EventStatuses tells which rows were skipped.
 func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]EventExtendRow, error) {
 	rows, err := q.db.Query(ctx, EventExtend,
 		arg.Lease,
@@ -602,7 +602,7 @@ type EventInsertParams struct {
 	Payload       json.RawMessage
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
-	Ring          bool
+	Wake          bool
 	Bell          int64
 	Channel       string
 }
@@ -627,7 +627,7 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 		arg.Payload,
 		arg.MaxAttempts,
 		arg.NotBefore,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 	)
@@ -678,7 +678,7 @@ FROM inserted
 
 type EventInsertManyParams struct {
 	Ids            []pgtype.UUID
-	Ring           bool
+	Wake           bool
 	Bell           int64
 	Channel        string
 	TenantIds      []pgtype.UUID
@@ -709,7 +709,7 @@ type EventInsertManyRow struct {
 func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) (EventInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertMany,
 		arg.Ids,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 		arg.TenantIds,
@@ -771,7 +771,7 @@ FROM inserted
 
 type EventInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
-	Ring           bool
+	Wake           bool
 	Bell           int64
 	Channel        string
 	TenantIds      []pgtype.UUID
@@ -800,7 +800,7 @@ type EventInsertManyKeylessRow struct {
 func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertManyKeylessParams) (EventInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertManyKeyless,
 		arg.Ids,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 		arg.TenantIds,
@@ -990,7 +990,7 @@ type EventQueueParams struct {
 	Payload       json.RawMessage
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
-	Ring          bool
+	Wake          bool
 	Bell          int64
 	Channel       string
 }
@@ -1019,7 +1019,7 @@ func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQu
 		arg.Payload,
 		arg.MaxAttempts,
 		arg.NotBefore,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 	)
@@ -1097,13 +1097,13 @@ func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]E
 	return items, nil
 }
 
-const EventStates = `-- name: EventStates :many
+const EventStatuses = `-- name: EventStatuses :many
 SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
 FROM (SELECT unnest($1::uuid[]) AS id) AS w
 JOIN outbox_schema.events AS e ON e.id = w.id
 `
 
-type EventStatesRow struct {
+type EventStatusesRow struct {
 	ID        pgtype.UUID
 	Status    string
 	ClaimNo   int64
@@ -1113,15 +1113,15 @@ type EventStatesRow struct {
 }
 
 // Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked.
-func (q *Queries) EventStates(ctx context.Context, ids []pgtype.UUID) ([]EventStatesRow, error) {
-	rows, err := q.db.Query(ctx, EventStates, ids)
+func (q *Queries) EventStatuses(ctx context.Context, ids []pgtype.UUID) ([]EventStatusesRow, error) {
+	rows, err := q.db.Query(ctx, EventStatuses, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []EventStatesRow
+	var items []EventStatusesRow
 	for rows.Next() {
-		var i EventStatesRow
+		var i EventStatusesRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Status,
@@ -1192,7 +1192,7 @@ type EventSweepDeadParams struct {
 	Grace       pgtype.Interval
 	Namespace   string
 	MaxAttempts *int32
-	Held        []pgtype.UUID
+	InFlight    []pgtype.UUID
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
@@ -1209,14 +1209,14 @@ type EventSweepDeadRow struct {
 // An event whose lease ran out is only noted at first, by an updated_at past locked_until. No claim and no renewal leaves
 // such a value. The holder may be alive, and may have been without the database for as long as everybody else. The
 // event becomes dead if nothing has changed after the grace, which counts from the first look and in which the holder can
-// settle it by its fence. Events in held are left out, because the sweeper itself has yet to settle them. Returns how many
+// settle it by its fence. in_flight is left out, because the sweeper itself has yet to settle it. Returns how many
 // became dead, and how many were noted.
 func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (EventSweepDeadRow, error) {
 	row := q.db.QueryRow(ctx, EventSweepDead,
 		arg.Grace,
 		arg.Namespace,
 		arg.MaxAttempts,
-		arg.Held,
+		arg.InFlight,
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,

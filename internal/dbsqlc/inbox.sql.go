@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const InboxPark = `-- name: InboxPark :exec
-INSERT INTO outbox_schema.inbox_parked (
+const InboxQuarantine = `-- name: InboxQuarantine :exec
+INSERT INTO outbox_schema.inbox_quarantined (
     consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, payload)
 SELECT v.consumer_group, $1::uuid, v.source, v.tenant_id, v.entity_type, v.entity_id, $2::bigint, v.version, v.event_id,
     $3::bytea
@@ -25,7 +25,7 @@ WHERE v.consumer_group = $4
 ON CONFLICT (consumer_group, event_id) DO NOTHING
 `
 
-type InboxParkParams struct {
+type InboxQuarantineParams struct {
 	EventID       pgtype.UUID
 	Version       int64
 	Payload       []byte
@@ -38,8 +38,8 @@ type InboxParkParams struct {
 
 // Quarantines a stale event with the version and event that made it stale. An event that is quarantined already, because
 // it came again after its record was pruned, stays as it is.
-func (q *Queries) InboxPark(ctx context.Context, arg InboxParkParams) error {
-	_, err := q.db.Exec(ctx, InboxPark,
+func (q *Queries) InboxQuarantine(ctx context.Context, arg InboxQuarantineParams) error {
+	_, err := q.db.Exec(ctx, InboxQuarantine,
 		arg.EventID,
 		arg.Version,
 		arg.Payload,
@@ -52,19 +52,19 @@ func (q *Queries) InboxPark(ctx context.Context, arg InboxParkParams) error {
 	return err
 }
 
-const InboxParkedPrune = `-- name: InboxParkedPrune :one
+const InboxQuarantinePrune = `-- name: InboxQuarantinePrune :one
 WITH old AS MATERIALIZED (
-    SELECT k.consumer_group, k.event_id, k.parked_at
-    FROM outbox_schema.inbox_parked AS k
+    SELECT k.consumer_group, k.event_id, k.quarantined_at
+    FROM outbox_schema.inbox_quarantined AS k
     WHERE k.consumer_group = $1::text
-      AND k.parked_at >= $2::timestamptz
-      AND k.parked_at < statement_timestamp() - $3::interval
-    ORDER BY k.parked_at
+      AND k.quarantined_at >= $2::timestamptz
+      AND k.quarantined_at < statement_timestamp() - $3::interval
+    ORDER BY k.quarantined_at
     LIMIT $4::integer
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM outbox_schema.inbox_parked AS k
+    DELETE FROM outbox_schema.inbox_quarantined AS k
     USING old AS o
     WHERE k.consumer_group = o.consumer_group
       AND k.event_id = o.event_id
@@ -72,30 +72,30 @@ gone AS (
 )
 SELECT
     (SELECT count(*) FROM gone)::bigint AS deleted,
-    (SELECT coalesce(max(o.parked_at), '-infinity') FROM old AS o)::timestamptz AS last
+    (SELECT coalesce(max(o.quarantined_at), '-infinity') FROM old AS o)::timestamptz AS last
 `
 
-type InboxParkedPruneParams struct {
+type InboxQuarantinePruneParams struct {
 	ConsumerGroup string
 	After         pgtype.Timestamptz
 	Retention     pgtype.Interval
 	BatchSize     int32
 }
 
-type InboxParkedPruneRow struct {
+type InboxQuarantinePruneRow struct {
 	Deleted int64
 	Last    pgtype.Timestamptz
 }
 
 // ProcessedPrune for quarantined events.
-func (q *Queries) InboxParkedPrune(ctx context.Context, arg InboxParkedPruneParams) (InboxParkedPruneRow, error) {
-	row := q.db.QueryRow(ctx, InboxParkedPrune,
+func (q *Queries) InboxQuarantinePrune(ctx context.Context, arg InboxQuarantinePruneParams) (InboxQuarantinePruneRow, error) {
+	row := q.db.QueryRow(ctx, InboxQuarantinePrune,
 		arg.ConsumerGroup,
 		arg.After,
 		arg.Retention,
 		arg.BatchSize,
 	)
-	var i InboxParkedPruneRow
+	var i InboxQuarantinePruneRow
 	err := row.Scan(&i.Deleted, &i.Last)
 	return i, err
 }
@@ -109,7 +109,7 @@ versions AS (
     DELETE FROM outbox_schema.entity_versions AS v
     WHERE v.consumer_group = $1::text
 )
-DELETE FROM outbox_schema.inbox_parked AS k
+DELETE FROM outbox_schema.inbox_quarantined AS k
 WHERE k.consumer_group = $1::text
 `
 

@@ -48,7 +48,7 @@ WITH moved AS (
         retry_after = clock_timestamp() + $6::interval,
         last_error = $7::text,
         running = false,
-        careful = CASE WHEN $1::boolean THEN 0 ELSE greatest(l.careful - $8::integer, 0) END,
+        one_by_one = CASE WHEN $1::boolean THEN 0 ELSE greatest(l.one_by_one - $8::integer, 0) END,
         lease_by = CASE WHEN $9::boolean THEN gen_random_uuid() END,
         lease_until = CASE WHEN $9::boolean THEN l.lease_until END,
         preferred = CASE WHEN NOT $10::boolean AND NOT $9::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
@@ -85,7 +85,7 @@ dead AS (
     ) AS g
     ORDER BY g.seq
 ),
-aside AS (
+parking AS (
     INSERT INTO outbox_schema.parked (
         listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
         entity_id, entity_version, headers, payload, bucket, created_at, attempts, retry_after, last_error)
@@ -126,7 +126,7 @@ type ListenerAdvanceParams struct {
 	Delay          pgtype.Interval
 	LastError      *string
 	Handled        int32
-	Strand         bool
+	LetLeaseExpire bool
 	Release        bool
 	Listener       string
 	Shard          int32
@@ -144,9 +144,9 @@ type ListenerAdvanceParams struct {
 
 // Ends a lease: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 // In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
-// the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerTurnState tells why.
+// the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerLeaseState tells why.
 // The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops does
-// not. release leaves it to nobody. strand lets the lease run out, because handlers of it still run.
+// not. release leaves it to nobody. let_lease_expire lets the lease run out, because handlers of it still run.
 func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams) (bool, error) {
 	row := q.db.QueryRow(ctx, ListenerAdvance,
 		arg.Closes,
@@ -157,7 +157,7 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.Delay,
 		arg.LastError,
 		arg.Handled,
-		arg.Strand,
+		arg.LetLeaseExpire,
 		arg.Release,
 		arg.Listener,
 		arg.Shard,
@@ -405,6 +405,38 @@ func (q *Queries) ListenerLags(ctx context.Context) ([]ListenerLagsRow, error) {
 	return items, nil
 }
 
+const ListenerLeaseState = `-- name: ListenerLeaseState :one
+SELECT l.lease_by, l.lease_no, l.lease_id, l.running
+FROM outbox_schema.listeners AS l
+WHERE l.listener = $1
+  AND l.shard = $2
+`
+
+type ListenerLeaseStateParams struct {
+	Listener string
+	Shard    int32
+}
+
+type ListenerLeaseStateRow struct {
+	LeaseBy pgtype.UUID
+	LeaseNo int64
+	LeaseID pgtype.UUID
+	Running bool
+}
+
+// Reads who had the latest lease of a shard, and whether it has ended.
+func (q *Queries) ListenerLeaseState(ctx context.Context, arg ListenerLeaseStateParams) (ListenerLeaseStateRow, error) {
+	row := q.db.QueryRow(ctx, ListenerLeaseState, arg.Listener, arg.Shard)
+	var i ListenerLeaseStateRow
+	err := row.Scan(
+		&i.LeaseBy,
+		&i.LeaseNo,
+		&i.LeaseID,
+		&i.Running,
+	)
+	return i, err
+}
+
 const ListenerLock = `-- name: ListenerLock :exec
 SELECT pg_advisory_xact_lock($1::bigint)
 `
@@ -630,19 +662,19 @@ func (q *Queries) ListenerRestart(ctx context.Context, arg ListenerRestartParams
 	return err
 }
 
-const ListenerTurn = `-- name: ListenerTurn :one
+const ListenerTakeLease = `-- name: ListenerTakeLease :one
 UPDATE outbox_schema.listeners AS l
 SET lease_by = $1,
     lease_until = clock_timestamp() + $2::interval,
-    lease_no = CASE WHEN l.running AND l.turn = $3 THEN l.lease_no ELSE l.lease_no + 1 END,
-    turn = $3,
+    lease_no = CASE WHEN l.running AND l.lease_id = $3 THEN l.lease_no ELSE l.lease_no + 1 END,
+    lease_id = $3,
     preferred = $1,
     wanted_by = CASE WHEN l.preferred = $1 THEN l.wanted_by END,
     running = true,
-    careful = CASE
-        WHEN l.running AND NOT (l.turn = $3 OR l.lease_by = $1 AND l.turn = $4)
-            THEN greatest($5::integer, l.careful)
-        ELSE l.careful
+    one_by_one = CASE
+        WHEN l.running AND NOT (l.lease_id = $3 OR l.lease_by = $1 AND l.lease_id = $4)
+            THEN greatest($5::integer, l.one_by_one)
+        ELSE l.one_by_one
     END,
     in_batch = true,
     hi = CASE
@@ -665,9 +697,9 @@ WHERE l.listener = $6
   AND (
     l.lease_by IS NULL AND (l.preferred IS NULL OR l.preferred = $1 OR $8::boolean)
     OR l.lease_until < statement_timestamp()
-    OR l.lease_by = $1 AND l.running AND l.turn IN ($3, $4)
+    OR l.lease_by = $1 AND l.running AND l.lease_id IN ($3, $4)
   )
-  AND (l.lease_no = $9::bigint AND l.turn IS DISTINCT FROM $3 OR l.running AND l.turn = $3)
+  AND (l.lease_no = $9::bigint AND l.lease_id IS DISTINCT FROM $3 OR l.running AND l.lease_id = $3)
   AND NOT l.paused
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
   AND CASE
@@ -727,7 +759,7 @@ WHERE l.listener = $6
     )
   END
 RETURNING
-    l.shards, l.lease_no, l.last_seq, l.retry_count, l.careful, l.ahead_seqs, l.ahead_attempts,
+    l.shards, l.lease_no, l.last_seq, l.retry_count, l.one_by_one, l.ahead_seqs, l.ahead_attempts,
     ((
         SELECT p.retry_after
         FROM outbox_schema.parked AS p
@@ -750,25 +782,25 @@ RETURNING
     )::integer AS parked_keys
 `
 
-type ListenerTurnParams struct {
-	WorkerID    pgtype.UUID
-	Lease       pgtype.Interval
-	Turn        pgtype.UUID
-	Previous    pgtype.UUID
-	CarefulSize int32
-	Listener    string
-	Shard       int32
-	Heir        bool
-	AfterNo     int64
-	ParkedLimit int32
+type ListenerTakeLeaseParams struct {
+	WorkerID     pgtype.UUID
+	Lease        pgtype.Interval
+	LeaseID      pgtype.UUID
+	PreviousID   pgtype.UUID
+	OneByOneSize int32
+	Listener     string
+	Shard        int32
+	TakeOver     bool
+	AfterNo      int64
+	ParkedLimit  int32
 }
 
-type ListenerTurnRow struct {
+type ListenerTakeLeaseRow struct {
 	Shards        int32
 	LeaseNo       int64
 	LastSeq       int64
 	RetryCount    int32
-	Careful       int32
+	OneByOne      int32
 	AheadSeqs     []int64
 	AheadAttempts []int32
 	ParkedDue     bool
@@ -780,7 +812,7 @@ type ListenerTurnRow struct {
 // looked.
 //
 // A lease is held only while its events are handled. Between leases preferred names the worker that gets the next one, so
-// that shards stay where they are. Another worker takes it as heir, when it saw something to do and the preferred worker
+// that shards stay where they are. Another worker takes it over, when it saw something to do and the preferred worker
 // did not take it.
 //
 // What has committed behind high_seq belongs to the transactions that lo lists, or to those from its xmax up to lo_bound.
@@ -800,66 +832,34 @@ type ListenerTurnRow struct {
 // of the statement that reaches the server late, when its taker has sent it again and handled that lease, takes nothing.
 //
 // running is still set when the end of the latest lease never came: its handlers may have killed their process. Then
-// events are taken one by one (careful), and each attempt is counted before it is made. A taker that got no answer asks
-// again with the same turn, and gets the lease that is running; a lease that has ended is never taken again. A running
+// events are taken one by one (one_by_one), and each attempt is counted before it is made. A taker that got no answer asks
+// again with the same lease_id, and gets the lease that is running; a lease that has ended is never taken again. A running
 // lease belongs to its holder until its time is over. It is not given even to the same worker id, which another process
 // may have. The exception is previous, which the taker knows to be over: its end was lost in a crash of the server.
-func (q *Queries) ListenerTurn(ctx context.Context, arg ListenerTurnParams) (ListenerTurnRow, error) {
-	row := q.db.QueryRow(ctx, ListenerTurn,
+func (q *Queries) ListenerTakeLease(ctx context.Context, arg ListenerTakeLeaseParams) (ListenerTakeLeaseRow, error) {
+	row := q.db.QueryRow(ctx, ListenerTakeLease,
 		arg.WorkerID,
 		arg.Lease,
-		arg.Turn,
-		arg.Previous,
-		arg.CarefulSize,
+		arg.LeaseID,
+		arg.PreviousID,
+		arg.OneByOneSize,
 		arg.Listener,
 		arg.Shard,
-		arg.Heir,
+		arg.TakeOver,
 		arg.AfterNo,
 		arg.ParkedLimit,
 	)
-	var i ListenerTurnRow
+	var i ListenerTakeLeaseRow
 	err := row.Scan(
 		&i.Shards,
 		&i.LeaseNo,
 		&i.LastSeq,
 		&i.RetryCount,
-		&i.Careful,
+		&i.OneByOne,
 		&i.AheadSeqs,
 		&i.AheadAttempts,
 		&i.ParkedDue,
 		&i.ParkedKeys,
-	)
-	return i, err
-}
-
-const ListenerTurnState = `-- name: ListenerTurnState :one
-SELECT l.lease_by, l.lease_no, l.turn, l.running
-FROM outbox_schema.listeners AS l
-WHERE l.listener = $1
-  AND l.shard = $2
-`
-
-type ListenerTurnStateParams struct {
-	Listener string
-	Shard    int32
-}
-
-type ListenerTurnStateRow struct {
-	LeaseBy pgtype.UUID
-	LeaseNo int64
-	Turn    pgtype.UUID
-	Running bool
-}
-
-// Reads who had the latest lease of a shard, and whether it has ended.
-func (q *Queries) ListenerTurnState(ctx context.Context, arg ListenerTurnStateParams) (ListenerTurnStateRow, error) {
-	row := q.db.QueryRow(ctx, ListenerTurnState, arg.Listener, arg.Shard)
-	var i ListenerTurnStateRow
-	err := row.Scan(
-		&i.LeaseBy,
-		&i.LeaseNo,
-		&i.Turn,
-		&i.Running,
 	)
 	return i, err
 }
@@ -970,7 +970,7 @@ type ListenerWaitRow struct {
 // Tells a process that got no lease what it waits for. No row if the listener was detached, or has fewer shards now.
 // wait_us is the time until something falls due by itself: a retry, the end of another's lease, or a parked event; -1
 // when nothing does. ready tells that a shard whose next lease is left to another worker has something to do, by the rule
-// of ListenerTurn: then the other worker may be dead.
+// of ListenerTakeLease: then the other worker may be dead.
 func (q *Queries) ListenerWait(ctx context.Context, arg ListenerWaitParams) (ListenerWaitRow, error) {
 	row := q.db.QueryRow(ctx, ListenerWait, arg.WorkerID, arg.Listener, arg.Shard)
 	var i ListenerWaitRow

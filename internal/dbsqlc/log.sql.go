@@ -88,7 +88,7 @@ type LogInsertParams struct {
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Bucket        int16
-	Ring          bool
+	Wake          bool
 	Bell          int64
 	Channel       string
 }
@@ -110,7 +110,7 @@ func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, err
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 	)
@@ -173,7 +173,7 @@ FROM inserted
 
 type LogInsertManyParams struct {
 	Ids            []pgtype.UUID
-	Ring           bool
+	Wake           bool
 	Bell           int64
 	Channel        string
 	TenantIds      []pgtype.UUID
@@ -202,7 +202,7 @@ type LogInsertManyRow struct {
 func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (LogInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertMany,
 		arg.Ids,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 		arg.TenantIds,
@@ -265,7 +265,7 @@ FROM inserted
 
 type LogInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
-	Ring           bool
+	Wake           bool
 	Bell           int64
 	Channel        string
 	TenantIds      []pgtype.UUID
@@ -293,7 +293,7 @@ type LogInsertManyKeylessRow struct {
 func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKeylessParams) (LogInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertManyKeyless,
 		arg.Ids,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 		arg.TenantIds,
@@ -432,7 +432,7 @@ type LogQueueParams struct {
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Bucket        int16
-	Ring          bool
+	Wake          bool
 	Bell          int64
 	Channel       string
 }
@@ -458,7 +458,7 @@ func (q *Queries) LogQueue(ctx context.Context, arg LogQueueParams) (LogQueueRow
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
-		arg.Ring,
+		arg.Wake,
 		arg.Bell,
 		arg.Channel,
 	)
@@ -469,7 +469,7 @@ func (q *Queries) LogQueue(ctx context.Context, arg LogQueueParams) (LogQueueRow
 
 const LogRead = `-- name: LogRead :many
 WITH RECURSIVE cur AS MATERIALIZED (
-    SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.careful
+    SELECT l.lo, l.lo_bound, l.high_seq, l.hi, l.hi_seq, l.last_seq, l.shard, l.shards, l.one_by_one
     FROM outbox_schema.listeners AS l
     WHERE l.listener = $1
       AND l.shard = $2
@@ -570,7 +570,7 @@ picked AS (
     WHERE s.namespace || '/' || s.topic = ANY ($6::text[])
       AND s.bucket % c.shards = c.shard
     ORDER BY s.seq
-    LIMIT (SELECT CASE WHEN c.careful > 0 THEN 1 ELSE $7::integer END FROM cur AS c)
+    LIMIT (SELECT CASE WHEN c.one_by_one > 0 THEN 1 ELSE $7::integer END FROM cur AS c)
 )
 SELECT t.scanned, coalesce(t.last_seq, 0)::bigint AS scanned_to,
     p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id,
@@ -597,13 +597,13 @@ ORDER BY p.seq
 `
 
 type LogReadParams struct {
-	Listener  string
-	Shard     int32
-	WorkerID  pgtype.UUID
-	ScanSize  int32
-	Lanes     []string
-	Topics    []string
-	BatchSize int32
+	Listener    string
+	Shard       int32
+	WorkerID    pgtype.UUID
+	ScanSize    int32
+	KeyPrefixes []string
+	Topics      []string
+	BatchSize   int32
 }
 
 type LogReadRow struct {
@@ -652,7 +652,7 @@ func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow,
 		arg.Shard,
 		arg.WorkerID,
 		arg.ScanSize,
-		arg.Lanes,
+		arg.KeyPrefixes,
 		arg.Topics,
 		arg.BatchSize,
 	)
@@ -692,7 +692,7 @@ func (q *Queries) LogRead(ctx context.Context, arg LogReadParams) ([]LogReadRow,
 	return items, nil
 }
 
-const LogReadOn = `-- name: LogReadOn :many
+const LogReadNext = `-- name: LogReadNext :many
 WITH cur AS MATERIALIZED (
     SELECT l.hi, l.hi_seq, l.shard, l.shards
     FROM outbox_schema.listeners AS l
@@ -747,18 +747,18 @@ FROM (
 ORDER BY p.seq
 `
 
-type LogReadOnParams struct {
-	Listener string
-	Lanes    []string
-	Topics   []string
-	AfterSeq int64
-	ScanSize int32
-	Shard    int32
-	WorkerID pgtype.UUID
-	LeaseNo  int64
+type LogReadNextParams struct {
+	Listener    string
+	KeyPrefixes []string
+	Topics      []string
+	AfterSeq    int64
+	ScanSize    int32
+	Shard       int32
+	WorkerID    pgtype.UUID
+	LeaseNo     int64
 }
 
-type LogReadOnRow struct {
+type LogReadNextRow struct {
 	Topic         interface{}
 	Seq           int64
 	ID            interface{}
@@ -783,10 +783,10 @@ type LogReadOnRow struct {
 //
 // Unlike in LogRead, nothing is materialized or sorted. One walk of log_pkey has its events in order, and the cursor comes
 // by subqueries and not a join, so that the planner knows this. Whether a key is parked is asked as in LogRead.
-func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogReadOnRow, error) {
-	rows, err := q.db.Query(ctx, LogReadOn,
+func (q *Queries) LogReadNext(ctx context.Context, arg LogReadNextParams) ([]LogReadNextRow, error) {
+	rows, err := q.db.Query(ctx, LogReadNext,
 		arg.Listener,
-		arg.Lanes,
+		arg.KeyPrefixes,
 		arg.Topics,
 		arg.AfterSeq,
 		arg.ScanSize,
@@ -798,9 +798,9 @@ func (q *Queries) LogReadOn(ctx context.Context, arg LogReadOnParams) ([]LogRead
 		return nil, err
 	}
 	defer rows.Close()
-	var items []LogReadOnRow
+	var items []LogReadNextRow
 	for rows.Next() {
-		var i LogReadOnRow
+		var i LogReadNextRow
 		if err := rows.Scan(
 			&i.Topic,
 			&i.Seq,

@@ -15,7 +15,7 @@ import (
 const ParkedPromote = `-- name: ParkedPromote :exec
 UPDATE outbox_schema.parked AS p
 SET retry_after = clock_timestamp(),
-    suspect = $1
+    taken = $1
 FROM (SELECT unnest($2::text[]) AS key) AS k
 CROSS JOIN LATERAL (
     SELECT o.no
@@ -31,19 +31,19 @@ WHERE p.no = first.no
 `
 
 type ParkedPromoteParams struct {
-	Suspect  int32
+	Taken    int32
 	Keys     []string
 	Listener string
 }
 
 // Makes the first event of each key its head, due immediately, unless it is the head already.
 func (q *Queries) ParkedPromote(ctx context.Context, arg ParkedPromoteParams) error {
-	_, err := q.db.Exec(ctx, ParkedPromote, arg.Suspect, arg.Keys, arg.Listener)
+	_, err := q.db.Exec(ctx, ParkedPromote, arg.Taken, arg.Keys, arg.Listener)
 	return err
 }
 
 const ParkedSettle = `-- name: ParkedSettle :exec
-WITH held AS MATERIALIZED (
+WITH lease AS MATERIALIZED (
     SELECT l.listener
     FROM outbox_schema.listeners AS l
     WHERE l.listener = $5
@@ -55,12 +55,12 @@ WITH held AS MATERIALIZED (
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
-    USING held AS h
+    USING lease AS h
     WHERE p.no = ANY ($9::bigint[])
 ),
 dying AS (
     DELETE FROM outbox_schema.parked AS p
-    USING held AS h
+    USING lease AS h
     WHERE p.no = ANY ($10::bigint[])
     RETURNING p.no, p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
         p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at
@@ -82,10 +82,10 @@ dead AS (
 )
 UPDATE outbox_schema.parked AS p
 SET attempts = w.attempts,
-    suspect = 0,
+    taken = 0,
     retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
     last_error = coalesce(nullif(w.error, ''), p.last_error)
-FROM held AS h, (
+FROM lease AS h, (
     SELECT
         unnest($1::bigint[]) AS no,
         unnest($2::integer[]) AS attempts,
@@ -138,7 +138,7 @@ WITH due AS MATERIALIZED (
     WHERE p.listener = $1
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % $3::integer = $4::integer
-      AND (p.suspect > 0 OR NOT $5::boolean)
+      AND (p.taken > 0 OR NOT $5::boolean)
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
@@ -154,14 +154,14 @@ WITH due AS MATERIALIZED (
 noted AS (
     UPDATE outbox_schema.parked AS p
     SET attempts = CASE WHEN $5::boolean THEN p.attempts + 1 ELSE p.attempts END,
-        suspect = CASE WHEN $5::boolean THEN p.suspect ELSE $2::integer END
+        taken = CASE WHEN $5::boolean THEN p.taken ELSE $2::integer END
     FROM due AS d
     WHERE p.listener = $1
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
-      AND ($5::boolean OR p.suspect <> $2::integer)
+      AND ($5::boolean OR p.taken <> $2::integer)
 )
-SELECT e.no, e.key, e.suspect, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
+SELECT e.no, e.key, e.taken, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
     coalesce(e.partition_key, '') AS partition_key,
     coalesce(e.entity_type, '') AS entity_type,
@@ -170,7 +170,7 @@ SELECT e.no, e.key, e.suspect, e.seq, e.id, e.namespace, e.topic, e.version, e.t
     e.headers, e.payload, e.created_at, e.attempts
 FROM due AS d
 CROSS JOIN LATERAL (
-    SELECT o.no, o.key, o.suspect, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
+    SELECT o.no, o.key, o.taken, o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key,
         o.partition_key, o.entity_type, o.entity_id, o.entity_version, o.headers, o.payload, o.created_at,
         o.attempts
     FROM outbox_schema.parked AS o
@@ -188,7 +188,7 @@ type ParkedTakeParams struct {
 	EventLimit int32
 	Shards     int32
 	Shard      int32
-	Careful    bool
+	OneByOne   bool
 	WorkerID   pgtype.UUID
 	LeaseNo    int64
 	KeyLimit   int32
@@ -197,7 +197,7 @@ type ParkedTakeParams struct {
 type ParkedTakeRow struct {
 	No            int64
 	Key           string
-	Suspect       int32
+	Taken         int32
 	Seq           int64
 	ID            pgtype.UUID
 	Namespace     string
@@ -217,7 +217,7 @@ type ParkedTakeRow struct {
 
 // Reads parked events of up to key_limit keys whose head is due, those of each key in their order and up to
 // event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
-// instead. Guarded by the lease. suspect notes on each head how many events of its key are taken with it. If the
+// instead. Guarded by the lease. taken notes on each head how many events of its key are taken with it. If the
 // process dies of one, the next leases take only these, one by one, and count each attempt before it is made.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
@@ -225,7 +225,7 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		arg.EventLimit,
 		arg.Shards,
 		arg.Shard,
-		arg.Careful,
+		arg.OneByOne,
 		arg.WorkerID,
 		arg.LeaseNo,
 		arg.KeyLimit,
@@ -240,7 +240,7 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		if err := rows.Scan(
 			&i.No,
 			&i.Key,
-			&i.Suspect,
+			&i.Taken,
 			&i.Seq,
 			&i.ID,
 			&i.Namespace,

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const BellHeld = `-- name: BellHeld :one
+const BellLocked = `-- name: BellLocked :one
 SELECT EXISTS (
     SELECT
     FROM pg_catalog.pg_locks AS l
@@ -22,26 +22,15 @@ SELECT EXISTS (
       AND l.objsubid = 1
       AND l.mode = 'ExclusiveLock'
       AND l.granted
-)::boolean AS held
+)::boolean AS locked
 `
 
-// Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryHold.
-func (q *Queries) BellHeld(ctx context.Context, bell int64) (bool, error) {
-	row := q.db.QueryRow(ctx, BellHeld, bell)
-	var held bool
-	err := row.Scan(&held)
-	return held, err
-}
-
-const BellLetGo = `-- name: BellLetGo :one
-SELECT pg_advisory_unlock($1::bigint)::boolean AS held
-`
-
-func (q *Queries) BellLetGo(ctx context.Context, bell int64) (bool, error) {
-	row := q.db.QueryRow(ctx, BellLetGo, bell)
-	var held bool
-	err := row.Scan(&held)
-	return held, err
+// Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
+func (q *Queries) BellLocked(ctx context.Context, bell int64) (bool, error) {
+	row := q.db.QueryRow(ctx, BellLocked, bell)
+	var locked bool
+	err := row.Scan(&locked)
+	return locked, err
 }
 
 const BellProbe = `-- name: BellProbe :exec
@@ -69,17 +58,28 @@ func (q *Queries) BellRing(ctx context.Context, channel string) error {
 	return err
 }
 
-const BellTryHold = `-- name: BellTryHold :one
-SELECT pg_try_advisory_lock($1::bigint)::boolean AS held
+const BellTryLock = `-- name: BellTryLock :one
+SELECT pg_try_advisory_lock($1::bigint)::boolean AS locked
 `
 
 // Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is
 // open.
-func (q *Queries) BellTryHold(ctx context.Context, bell int64) (bool, error) {
-	row := q.db.QueryRow(ctx, BellTryHold, bell)
-	var held bool
-	err := row.Scan(&held)
-	return held, err
+func (q *Queries) BellTryLock(ctx context.Context, bell int64) (bool, error) {
+	row := q.db.QueryRow(ctx, BellTryLock, bell)
+	var locked bool
+	err := row.Scan(&locked)
+	return locked, err
+}
+
+const BellUnlock = `-- name: BellUnlock :one
+SELECT pg_advisory_unlock($1::bigint)::boolean AS unlocked
+`
+
+func (q *Queries) BellUnlock(ctx context.Context, bell int64) (bool, error) {
+	row := q.db.QueryRow(ctx, BellUnlock, bell)
+	var unlocked bool
+	err := row.Scan(&unlocked)
+	return unlocked, err
 }
 
 const SessionGuard = `-- name: SessionGuard :exec
@@ -130,11 +130,11 @@ type SnapshotHolderRow struct {
 	AgeUs int64
 }
 
-// Finds the session that has been in its transaction for longest, and for longer than held, and that keeps PostgreSQL from
+// Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps PostgreSQL from
 // removing row versions of this database that were replaced since. Sees only sessions that the role may look into: its
 // own, or all with pg_read_all_stats. A standby or a slot has no database.
-func (q *Queries) SnapshotHolder(ctx context.Context, held pgtype.Interval) ([]SnapshotHolderRow, error) {
-	rows, err := q.db.Query(ctx, SnapshotHolder, held)
+func (q *Queries) SnapshotHolder(ctx context.Context, openFor pgtype.Interval) ([]SnapshotHolderRow, error) {
+	rows, err := q.db.Query(ctx, SnapshotHolder, openFor)
 	if err != nil {
 		return nil, err
 	}

@@ -20,11 +20,11 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// bellState is what became of the wish to sleep.
+// bellState is the answer to a request to sleep.
 type bellState int
 
 const (
-	// bellWatches: from now on an enqueue rings, since this dispatcher or another holds the lock.
+	// bellWatches: from now on an enqueue rings, since this dispatcher or another has the lock.
 	bellWatches bellState = iota
 	// bellBusy: a transaction that has enqueued is open, and will commit without ringing.
 	bellBusy
@@ -42,26 +42,26 @@ const (
 	// Timeout bounds each statement on the listening connection, which may lead into a black hole.
 	Timeout = 3 * time.Second
 	// probeTimeout is how long a notification may take to arrive: much longer than it does on a busy machine, because
-	// whoever takes the connection for deaf polls for a while.
+	// a sleeper that believes it hears nothing polls for a while.
 	probeTimeout = 10 * time.Second
-	// deafPause is how long a doorbell that hears nothing waits until it tries again.
-	deafPause = 10 * time.Minute
+	// noNotificationsPause is how long a doorbell that hears nothing waits until it tries again.
+	noNotificationsPause = 10 * time.Minute
 )
 
-// errDeaf: LISTEN succeeds and nothing arrives. A transaction pooler gives the server connection that listens to other
+// errNoNotifications: LISTEN succeeds and nothing arrives. A transaction pooler gives the server connection that listens to other
 // clients; the lock of a sleeper would stay on it, too.
-var errDeaf = errors.New("notifications do not arrive")
+var errNoNotifications = errors.New("notifications do not arrive")
 
 // doorbell keeps the connection that listens for enqueues while its dispatcher sleeps.
 //
 // An enqueue takes a shared advisory lock until its transaction ends, and sends NOTIFY only if that is
 // refused. A sleeper takes the lock exclusively: refused while such a transaction is open, so holding it
-// proves that whoever enqueued without ringing is visible to the next look.
+// proves that whatever was enqueued without ringing is visible to the next check.
 //
-// Of several sleepers one holds the lock, the others rely on it, and all hear the bell. So whoever lets go
-// of the lock rings, however it was woken: one may have gone to sleep since, relying on it, and has to look
-// and ask again. Whoever connects rings too, because a lost connection lets go of its lock in silence; it hears that ring
-// itself, or does not use the connection.
+// Of several sleepers one has the lock, the others rely on it, and all hear the bell. So a sleeper that gives up the lock
+// rings, however it was woken: another may have gone to sleep since, relying on it, and has to check and ask again. A sleeper
+// that connects rings too, because a lost connection loses its lock without a ring; it hears that ring itself, or does not
+// use the connection.
 type doorbell struct {
 	pool *pgxpool.Pool // makes the connection that listens
 	main *pgxpool.Pool // of the dispatcher, on whose database producers ring
@@ -72,15 +72,15 @@ type doorbell struct {
 	rang    chan struct{} // somebody enqueued, or may have; holds one
 	answers chan Answer   // holds one, the latest
 
-	talk context.Context // of what is said when that of run has ended; set by run
+	dbCtx context.Context // of statements after the context of run has ended; set by run
 
 	mu        sync.Mutex
-	wish      bellWish
-	interrupt context.CancelFunc // makes serve look at wish
+	request   bellRequest
+	interrupt context.CancelFunc // makes serve read request again
 }
 
-// bellWish is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
-type bellWish struct {
+// bellRequest is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
+type bellRequest struct {
 	no      int
 	asleep  bool
 	pending bool // asleep has not been answered
@@ -98,23 +98,23 @@ func newDoorbell(e *Config) *doorbell {
 	}
 }
 
-// want says what the dispatcher wants to be and returns the number of the wish. To asleep an answer with
+// setRequest says what the dispatcher wants to be and returns the number of the request. To asleep an answer with
 // that number comes by b.answers.
-func (b *doorbell) want(asleep bool) int {
+func (b *doorbell) setRequest(asleep bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wish = bellWish{no: b.wish.no + 1, asleep: asleep, pending: asleep}
+	b.request = bellRequest{no: b.request.no + 1, asleep: asleep, pending: asleep}
 	b.interrupt()
-	return b.wish.no
+	return b.request.no
 }
 
-// next returns the wish of now, and a context that ends when there is another.
-func (b *doorbell) next(ctx context.Context) (bellWish, context.Context, context.CancelFunc) {
+// next returns the current request, and a context that ends when there is another.
+func (b *doorbell) next(ctx context.Context) (bellRequest, context.Context, context.CancelFunc) {
 	wait, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.wish
-	b.wish.pending, b.interrupt = false, cancel
+	w := b.request
+	b.request.pending, b.interrupt = false, cancel
 	return w, wait, cancel
 }
 
@@ -136,23 +136,24 @@ func (b *doorbell) ring() {
 	}
 }
 
-// run keeps a connection listening until ctx ends, and then takes its leave for as long as talk lasts. What was sent while there was none is lost: its owner looks when
-// the connection is there, when it is gone, and again when its next wish is answered.
-func (b *doorbell) run(ctx, talk context.Context) {
-	b.talk = talk
+// run keeps a connection listening until ctx ends, and then gives up the lock while dbCtx lasts. What was sent while there was
+// no connection is lost: its owner checks when the connection is there, when it is gone, and again when its next request is
+// answered.
+func (b *doorbell) run(ctx, dbCtx context.Context) {
+	b.dbCtx = dbCtx
 	var trouble backoff.Retrier
-	deaf := false
+	noNotifications := false
 	for ctx.Err() == nil {
 		conn, err := b.listen(ctx)
 		if err == nil {
-			if deaf {
+			if noNotifications {
 				b.log.Info("doorbell: notifications arrive again")
 			}
-			deaf = false
+			noNotifications = false
 			trouble.Reset()
 			b.ring()
 			err = b.serve(ctx, conn)
-			end, cancel := context.WithTimeout(talk, Timeout)
+			end, cancel := context.WithTimeout(dbCtx, Timeout)
 			_ = conn.Close(end)
 			cancel()
 			b.answer(Answer{state: bellGone})
@@ -161,12 +162,12 @@ func (b *doorbell) run(ctx, talk context.Context) {
 			return
 		}
 		pause := trouble.Next()
-		if errors.Is(err, errDeaf) {
-			if !deaf {
+		if errors.Is(err, errNoNotifications) {
+			if !noNotifications {
 				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
 					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.Channel)
 			}
-			deaf, pause = true, backoff.Around(deafPause)
+			noNotifications, pause = true, backoff.Around(noNotificationsPause)
 		} else {
 			b.log.Warn("doorbell: polling until it is back", "error", err)
 		}
@@ -224,39 +225,39 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		}
 		// The pooler's connection listens on, until the pooler retires it. Nobody rings for it: only the lock would have
 		// producers ring, and it has not been taken.
-		return errDeaf
+		return errNoNotifications
 	}
 }
 
-// serve answers and listens until ctx ends, which lets go of the lock, or conn fails.
+// serve answers and listens until ctx ends, which gives up the lock, or conn fails.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	q := b.db.Each(conn)
-	held := false
+	locked := false
 	for {
 		w, wait, cancel := b.next(ctx)
 		var err error
 		switch {
-		case held && (ctx.Err() != nil || !w.asleep):
-			held = false
-			err = b.letGo(q)
+		case locked && (ctx.Err() != nil || !w.asleep):
+			locked = false
+			err = b.unlock(q)
 		case w.pending && ctx.Err() == nil:
 			var state bellState
-			if held, state, err = b.hold(held, conn); err == nil {
+			if locked, state, err = b.lock(locked, conn); err == nil {
 				b.answer(Answer{request: w.no, state: state})
 			}
 		}
 		if err == nil {
-			err = b.hear(wait, conn)
+			err = b.waitForRing(wait, conn)
 		}
 		cancel()
-		if err != nil || ctx.Err() != nil && !held {
+		if err != nil || ctx.Err() != nil && !locked {
 			return err
 		}
 	}
 }
 
-// hear waits for the bell until ctx ends.
-func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
+// waitForRing waits for the bell until ctx ends.
+func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && !conn.IsClosed():
@@ -269,12 +270,12 @@ func (b *doorbell) hear(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// letGo gives up the lock and then wakes the sleepers that relied on it.
-func (b *doorbell) letGo(q *dbsqlc.Queries) error {
-	ctx, cancel := context.WithTimeout(b.talk, Timeout)
+// unlock gives up the lock and then wakes the sleepers that relied on it.
+func (b *doorbell) unlock(q *dbsqlc.Queries) error {
+	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
-	if _, err := q.BellLetGo(ctx, b.bell.Key); err != nil {
-		return fmt.Errorf("let go of doorbell: %w", err)
+	if _, err := q.BellUnlock(ctx, b.bell.Key); err != nil {
+		return fmt.Errorf("unlock doorbell: %w", err)
 	}
 	if err := q.BellRing(ctx, b.bell.Channel); err != nil {
 		return fmt.Errorf("ring doorbell: %w", err)
@@ -282,26 +283,26 @@ func (b *doorbell) letGo(q *dbsqlc.Queries) error {
 	return nil
 }
 
-// hold tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
-// the context of run ends, because what it took would be let go of in silence.
-func (b *doorbell) hold(held bool, conn *pgx.Conn) (bool, bellState, error) {
-	ctx, cancel := context.WithTimeout(b.talk, Timeout)
+// lock tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
+// the context of run ends, because a lock that it took would be released without a ring.
+func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
+	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
 	q := b.db.Each(conn)
-	if held {
+	if locked {
 		return true, bellWatches, conn.Ping(ctx)
 	}
-	held, err := q.BellTryHold(ctx, b.bell.Key)
+	locked, err := q.BellTryLock(ctx, b.bell.Key)
 	if err != nil {
-		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
+		return false, bellGone, fmt.Errorf("lock doorbell: %w", err)
 	}
-	if held {
+	if locked {
 		return true, bellWatches, nil
 	}
-	other, err := q.BellHeld(ctx, b.bell.Key)
+	other, err := q.BellLocked(ctx, b.bell.Key)
 	switch {
 	case err != nil:
-		return false, bellGone, fmt.Errorf("hold doorbell: %w", err)
+		return false, bellGone, fmt.Errorf("lock doorbell: %w", err)
 	case other:
 		return false, bellWatches, nil
 	}

@@ -46,11 +46,11 @@ func NewSleeper(e *Config, interval, most time.Duration) *Sleeper {
 	return s
 }
 
-// Run hears until ctx ends, and takes its leave for as long as talk lasts. It returns immediately when there is nothing to
+// Run hears until ctx ends, and gives up the lock while dbCtx lasts. It returns immediately when there is nothing to
 // hear.
-func (s *Sleeper) Run(ctx, talk context.Context) {
+func (s *Sleeper) Run(ctx, dbCtx context.Context) {
 	if s.bell != nil {
-		s.bell.run(ctx, talk)
+		s.bell.run(ctx, dbCtx)
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *Sleeper) Idle() bool {
 	}
 	if !s.pending {
 		s.asleep, s.pending = true, true
-		s.request = s.bell.want(asleep)
+		s.request = s.bell.setRequest(asleep)
 	}
 	return false
 }
@@ -146,7 +146,7 @@ func (s *Sleeper) Idle() bool {
 func (s *Sleeper) Busy() {
 	if s.asleep {
 		s.asleep, s.pending, s.watched = false, false, false
-		s.request = s.bell.want(awake)
+		s.request = s.bell.setRequest(awake)
 	}
 }
 
@@ -157,8 +157,8 @@ type Pace struct {
 	latest, then time.Duration
 }
 
-// restful is how many times as long as a look the pause after it is at least.
-const restful = 4
+// pauseFactor is how many times as long as a look the pause after it is at least.
+const pauseFactor = 4
 
 // Start begins a look.
 func (p *Pace) Start() { p.began = time.Now() }
@@ -171,4 +171,4 @@ func (p *Pace) Took(d time.Duration) { p.latest, p.then = d, p.latest }
 
 // Pause is how long to wait before the next look, unless the doorbell rings. Of two looks the shorter one counts: one that
 // had to wait for the database once says nothing about the next.
-func (p *Pace) Pause() time.Duration { return restful * min(p.latest, p.then) }
+func (p *Pace) Pause() time.Duration { return pauseFactor * min(p.latest, p.then) }

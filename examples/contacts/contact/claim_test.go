@@ -116,7 +116,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 
 	outcomes, err := holder.Ack(t.Context(), mine)
 	require.NoError(t, err)
-	require.Equal(t, []outbox.Outcome{outbox.Acked}, outcomes)
+	require.Equal(t, []outbox.Outcome{outbox.Applied}, outcomes)
 	require.NotEqual(t, before, row(t, pool, mine.ID))
 }
 

@@ -135,7 +135,7 @@ func (p *Projection) Counts() Counts {
 	}
 }
 
-func (p *Projection) count(v inbox.Verdict) {
+func (p *Projection) count(v inbox.Outcome) {
 	switch v {
 	case inbox.Applied:
 		p.counts.applied.Add(1)

@@ -62,11 +62,11 @@ func (p *Projection) Retry(ctx context.Context) (through, left int, err error) {
 		return 0, 0, fmt.Errorf("read quarantined messages: %w", err)
 	}
 	for n, id := range ids {
-		verdict, err := p.retry(ctx, generation, id)
+		outcome, err := p.retry(ctx, generation, id)
 		switch {
 		case err == nil:
 			through++
-			p.count(verdict)
+			p.count(outcome)
 		case !consume.IsPermanent(err):
 			return through, left + len(ids) - n, err
 		default:
@@ -80,7 +80,7 @@ func (p *Projection) Retry(ctx context.Context) (through, left int, err error) {
 }
 
 // retry consumes a message and deletes it in one transaction. A message that another process has handled is a duplicate.
-func (p *Projection) retry(ctx context.Context, generation, id int64) (verdict inbox.Verdict, err error) {
+func (p *Projection) retry(ctx context.Context, generation, id int64) (outcome inbox.Outcome, err error) {
 	err = p.within(ctx, generation, func(tx pgx.Tx) error {
 		var names, values [][]byte
 		var value []byte
@@ -89,7 +89,7 @@ func (p *Projection) retry(ctx context.Context, generation, id int64) (verdict i
 			WHERE id = $1
 			RETURNING header_names, header_values, value`, id).Scan(&names, &values, &value)
 		if errors.Is(err, pgx.ErrNoRows) {
-			verdict = inbox.Duplicate
+			outcome = inbox.Duplicate
 			return nil
 		}
 		if err != nil {
@@ -99,10 +99,10 @@ func (p *Projection) retry(ctx context.Context, generation, id int64) (verdict i
 		for i := range names {
 			headers[i] = kgo.RecordHeader{Key: string(names[i]), Value: values[i]}
 		}
-		verdict, err = p.consumer.ConsumeTx(ctx, tx, consume.FromKafka(headers, value))
+		outcome, err = p.consumer.ConsumeTx(ctx, tx, consume.FromKafka(headers, value))
 		return err
 	})
-	return verdict, err
+	return outcome, err
 }
 
 // text returns the text of an error without bytes that PostgreSQL cannot store.

@@ -158,14 +158,14 @@ func (p *Projection) project(ctx context.Context, generation int64, r *kgo.Recor
 func (p *Projection) attempt(ctx context.Context, generation int64, r *kgo.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
 	defer cancel()
-	var verdict inbox.Verdict
+	var outcome inbox.Outcome
 	err := p.within(ctx, generation, func(tx pgx.Tx) (err error) {
-		verdict, err = p.consumer.ConsumeTx(ctx, tx, consume.FromKafka(r.Headers, r.Value))
+		outcome, err = p.consumer.ConsumeTx(ctx, tx, consume.FromKafka(r.Headers, r.Value))
 		return err
 	})
 	switch {
 	case err == nil:
-		p.count(verdict)
+		p.count(outcome)
 	case consume.IsPermanent(err):
 		if err := p.quarantine(ctx, generation, r, err); err != nil {
 			return err

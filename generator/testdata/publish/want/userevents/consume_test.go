@@ -123,13 +123,13 @@ func TestFromEnqueueToProjection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool, c := service(t)
-			for _, want := range []inbox.Verdict{inbox.Applied, inbox.Duplicate} {
+			for _, want := range []inbox.Outcome{inbox.Applied, inbox.Duplicate} {
 				for _, o := range sent {
 					m, err := encode.Encode(o)
 					require.NoError(t, err)
-					verdict, err := c.Consume(t.Context(), pool, consume.Message(m))
+					outcome, err := c.Consume(t.Context(), pool, consume.Message(m))
 					require.NoError(t, err)
-					require.Equal(t, want, verdict)
+					require.Equal(t, want, outcome)
 				}
 			}
 			var card string
@@ -229,9 +229,9 @@ func TestWhatANewerProducerSends(t *testing.T) {
 		_, err = c.Strict().Consume(t.Context(), pool, consume.Message(m))
 		require.ErrorIs(t, err, consume.ErrInvalidPayload)
 		require.Empty(t, got.plan)
-		verdict, err := c.Consume(t.Context(), pool, consume.Message(m))
+		outcome, err := c.Consume(t.Context(), pool, consume.Message(m))
 		require.NoError(t, err)
-		require.Equal(t, inbox.Applied, verdict)
+		require.Equal(t, inbox.Applied, outcome)
 		require.Equal(t, userevents.Plan("enterprise"), got.plan)
 		require.False(t, got.plan.Known())
 		require.True(t, userevents.PlanPaid.Known())

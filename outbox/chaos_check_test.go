@@ -16,17 +16,17 @@ type fact struct {
 	N      int    // of the entity, from 1 without a gap
 }
 
-// verdict is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
-type verdict struct {
+// chaosResult is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
+type chaosResult struct {
 	Facts, Heard                         int
 	Lost, Duplicate, Phantom, Disordered int
 	Stragglers                           int
 }
 
-// judge holds what a reader heard, in order, against the facts. A straggler is heard after one of a higher seq; shards
+// checkHeard holds what a reader heard, in order, against the facts. A straggler is heard after one of a higher seq; shards
 // is how many readers in seq order heard is made of, and 0 if seqs say nothing about its order.
-func judge(facts []fact, heard []uuid.UUID, shards int) verdict {
-	v := verdict{Facts: len(facts), Heard: len(heard)}
+func checkHeard(facts []fact, heard []uuid.UUID, shards int) chaosResult {
+	v := chaosResult{Facts: len(facts), Heard: len(heard)}
 	byID := make(map[uuid.UUID]*fact, len(facts))
 	for i := range facts {
 		byID[facts[i].ID] = &facts[i]
@@ -62,7 +62,7 @@ func judge(facts []fact, heard []uuid.UUID, shards int) verdict {
 	return v
 }
 
-func TestJudge(t *testing.T) {
+func TestChaosChecker(t *testing.T) {
 	t.Parallel()
 	facts := make([]fact, 6)
 	for i := range facts {
@@ -82,17 +82,17 @@ func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		heard  []uuid.UUID
 		shards int
-		want   verdict
+		want   chaosResult
 	}{
-		"in order":   {heard(0, 1, 2, 3, 4, 5), 1, verdict{Facts: 6, Heard: 6}},
-		"straggler":  {heard(0, 2, 1, 5, 3, 4), 1, verdict{Facts: 6, Heard: 6, Stragglers: 3}},
-		"two shards": {heard(1, 0, 2, 5, 3, 4), 2, verdict{Facts: 6, Heard: 6, Stragglers: 1}},
-		"at once":    {heard(1, 0, 2, 5, 3, 4), 0, verdict{Facts: 6, Heard: 6}},
-		"lost":       {heard(0, 1, 3, 4), 1, verdict{Facts: 6, Heard: 4, Lost: 2}},
-		"duplicate":  {heard(0, 1, 2, 3, 4, 5, 0), 1, verdict{Facts: 6, Heard: 7, Duplicate: 1}},
-		"phantom":    {heard(0, 1, -1, 2, 3, 4, 5), 1, verdict{Facts: 6, Heard: 7, Phantom: 1}},
-		"disordered": {heard(2, 1, 0, 3, 4, 5), 0, verdict{Facts: 6, Heard: 6, Disordered: 1}},
+		"in order":   {heard(0, 1, 2, 3, 4, 5), 1, chaosResult{Facts: 6, Heard: 6}},
+		"straggler":  {heard(0, 2, 1, 5, 3, 4), 1, chaosResult{Facts: 6, Heard: 6, Stragglers: 3}},
+		"two shards": {heard(1, 0, 2, 5, 3, 4), 2, chaosResult{Facts: 6, Heard: 6, Stragglers: 1}},
+		"at once":    {heard(1, 0, 2, 5, 3, 4), 0, chaosResult{Facts: 6, Heard: 6}},
+		"lost":       {heard(0, 1, 3, 4), 1, chaosResult{Facts: 6, Heard: 4, Lost: 2}},
+		"duplicate":  {heard(0, 1, 2, 3, 4, 5, 0), 1, chaosResult{Facts: 6, Heard: 7, Duplicate: 1}},
+		"phantom":    {heard(0, 1, -1, 2, 3, 4, 5), 1, chaosResult{Facts: 6, Heard: 7, Phantom: 1}},
+		"disordered": {heard(2, 1, 0, 3, 4, 5), 0, chaosResult{Facts: 6, Heard: 6, Disordered: 1}},
 	} {
-		require.Equal(t, c.want, judge(facts, c.heard, c.shards), name)
+		require.Equal(t, c.want, checkHeard(facts, c.heard, c.shards), name)
 	}
 }

@@ -65,9 +65,9 @@ func (n *notes) whole(t testing.TB, pool *pgxpool.Pool, name string, latest bool
 	require.Empty(t, got, "listener %s got what was not committed", name)
 }
 
-// TestListenerSeam attaches one listener after the other while writers commit in any order and what all have passed is
+// TestAttachUnderConcurrentWritesMissesNothing attaches one listener after the other while writers commit in any order and what all have passed is
 // pruned at once, and holds what each got against what the database knows of that moment.
-func TestListenerSeam(t *testing.T) {
+func TestAttachUnderConcurrentWritesMissesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	execute(t, pool, deeds)
@@ -145,7 +145,7 @@ func TestListenerSeam(t *testing.T) {
 
 // A transaction that is older than what has committed last, but wrote later, sets the highest position; one that is
 // younger and still open has a lower one, and an xid that is in no list of a snapshot.
-func TestListenerSeamBehindAYoungerTransaction(t *testing.T) {
+func TestAttachBehindAYoungerTransactionMissesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	enqueue := func(tx pgx.Tx, key string) {

@@ -27,17 +27,17 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// exchangeApart is exchange, but for what PostgreSQL refuses: then x is taken apart, by halves, until every event that can
+// roundTripByParts is roundTrip, except for what PostgreSQL refuses: then x is taken apart, by halves, until every event that can
 // be settled is, and the others have the outcome refused with the reason. What one event is refused for costs no other.
-func (s *Store) exchangeApart(ctx context.Context, x *exchange) error {
-	err := s.exchange(ctx, x)
+func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
+	err := s.roundTrip(ctx, x)
 	if x.committed || !isRefusal(err) {
 		return err
 	}
-	claim := &exchange{claim: x.claim}
+	claim := &roundTrip{claim: x.claim}
 	if all := x.finals(); len(all) > 0 {
 		x.outcomes()
-		if err := s.exchangeHalves(ctx, x, all, claim.claim == nil); err != nil {
+		if err := s.roundTripHalves(ctx, x, all, claim.claim == nil); err != nil {
 			return err // what is settled already answers so when it is asked again
 		}
 	} else {
@@ -47,18 +47,18 @@ func (s *Store) exchangeApart(ctx context.Context, x *exchange) error {
 	if claim.claim == nil {
 		return nil
 	}
-	err = s.exchange(ctx, claim)
+	err = s.roundTrip(ctx, claim)
 	x.claimed = claim.claimed
 	return err
 }
 
-// final is one finalisation of an exchange: the list that it is in, and its index there.
+// final is one finalisation of a round trip: the list that it is in, and its index there.
 type final struct {
-	of finalisation
-	i  int
+	kind finalisation
+	i    int
 }
 
-func (x *exchange) finals() []final {
+func (x *roundTrip) finals() []final {
 	var all []final
 	for of, n := range [...]int{acking: len(x.acks), nacking: len(x.nacks), releasing: len(x.releases), extending: len(x.extends)} {
 		for i := range n {
@@ -69,17 +69,17 @@ func (x *exchange) finals() []final {
 }
 
 // outcomes makes room for the outcomes of x, all unknown.
-func (x *exchange) outcomes() {
+func (x *roundTrip) outcomes() {
 	x.acked, x.released, x.extended = make([]Outcome, len(x.acks)), make([]Outcome, len(x.releases)), make([]Outcome, len(x.extends))
 	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
 	x.refusals = make(map[fence]error)
 }
 
-// part returns an exchange of some of the finalisations of x.
-func (x *exchange) part(some []final) *exchange {
-	p := &exchange{lease: x.lease}
+// part returns a round trip of some of the finalisations of x.
+func (x *roundTrip) part(some []final) *roundTrip {
+	p := &roundTrip{lease: x.lease}
 	for _, f := range some {
-		switch f.of {
+		switch f.kind {
 		case acking:
 			p.acks = append(p.acks, x.acks[f.i])
 		case nacking:
@@ -94,12 +94,12 @@ func (x *exchange) part(some []final) *exchange {
 }
 
 // merge takes over the outcomes of p, which is the part of some.
-func (x *exchange) merge(some []final, p *exchange) {
+func (x *roundTrip) merge(some []final, p *roundTrip) {
 	var next [extending + 1]int
 	for _, f := range some {
-		i := next[f.of]
-		next[f.of]++
-		switch f.of {
+		i := next[f.kind]
+		next[f.kind]++
+		switch f.kind {
 		case acking:
 			x.acked[f.i] = p.acked[i]
 		case nacking:
@@ -113,9 +113,9 @@ func (x *exchange) merge(some []final, p *exchange) {
 }
 
 // refuse notes that f is refused, and why.
-func (x *exchange) refuse(f final, because error) {
+func (x *roundTrip) refuse(f final, because error) {
 	var c *Claimed
-	switch f.of {
+	switch f.kind {
 	case acking:
 		c, x.acked[f.i] = x.acks[f.i], refused
 	case nacking:
@@ -128,11 +128,11 @@ func (x *exchange) refuse(f final, because error) {
 	x.refusals[fence{c.ID, c.ClaimNo}] = because
 }
 
-// exchangeHalves settles some of x. known tells that all of them as one have been refused.
-func (s *Store) exchangeHalves(ctx context.Context, x *exchange, some []final, known bool) error {
+// roundTripHalves settles some of x. known tells that all of them together have been refused.
+func (s *Store) roundTripHalves(ctx context.Context, x *roundTrip, some []final, known bool) error {
 	if !known || len(some) == 1 {
 		p := x.part(some)
-		switch err := s.exchange(ctx, p); {
+		switch err := s.roundTrip(ctx, p); {
 		case p.committed:
 			x.merge(some, p)
 			return err // with outcomes that are not known yet, if it is not nil
@@ -144,8 +144,8 @@ func (s *Store) exchangeHalves(ctx context.Context, x *exchange, some []final, k
 		}
 	}
 	half := len(some) / 2
-	if err := s.exchangeHalves(ctx, x, some[:half], false); err != nil {
+	if err := s.roundTripHalves(ctx, x, some[:half], false); err != nil {
 		return err
 	}
-	return s.exchangeHalves(ctx, x, some[half:], false)
+	return s.roundTripHalves(ctx, x, some[half:], false)
 }
