@@ -67,7 +67,7 @@ func TestListenerRefusesConfig(t *testing.T) {
 		want     string
 	}{
 		"bad name":      {spec: outbox.ListenerSpec{Name: "Big-Ears"}, want: `listener name "Big-Ears" is not a name like companion`},
-		"bad schema":    {spec: outbox.ListenerSpec{Schema: "no;pe"}, want: `open schema: schema name "no;pe" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`},
+		"bad schema":    {spec: outbox.ListenerSpec{Schema: "no;pe"}, want: `schema name "no;pe" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`},
 		"few shards":    {spec: outbox.ListenerSpec{Shards: -1}, want: "field Shards -1 is not between 1 and 64"},
 		"many shards":   {spec: outbox.ListenerSpec{Shards: 65}, want: "field Shards 65 is not between 1 and 64"},
 		"max lag":       {spec: outbox.ListenerSpec{MaxLag: -time.Second}, want: "MaxLag -1s is negative"},

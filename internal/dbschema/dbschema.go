@@ -3,7 +3,6 @@ package dbschema
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"strings"
 	"sync"
@@ -39,7 +38,7 @@ func Open(name string) (*Schema, error) {
 		return known.(*Schema), nil
 	}
 	if err := pgname.Check(name); err != nil {
-		return nil, fmt.Errorf("open schema: %w", err)
+		return nil, err
 	}
 	known, _ := schemas.LoadOrStore(name, &Schema{name: name, quoted: pgx.Identifier{name}.Sanitize()})
 	return known.(*Schema), nil
