@@ -25,19 +25,21 @@ type policy struct {
 // payload is decoded before fn is called; one that does not decode, which no later attempt will, is a
 // permanent failure, and one of a newer version than t's an ordinary one, so that a newer process gets it.
 func Handle[P any](t Topic[P], h any, fn func(context.Context, Delivery[P]) error) TopicHandler {
-	return topicHandler(t.Untyped(), h != nil && fn != nil, func(ctx context.Context, e Event, p any) error {
-		return fn(ctx, Delivery[P]{e, *p.(*P)})
-	})
+	if fn == nil {
+		return HandleUntyped(t.Untyped(), nil, nil)
+	}
+	return HandleUntyped(t.Untyped(), h, func(ctx context.Context, e Event, p any) error { return fn(ctx, Delivery[P]{e, *p.(*P)}) })
 }
 
-// topicHandler is Handle without its types. call gets a pointer to the payload; given says whether there is a handler.
-func topicHandler(t *UntypedTopic, given bool, call func(context.Context, Event, any) error) TopicHandler {
+// HandleUntyped is Handle without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
+// instance of Handle would be compiled.
+func HandleUntyped(t *UntypedTopic, h any, fn func(ctx context.Context, e Event, payload any) error) TopicHandler {
 	spec := t.Spec()
 	th := TopicHandler{
 		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, lease: spec.Lease,
 		policy: policy{retry: spec.Retry.withDefaults(), retention: spec.Retention.withDefaults()},
 	}
-	if !given {
+	if h == nil {
 		return th
 	}
 	decoder := t.decoder()
@@ -46,7 +48,7 @@ func topicHandler(t *UntypedTopic, given bool, call func(context.Context, Event,
 		if err != nil {
 			return err
 		}
-		return call(ctx, e, p)
+		return fn(ctx, e, p)
 	}
 	return th
 }

@@ -160,23 +160,37 @@ func ListenPublish[P any](t Topic[P], p Publication) ListenerHandler {
 // Listen ties t to fn, as Handle does for queue topics. No transaction is open while fn runs: its effects may happen again
 // after a crash.
 func Listen[P any](t Topic[P], h any, fn func(context.Context, Delivery[P]) error) ListenerHandler {
-	return listenerHandler(t.Untyped(), h != nil && fn != nil, func(ctx context.Context, _ pgx.Tx, e Event, p any) error {
-		return fn(ctx, Delivery[P]{e, *p.(*P)})
-	})
+	if fn == nil {
+		return ListenUntyped(t.Untyped(), nil, nil)
+	}
+	return ListenUntyped(t.Untyped(), h, func(ctx context.Context, e Event, p any) error { return fn(ctx, Delivery[P]{e, *p.(*P)}) })
 }
 
 // ListenTx ties t to fn, which gets the transaction in which the cursor moves: what it writes with tx happens exactly once. tx
 // is a savepoint for each event, undone when fn fails; fn neither commits nor rolls it back.
 func ListenTx[P any](t Topic[P], h any, fn func(context.Context, pgx.Tx, Delivery[P]) error) ListenerHandler {
-	lh := listenerHandler(t.Untyped(), h != nil && fn != nil, func(ctx context.Context, tx pgx.Tx, e Event, p any) error {
+	if fn == nil {
+		return ListenTxUntyped(t.Untyped(), nil, nil)
+	}
+	return ListenTxUntyped(t.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e Event, p any) error {
 		return fn(ctx, tx, Delivery[P]{e, *p.(*P)})
 	})
+}
+
+// ListenUntyped is Listen without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
+// instance of Listen would be compiled.
+func ListenUntyped(t *UntypedTopic, h any, fn func(ctx context.Context, e Event, payload any) error) ListenerHandler {
+	return listenerHandler(t, h != nil, func(ctx context.Context, _ pgx.Tx, e Event, p any) error { return fn(ctx, e, p) })
+}
+
+// ListenTxUntyped is ListenTx without the type of the payload, as ListenUntyped is Listen.
+func ListenTxUntyped(t *UntypedTopic, h any, fn func(ctx context.Context, tx pgx.Tx, e Event, payload any) error) ListenerHandler {
+	lh := listenerHandler(t, h != nil, fn)
 	lh.transactional = true
 	return lh
 }
 
-// listenerHandler is Listen or ListenTx without its types. call gets a pointer to the payload; given says whether there
-// is a handler.
+// listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
 func listenerHandler(t *UntypedTopic, given bool, call func(context.Context, pgx.Tx, Event, any) error) ListenerHandler {
 	spec := t.Spec()
 	lh := ListenerHandler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: spec.Retention.withDefaults()}

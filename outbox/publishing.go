@@ -14,7 +14,7 @@ func Publish[P any](t Topic[P], p Publication) TopicHandler {
 }
 
 func published(t *UntypedTopic, p Publication) TopicHandler {
-	th := topicHandler(t, false, nil)
+	th := HandleUntyped(t, nil, nil)
 	th.publication = newPublication(t, p)
 	return th
 }

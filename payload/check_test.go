@@ -153,7 +153,7 @@ func TestEachValue(t *testing.T) {
 func TestChecksDoNotAllocate(t *testing.T) { //nolint:paralleltest // counts allocations
 	tags := []string{"a", "b"}
 	day := payload.Date{Year: 2026, Month: 1, Day: 1}
-	note := "n"
+	note, now := "n", time.Now()
 	allocs := testing.AllocsPerRun(100, func() {
 		err := payload.Check("a/b",
 			payload.Text("note", note),
@@ -168,4 +168,43 @@ func TestChecksDoNotAllocate(t *testing.T) { //nolint:paralleltest // counts all
 		}
 	})
 	require.LessOrEqual(t, allocs, 0.0)
+	allocs = testing.AllocsPerRun(100, func() {
+		var c payload.Checks
+		c.Text("note", note)
+		c.MaxLen("note", note, 10)
+		c.RequiredTime("at", now)
+		c.Add(payload.Optional("maybe", &note, payload.Text))
+		c.Add(payload.Valid("day", day))
+		if err := c.Err("a/b"); err != nil {
+			panic(err)
+		}
+	})
+	require.LessOrEqual(t, allocs, 0.0)
+}
+
+// TestMethodsOfChecksFindWhatTheFunctionsFind: each method finds what the function of its name finds, in the order of the calls.
+func TestMethodsOfChecksFindWhatTheFunctionsFind(t *testing.T) {
+	t.Parallel()
+	re := regexp.MustCompile("^a$")
+	var c payload.Checks
+	require.NoError(t, c.Err("a/b"))
+	c.Text("text", "\xff")
+	c.MinLen("min", "", 1)
+	c.MaxLen("max", "ab", 1)
+	c.Match("match", "b", re)
+	c.Finite("finite", math.NaN())
+	c.RequiredUUID("id", [16]byte{})
+	c.RequiredTime("time", time.Time{})
+	c.Instant("instant", time.Time{}.AddDate(20_000, 0, 0))
+	c.JSON("json", nil)
+	c.Add(nil)
+	c.Add(payload.Min("n", 1, 2))
+	err := c.Err("a/b")
+	require.Equal(t, payload.Check("a/b",
+		payload.Text("text", "\xff"), payload.MinLen("min", "", 1), payload.MaxLen("max", "ab", 1), payload.Match("match", "b", re),
+		payload.Finite("finite", math.NaN()), payload.RequiredUUID("id", [16]byte{}), payload.RequiredTime("time", time.Time{}),
+		payload.Instant("instant", time.Time{}.AddDate(20_000, 0, 0)), payload.JSON("json", nil), payload.Min("n", 1, 2)), err)
+	var invalid *payload.ValidationError
+	require.ErrorAs(t, err, &invalid)
+	require.Len(t, invalid.Fields, 10)
 }

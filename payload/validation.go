@@ -52,7 +52,7 @@ func (e FieldError) Error() string {
 type FieldErrors []FieldError
 
 // Check joins the results of the checks of one payload or shared type. It returns nil if they found nothing, and a
-// *ValidationError otherwise. A generated Validate method is one call of Check.
+// *ValidationError otherwise.
 func Check(subject string, found ...FieldErrors) error {
 	n := 0
 	for _, errs := range found {

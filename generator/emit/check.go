@@ -34,9 +34,9 @@ func rawString(text string) jen.Code {
 	return jen.Lit(text)
 }
 
-// addValidate declares the Validate method of a struct: one call of Check with a check per rule of its fields.
+// addValidate declares the Validate method of a struct: a check per rule of its fields.
 func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields []*model.Field) {
-	var checks []jen.Code
+	var checks []check
 	for _, f := range fields {
 		checks = append(checks, e.fieldChecks(self, f)...)
 	}
@@ -47,10 +47,39 @@ func (e *emitter) addValidate(g *jen.Group, self, name, subject string, fields [
 		return
 	}
 	addComment(g, "Validate returns nil, or a *payload.ValidationError that lists every invalid field, without values.")
-	g.Func().Params(jen.Id(self).Id(name)).Id("Validate").Params().Error().Block(
-		jen.Return(jen.Qual(payloadPath, "Check").Custom(callLines(strconv.Quote(subject)), checks...)),
-	)
+	addChecks(g, self, name, subject, checks)
+}
+
+// addChecks declares the Validate method that does checks.
+func addChecks(g *jen.Group, self, name, subject string, checks []check) {
+	g.Func().Params(jen.Id(self).Id(name)).Id("Validate").Params().Error().BlockFunc(func(g *jen.Group) {
+		g.Var().Id(checksVar).Qual(payloadPath, "Checks")
+		for _, c := range checks {
+			g.Add(c.statement())
+		}
+		g.Return(jen.Id(checksVar).Dot("Err").Call(jen.Lit(subject)))
+	})
 	g.Line()
+}
+
+// checksVar names the variable that collects what the checks of a payload find.
+const checksVar = "c"
+
+// check is a call of a function of package payload that returns FieldErrors.
+type check struct {
+	name string
+	args []jen.Code
+}
+
+func (c check) expression() *jen.Statement { return jen.Qual(payloadPath, c.name).Call(c.args...) }
+
+// statement adds what the check finds to checksVar. The checks that are not generic are its methods.
+func (c check) statement() *jen.Statement {
+	switch c.name {
+	case "Text", "MinLen", "MaxLen", "Match", "Finite", "RequiredUUID", "RequiredTime", "Instant", "JSON":
+		return jen.Id(checksVar).Dot(c.name).Call(c.args...)
+	}
+	return jen.Id(checksVar).Dot("Add").Call(c.expression())
 }
 
 // callLines renders the arguments of a call with a line per argument, after those in head, which stay on its line.
@@ -64,19 +93,22 @@ func callLines(head ...string) jen.Options {
 
 // fieldChecks returns the checks of one field. The checks of an optional value behind a pointer are wrapped in one
 // Optional.
-func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
+func (e *emitter) fieldChecks(self string, f *model.Field) []check {
 	if !f.Optional || !isPointer(f) {
 		return e.valueChecks(f, jen.Lit(f.Name), jen.Id(self).Dot(f.GoName))
 	}
 	member := []jen.Code{jen.Lit(f.Name), jen.Id(self).Dot(f.GoName)}
 	if !hasBounds(f) {
-		check := e.elementCheck(f.Type, true)
-		if check == nil {
+		of := e.elementCheck(f.Type, true)
+		if of == nil {
 			return nil
 		}
-		return []jen.Code{jen.Qual(payloadPath, "Optional").Call(append(member, check)...)}
+		return []check{{"Optional", append(member, of)}}
 	}
-	inner := e.valueChecks(f, jen.Id("field"), jen.Id("value"))
+	var inner []jen.Code
+	for _, c := range e.valueChecks(f, jen.Id("field"), jen.Id("value")) {
+		inner = append(inner, c.expression())
+	}
 	result := inner[0]
 	if len(inner) > 1 {
 		result = jen.Qual(payloadPath, "All").Custom(callLines(), inner...)
@@ -85,10 +117,10 @@ func (e *emitter) fieldChecks(self string, f *model.Field) []jen.Code {
 	if f.Type.Kind == model.String {
 		params = []jen.Code{jen.List(jen.Id("field"), jen.Id("value")).String()}
 	}
-	check := jen.Func().Params(params...).Qual(payloadPath, "FieldErrors").Block(
+	of := jen.Func().Params(params...).Qual(payloadPath, "FieldErrors").Block(
 		jen.Return(result),
 	)
-	return []jen.Code{jen.Qual(payloadPath, "Optional").Call(append(member, check)...)}
+	return []check{{"Optional", append(member, of)}}
 }
 
 func hasBounds(f *model.Field) bool {
@@ -96,10 +128,10 @@ func hasBounds(f *model.Field) bool {
 }
 
 // valueChecks returns the checks of a value that is present: those that its type needs, then its bounds.
-func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen.Code {
-	var checks []jen.Code
-	call := func(name string, args ...jen.Code) *jen.Statement {
-		return jen.Qual(payloadPath, name).Call(append([]jen.Code{field.Clone()}, args...)...)
+func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []check {
+	var checks []check
+	call := func(name string, args ...jen.Code) check {
+		return check{name, append([]jen.Code{field.Clone()}, args...)}
 	}
 	add := func(name string, args ...jen.Code) { checks = append(checks, call(name, args...)) }
 
@@ -111,11 +143,11 @@ func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen
 			add("RequiredTime", value.Clone())
 		}
 	}
-	if check := e.typeCheck(f.Type, field, value); check != nil {
+	if c, ok := e.typeCheck(f.Type, field, value); ok {
 		if f.Optional && f.Type.Kind == model.JSON {
-			check = e.ifAny(value, check)
+			c = ifAny(value, c)
 		}
-		checks = append(checks, check)
+		checks = append(checks, c)
 	}
 	unit, isLength := lengthUnits[f.Type.Kind]
 	if f.MinLen != nil {
@@ -123,7 +155,7 @@ func (e *emitter) valueChecks(f *model.Field, field, value *jen.Statement) []jen
 		case !isLength:
 			add("MinLen", value.Clone(), jen.Lit(*f.MinLen))
 		case f.Optional:
-			checks = append(checks, e.ifAny(value, call("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))))
+			checks = append(checks, ifAny(value, call("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))))
 		default:
 			add("Min"+unit, jen.Len(value.Clone()), jen.Lit(*f.MinLen))
 		}
@@ -152,27 +184,22 @@ var lengthUnits = map[model.Kind]string{
 	model.Bytes: "Bytes", model.JSON: "Bytes", model.List: "Items", model.Map: "Items",
 }
 
-func (e *emitter) ifAny(value *jen.Statement, check jen.Code) *jen.Statement {
-	return jen.Qual(payloadPath, "IfAny").Call(jen.Len(value.Clone()), check)
+func ifAny(value *jen.Statement, c check) check {
+	return check{"IfAny", []jen.Code{jen.Len(value.Clone()), c.expression()}}
 }
 
-// typeCheck returns the check that the type of a value needs, nil when every value is valid.
-func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) *jen.Statement {
+// typeCheck returns the check that the type of a value needs, false when every value is valid.
+func (e *emitter) typeCheck(ref model.TypeRef, field, value *jen.Statement) (check, bool) {
 	args := []jen.Code{field.Clone(), value.Clone()}
 	switch ref.Kind {
 	case model.List:
-		check := e.elementCheck(*ref.Elem, true)
-		if check == nil {
-			return nil
-		}
-		return jen.Qual(payloadPath, "Each").Call(append(args, check)...)
+		of := e.elementCheck(*ref.Elem, true)
+		return check{"Each", append(args, of)}, of != nil
 	case model.Map:
-		return jen.Qual(payloadPath, "EachValue").Call(append(args, e.valueOrAny(*ref.Elem))...)
+		return check{"EachValue", append(args, e.valueOrAny(*ref.Elem))}, true
 	}
-	if name := checkName(ref); name != "" {
-		return jen.Qual(payloadPath, name).Call(args...)
-	}
-	return nil
+	name := checkName(ref)
+	return check{name, args}, name != ""
 }
 
 // elementCheck returns the check of a type as a function, nil when every value is valid. The type argument of the

@@ -88,10 +88,11 @@ func (r reader) tie(function string, t *model.Topic) jen.Code {
 	if r.transactional {
 		params, args = append(params, jen.Id("tx").Qual(pgxPath, "Tx")), append(args, jen.Id("tx"))
 	}
-	return jen.Qual(outboxPath, function).Call(
-		jen.Id(topicVar(t)), jen.Id("h"),
-		jen.Func().Params(append(params, jen.Id("d").Add(delivery(t)))...).Error().Block(
-			jen.Return(jen.Id("h").Dot(handleName(t)).Call(append(args, jen.Id("d"))...)),
+	received := delivery(t).Values(jen.Id("Event").Op(":").Id("e"), jen.Id("Payload").Op(":").Op("*").Id(payload).Assert(jen.Op("*").Id(t.GoName)))
+	return jen.Qual(outboxPath, function+"Untyped").Call(
+		jen.Id(topicVar(t)).Dot("Untyped").Call(), jen.Id("h"),
+		jen.Func().Params(append(params, jen.Id("e").Qual(outboxPath, "Event"), jen.Id(payload).Any())...).Error().Block(
+			jen.Return(jen.Id("h").Dot(handleName(t)).Call(append(args, received)...)),
 		),
 	)
 }

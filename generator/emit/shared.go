@@ -101,11 +101,7 @@ func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	if t.HasRules() {
 		e.addPatterns(g, t.GoName, []*model.Field{t.Scalar})
 		addComment(g, "Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.")
-		checks := e.valueChecks(t.Scalar, jen.Lit(""), base.Clone().Parens(jen.Id(self)))
-		g.Func().Params(jen.Id(self).Id(t.GoName)).Id("Validate").Params().Error().Block(
-			jen.Return(jen.Qual(payloadPath, "Check").Custom(callLines(strconv.Quote(t.Name)), checks...)),
-		)
-		g.Line()
+		addChecks(g, self, t.GoName, t.Name, e.valueChecks(t.Scalar, jen.Lit(""), base.Clone().Parens(jen.Id(self))))
 	}
 }
 

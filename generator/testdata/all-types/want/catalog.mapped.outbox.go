@@ -50,22 +50,22 @@ type Mapped struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Mapped) Validate() error {
-	return payload.Check("catalog/mapped",
-		payload.EachValue("string_value", p.StringValue, payload.Text),
-		payload.EachValue("bool_value", p.BoolValue, payload.AnyValue),
-		payload.EachValue("int32_value", p.Int32Value, payload.AnyValue),
-		payload.EachValue("int64_value", p.Int64Value, payload.AnyValue),
-		payload.EachValue("float64_value", p.Float64Value, payload.Finite),
-		payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue),
-		payload.EachValue("timestamp_value", p.TimestampValue, payload.Instant),
-		payload.EachValue("date_value", p.DateValue, payload.Valid),
-		payload.EachValue("duration_value", p.DurationValue, payload.AnyValue),
-		payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue),
-		payload.EachValue("json_value", p.JSONValue, payload.JSON),
-		payload.EachValue("color_value", p.ColorValue, payload.Valid),
-		payload.EachValue("part_value", p.PartValue, payload.Valid),
-		payload.EachValue("plain_value", p.PlainValue, payload.Valid),
-	)
+	var c payload.Checks
+	c.Add(payload.EachValue("string_value", p.StringValue, payload.Text))
+	c.Add(payload.EachValue("bool_value", p.BoolValue, payload.AnyValue))
+	c.Add(payload.EachValue("int32_value", p.Int32Value, payload.AnyValue))
+	c.Add(payload.EachValue("int64_value", p.Int64Value, payload.AnyValue))
+	c.Add(payload.EachValue("float64_value", p.Float64Value, payload.Finite))
+	c.Add(payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue))
+	c.Add(payload.EachValue("timestamp_value", p.TimestampValue, payload.Instant))
+	c.Add(payload.EachValue("date_value", p.DateValue, payload.Valid))
+	c.Add(payload.EachValue("duration_value", p.DurationValue, payload.AnyValue))
+	c.Add(payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue))
+	c.Add(payload.EachValue("json_value", p.JSONValue, payload.JSON))
+	c.Add(payload.EachValue("color_value", p.ColorValue, payload.Valid))
+	c.Add(payload.EachValue("part_value", p.PartValue, payload.Valid))
+	c.Add(payload.EachValue("plain_value", p.PlainValue, payload.Valid))
+	return c.Err("catalog/mapped")
 }
 
 // EnqueueMapped writes one catalog/mapped event with tx: it is delivered if and only if tx commits.

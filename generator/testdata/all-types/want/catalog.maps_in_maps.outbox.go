@@ -50,22 +50,22 @@ type MapsInMaps struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p MapsInMaps) Validate() error {
-	return payload.Check("catalog/maps_in_maps",
-		payload.EachValue("string_value", p.StringValue, payload.EachValueIn(payload.Text)),
-		payload.EachValue("bool_value", p.BoolValue, payload.EachValueIn(payload.AnyValue[bool])),
-		payload.EachValue("int32_value", p.Int32Value, payload.EachValueIn(payload.AnyValue[int32])),
-		payload.EachValue("int64_value", p.Int64Value, payload.EachValueIn(payload.AnyValue[int64])),
-		payload.EachValue("float64_value", p.Float64Value, payload.EachValueIn(payload.Finite)),
-		payload.EachValue("uuid_value", p.UUIDValue, payload.EachValueIn(payload.AnyValue[uuid.UUID])),
-		payload.EachValue("timestamp_value", p.TimestampValue, payload.EachValueIn(payload.Instant)),
-		payload.EachValue("date_value", p.DateValue, payload.EachValueIn(payload.Valid[payload.Date])),
-		payload.EachValue("duration_value", p.DurationValue, payload.EachValueIn(payload.AnyValue[time.Duration])),
-		payload.EachValue("bytes_value", p.BytesValue, payload.EachValueIn(payload.AnyValue[[]byte])),
-		payload.EachValue("json_value", p.JSONValue, payload.EachValueIn(payload.JSON)),
-		payload.EachValue("color_value", p.ColorValue, payload.EachValueIn(payload.Valid[Color])),
-		payload.EachValue("part_value", p.PartValue, payload.EachValueIn(payload.Valid[Part])),
-		payload.EachValue("plain_value", p.PlainValue, payload.EachValueIn(payload.Valid[Plain])),
-	)
+	var c payload.Checks
+	c.Add(payload.EachValue("string_value", p.StringValue, payload.EachValueIn(payload.Text)))
+	c.Add(payload.EachValue("bool_value", p.BoolValue, payload.EachValueIn(payload.AnyValue[bool])))
+	c.Add(payload.EachValue("int32_value", p.Int32Value, payload.EachValueIn(payload.AnyValue[int32])))
+	c.Add(payload.EachValue("int64_value", p.Int64Value, payload.EachValueIn(payload.AnyValue[int64])))
+	c.Add(payload.EachValue("float64_value", p.Float64Value, payload.EachValueIn(payload.Finite)))
+	c.Add(payload.EachValue("uuid_value", p.UUIDValue, payload.EachValueIn(payload.AnyValue[uuid.UUID])))
+	c.Add(payload.EachValue("timestamp_value", p.TimestampValue, payload.EachValueIn(payload.Instant)))
+	c.Add(payload.EachValue("date_value", p.DateValue, payload.EachValueIn(payload.Valid[payload.Date])))
+	c.Add(payload.EachValue("duration_value", p.DurationValue, payload.EachValueIn(payload.AnyValue[time.Duration])))
+	c.Add(payload.EachValue("bytes_value", p.BytesValue, payload.EachValueIn(payload.AnyValue[[]byte])))
+	c.Add(payload.EachValue("json_value", p.JSONValue, payload.EachValueIn(payload.JSON)))
+	c.Add(payload.EachValue("color_value", p.ColorValue, payload.EachValueIn(payload.Valid[Color])))
+	c.Add(payload.EachValue("part_value", p.PartValue, payload.EachValueIn(payload.Valid[Part])))
+	c.Add(payload.EachValue("plain_value", p.PlainValue, payload.EachValueIn(payload.Valid[Plain])))
+	return c.Err("catalog/maps_in_maps")
 }
 
 // EnqueueMapsInMaps writes one catalog/maps_in_maps event with tx: it is delivered if and only if

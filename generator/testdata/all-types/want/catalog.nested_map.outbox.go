@@ -50,22 +50,22 @@ type NestedMap struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p NestedMap) Validate() error {
-	return payload.Check("catalog/nested_map",
-		payload.EachValue("string_value", p.StringValue, payload.EachIn(payload.Text)),
-		payload.EachValue("bool_value", p.BoolValue, payload.AnyValue),
-		payload.EachValue("int32_value", p.Int32Value, payload.AnyValue),
-		payload.EachValue("int64_value", p.Int64Value, payload.AnyValue),
-		payload.EachValue("float64_value", p.Float64Value, payload.EachIn(payload.Finite)),
-		payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue),
-		payload.EachValue("timestamp_value", p.TimestampValue, payload.EachIn(payload.Instant)),
-		payload.EachValue("date_value", p.DateValue, payload.EachIn(payload.Valid[payload.Date])),
-		payload.EachValue("duration_value", p.DurationValue, payload.AnyValue),
-		payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue),
-		payload.EachValue("json_value", p.JSONValue, payload.EachIn(payload.JSON)),
-		payload.EachValue("color_value", p.ColorValue, payload.EachIn(payload.Valid[Color])),
-		payload.EachValue("part_value", p.PartValue, payload.EachIn(payload.Valid[Part])),
-		payload.EachValue("plain_value", p.PlainValue, payload.EachIn(payload.Valid[Plain])),
-	)
+	var c payload.Checks
+	c.Add(payload.EachValue("string_value", p.StringValue, payload.EachIn(payload.Text)))
+	c.Add(payload.EachValue("bool_value", p.BoolValue, payload.AnyValue))
+	c.Add(payload.EachValue("int32_value", p.Int32Value, payload.AnyValue))
+	c.Add(payload.EachValue("int64_value", p.Int64Value, payload.AnyValue))
+	c.Add(payload.EachValue("float64_value", p.Float64Value, payload.EachIn(payload.Finite)))
+	c.Add(payload.EachValue("uuid_value", p.UUIDValue, payload.AnyValue))
+	c.Add(payload.EachValue("timestamp_value", p.TimestampValue, payload.EachIn(payload.Instant)))
+	c.Add(payload.EachValue("date_value", p.DateValue, payload.EachIn(payload.Valid[payload.Date])))
+	c.Add(payload.EachValue("duration_value", p.DurationValue, payload.AnyValue))
+	c.Add(payload.EachValue("bytes_value", p.BytesValue, payload.AnyValue))
+	c.Add(payload.EachValue("json_value", p.JSONValue, payload.EachIn(payload.JSON)))
+	c.Add(payload.EachValue("color_value", p.ColorValue, payload.EachIn(payload.Valid[Color])))
+	c.Add(payload.EachValue("part_value", p.PartValue, payload.EachIn(payload.Valid[Part])))
+	c.Add(payload.EachValue("plain_value", p.PlainValue, payload.EachIn(payload.Valid[Plain])))
+	return c.Err("catalog/nested_map")
 }
 
 // EnqueueNestedMap writes one catalog/nested_map event with tx: it is delivered if and only if tx

@@ -88,18 +88,18 @@ var partSkuPattern = regexp.MustCompile(`^[A-Z]{3}-[0-9]+$`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Part) Validate() error {
-	return payload.Check("part",
-		payload.Text("sku", v.Sku),
-		payload.MinLen("sku", v.Sku, 1),
-		payload.MaxLen("sku", v.Sku, 32),
-		payload.Match("sku", v.Sku, partSkuPattern),
-		payload.Finite("weight", v.Weight),
-		payload.Min("weight", v.Weight, 0.5),
-		payload.Max("weight", v.Weight, 1e+06),
-		payload.Valid("color", v.Color),
-		payload.Optional("maker", v.Maker, payload.Valid),
-		payload.Each("colors", v.Colors, payload.Valid),
-	)
+	var c payload.Checks
+	c.Text("sku", v.Sku)
+	c.MinLen("sku", v.Sku, 1)
+	c.MaxLen("sku", v.Sku, 32)
+	c.Match("sku", v.Sku, partSkuPattern)
+	c.Finite("weight", v.Weight)
+	c.Add(payload.Min("weight", v.Weight, 0.5))
+	c.Add(payload.Max("weight", v.Weight, 1e+06))
+	c.Add(payload.Valid("color", v.Color))
+	c.Add(payload.Optional("maker", v.Maker, payload.Valid))
+	c.Add(payload.Each("colors", v.Colors, payload.Valid))
+	return c.Err("part")
 }
 
 // Maker is the shared type maker.
@@ -112,11 +112,11 @@ type Maker struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Maker) Validate() error {
-	return payload.Check("maker",
-		payload.Text("name", v.Name),
-		payload.Optional("since", v.Since, payload.Valid),
-		payload.RequiredUUID("id", v.ID),
-	)
+	var c payload.Checks
+	c.Text("name", v.Name)
+	c.Add(payload.Optional("since", v.Since, payload.Valid))
+	c.RequiredUUID("id", v.ID)
+	return c.Err("maker")
 }
 
 // Plain is the shared type plain.

@@ -35,9 +35,9 @@ type Linux struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Linux) Validate() error {
-	return payload.Check("companion/linux",
-		payload.Valid("tx", p.Tx),
-	)
+	var c payload.Checks
+	c.Add(payload.Valid("tx", p.Tx))
+	return c.Err("companion/linux")
 }
 
 // EnqueueLinux appends one companion/linux event to the log with tx: listeners read it if and only

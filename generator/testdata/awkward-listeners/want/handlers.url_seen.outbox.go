@@ -36,10 +36,10 @@ type URLSeenByHTTP struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p URLSeenByHTTP) Validate() error {
-	return payload.Check("handlers/url_seen",
-		payload.Text("h", p.H),
-		payload.Text("d", p.D),
-	)
+	var c payload.Checks
+	c.Text("h", p.H)
+	c.Text("d", p.D)
+	return c.Err("handlers/url_seen")
 }
 
 // EnqueueURLSeenByHTTP appends one handlers/url_seen event to the log with tx: listeners read it if

@@ -55,8 +55,8 @@ type Cfg struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Cfg) Validate() error {
-	return payload.Check("cfg",
-		payload.Valid("tx", v.Tx),
-		payload.Text("context", v.Context),
-	)
+	var c payload.Checks
+	c.Add(payload.Valid("tx", v.Tx))
+	c.Text("context", v.Context)
+	return c.Err("cfg")
 }

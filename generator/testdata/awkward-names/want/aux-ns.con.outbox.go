@@ -41,10 +41,10 @@ type Con struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Con) Validate() error {
-	return payload.Check("aux/con",
-		payload.Text("http_url", p.HTTPURL),
-		payload.Text("utf8", p.UTF8),
-	)
+	var c payload.Checks
+	c.Text("http_url", p.HTTPURL)
+	c.Text("utf8", p.UTF8)
+	return c.Err("aux/con")
 }
 
 // EnqueueCon writes one aux/con event with tx: it is delivered if and only if tx commits. An error

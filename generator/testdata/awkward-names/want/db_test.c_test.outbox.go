@@ -40,16 +40,16 @@ var cTestValuePattern = regexp.MustCompile(`a`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p CTest) Validate() error {
-	return payload.Check("db_test/c_test",
-		payload.Optional("field", p.Field, payload.Text),
-		payload.Optional("value", p.Value, func(field, value string) payload.FieldErrors {
-			return payload.All(
-				payload.Text(field, value),
-				payload.MaxLen(field, value, 3),
-				payload.Match(field, value, cTestValuePattern),
-			)
-		}),
-	)
+	var c payload.Checks
+	c.Add(payload.Optional("field", p.Field, payload.Text))
+	c.Add(payload.Optional("value", p.Value, func(field, value string) payload.FieldErrors {
+		return payload.All(
+			payload.Text(field, value),
+			payload.MaxLen(field, value, 3),
+			payload.Match(field, value, cTestValuePattern),
+		)
+	}))
+	return c.Err("db_test/c_test")
 }
 
 // EnqueueCTest writes one db_test/c_test event with tx: it is delivered if and only if tx commits.

@@ -35,9 +35,9 @@ type URLSeenByHTTP struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p URLSeenByHTTP) Validate() error {
-	return payload.Check("handle_init/url_seen",
-		payload.Text("url", p.Address),
-	)
+	var c payload.Checks
+	c.Text("url", p.Address)
+	return c.Err("handle_init/url_seen")
 }
 
 // EnqueueURLSeenByHTTP writes one handle_init/url_seen event with tx: it is delivered if and only

@@ -39,11 +39,11 @@ type Linux struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Linux) Validate() error {
-	return payload.Check("linux/linux",
-		payload.Text("func", p.Func),
-		payload.Text("package", p.Package),
-		payload.EachValue("map", p.Map, payload.Text),
-	)
+	var c payload.Checks
+	c.Text("func", p.Func)
+	c.Text("package", p.Package)
+	c.Add(payload.EachValue("map", p.Map, payload.Text))
+	return c.Err("linux/linux")
 }
 
 // EnqueueLinux writes one linux/linux event with tx: it is delivered if and only if tx commits. An

@@ -39,12 +39,12 @@ type Test struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Test) Validate() error {
-	return payload.Check("linux/test",
-		payload.Text("type", p.Type),
-		payload.RequiredUUID("id", p.ID),
-		payload.Text("url", p.URL),
-		payload.Text("from", p.From),
-	)
+	var c payload.Checks
+	c.Text("type", p.Type)
+	c.RequiredUUID("id", p.ID)
+	c.Text("url", p.URL)
+	c.Text("from", p.From)
+	return c.Err("linux/test")
 }
 
 // EnqueueTest writes one linux/test event with tx: it is delivered if and only if tx commits. An

@@ -40,14 +40,14 @@ type AWindows struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p AWindows) Validate() error {
-	return payload.Check("mini_linux/a_windows",
-		payload.Text("p", p.P),
-		payload.Text("ps", p.Ps),
-		payload.Valid("ctx", p.Ctx),
-		payload.Valid("tx", p.Tx),
-		payload.Valid("opts", p.Opts),
-		payload.Optional("v", p.V, payload.Valid),
-	)
+	var c payload.Checks
+	c.Text("p", p.P)
+	c.Text("ps", p.Ps)
+	c.Add(payload.Valid("ctx", p.Ctx))
+	c.Add(payload.Valid("tx", p.Tx))
+	c.Add(payload.Valid("opts", p.Opts))
+	c.Add(payload.Optional("v", p.V, payload.Valid))
+	return c.Err("mini_linux/a_windows")
 }
 
 // EnqueueAWindows writes one mini_linux/a_windows event with tx: it is delivered if and only if tx

@@ -41,13 +41,13 @@ type BAmd64Test struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p BAmd64Test) Validate() error {
-	return payload.Check("mini_linux/b_amd64_test",
-		payload.Text("outbox", p.Outbox),
-		payload.RequiredTime("time", p.Time),
-		payload.Instant("time", p.Time),
-		payload.RequiredUUID("uuid", p.UUID),
-		payload.Text("string", p.String),
-	)
+	var c payload.Checks
+	c.Text("outbox", p.Outbox)
+	c.RequiredTime("time", p.Time)
+	c.Instant("time", p.Time)
+	c.RequiredUUID("uuid", p.UUID)
+	c.Text("string", p.String)
+	return c.Err("mini_linux/b_amd64_test")
 }
 
 // EnqueueBAmd64Test writes one mini_linux/b_amd64_test event with tx: it is delivered if and only

@@ -25,10 +25,10 @@ type StringList struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v StringList) Validate() error {
-	return payload.Check("string_list",
-		payload.Text("string", v.String),
-		payload.Optional("error", v.Error, payload.Text),
-	)
+	var c payload.Checks
+	c.Text("string", v.String)
+	c.Add(payload.Optional("error", v.Error, payload.Text))
+	return c.Err("string_list")
 }
 
 // Context is the shared type context.
@@ -71,7 +71,7 @@ type Time struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Time) Validate() error {
-	return payload.Check("time",
-		payload.JSON("json", v.JSON),
-	)
+	var c payload.Checks
+	c.JSON("json", v.JSON)
+	return c.Err("time")
 }

@@ -68,74 +68,74 @@ var boundedOnlyPatternPattern = regexp.MustCompile(`x`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Bounded) Validate() error {
-	return payload.Check("catalog/bounded",
-		payload.Text("text", p.Text),
-		payload.MinLen("text", p.Text, 2),
-		payload.MaxLen("text", p.Text, 10),
-		payload.Match("text", p.Text, boundedTextPattern),
-		payload.Optional("opt_text", p.OptText, func(field, value string) payload.FieldErrors {
-			return payload.All(
-				payload.Text(field, value),
-				payload.MinLen(field, value, 2),
-				payload.MaxLen(field, value, 10),
-				payload.Match(field, value, boundedOptTextPattern),
-			)
-		}),
-		payload.Optional("only_pattern", p.OnlyPattern, func(field, value string) payload.FieldErrors {
-			return payload.All(
-				payload.Text(field, value),
-				payload.Match(field, value, boundedOnlyPatternPattern),
-			)
-		}),
-		payload.Min("small", p.Small, -2147483648),
-		payload.Max("small", p.Small, 2147483647),
-		payload.Optional("opt_small", p.OptSmall, func(field string, value int32) payload.FieldErrors {
-			return payload.All(
-				payload.Min(field, value, -5),
-				payload.Max(field, value, 5),
-			)
-		}),
-		payload.Min("big", p.Big, -9223372036854775808),
-		payload.Max("big", p.Big, 9223372036854775807),
-		payload.Optional("opt_big", p.OptBig, func(field string, value int64) payload.FieldErrors {
-			return payload.Min(field, value, 0)
-		}),
-		payload.Finite("ratio", p.Ratio),
-		payload.Min("ratio", p.Ratio, -1.5),
-		payload.Max("ratio", p.Ratio, 1.7976931348623157e+308),
-		payload.Optional("opt_ratio", p.OptRatio, func(field string, value float64) payload.FieldErrors {
-			return payload.All(
-				payload.Finite(field, value),
-				payload.Max(field, value, 0.1),
-			)
-		}),
-		payload.Min("wait", p.Wait, 0),
-		payload.Max("wait", p.Wait, 90*time.Minute),
-		payload.Optional("opt_wait", p.OptWait, func(field string, value time.Duration) payload.FieldErrors {
-			return payload.All(
-				payload.Min(field, value, -1500*time.Millisecond),
-				payload.Max(field, value, 3*time.Nanosecond),
-			)
-		}),
-		payload.MinBytes("blob", len(p.Blob), 1),
-		payload.MaxBytes("blob", len(p.Blob), 16),
-		payload.IfAny(len(p.OptBlob), payload.MinBytes("opt_blob", len(p.OptBlob), 1)),
-		payload.MaxBytes("opt_blob", len(p.OptBlob), 16),
-		payload.Each("items", p.Items, payload.Text),
-		payload.MinItems("items", len(p.Items), 1),
-		payload.MaxItems("items", len(p.Items), 3),
-		payload.IfAny(len(p.OptItems), payload.MinItems("opt_items", len(p.OptItems), 2)),
-		payload.MaxItems("opt_items", len(p.OptItems), 3),
-		payload.EachValue("entries", p.Entries, payload.AnyValue),
-		payload.MinItems("entries", len(p.Entries), 1),
-		payload.MaxItems("entries", len(p.Entries), 3),
-		payload.EachValue("opt_entries", p.OptEntries, payload.Valid),
-		payload.IfAny(len(p.OptEntries), payload.MinItems("opt_entries", len(p.OptEntries), 1)),
-		payload.MaxItems("opt_entries", len(p.OptEntries), 3),
-		payload.RequiredUUID("id", p.ID),
-		payload.Valid("day", p.Day),
-		payload.Valid("color", p.Color),
-	)
+	var c payload.Checks
+	c.Text("text", p.Text)
+	c.MinLen("text", p.Text, 2)
+	c.MaxLen("text", p.Text, 10)
+	c.Match("text", p.Text, boundedTextPattern)
+	c.Add(payload.Optional("opt_text", p.OptText, func(field, value string) payload.FieldErrors {
+		return payload.All(
+			payload.Text(field, value),
+			payload.MinLen(field, value, 2),
+			payload.MaxLen(field, value, 10),
+			payload.Match(field, value, boundedOptTextPattern),
+		)
+	}))
+	c.Add(payload.Optional("only_pattern", p.OnlyPattern, func(field, value string) payload.FieldErrors {
+		return payload.All(
+			payload.Text(field, value),
+			payload.Match(field, value, boundedOnlyPatternPattern),
+		)
+	}))
+	c.Add(payload.Min("small", p.Small, -2147483648))
+	c.Add(payload.Max("small", p.Small, 2147483647))
+	c.Add(payload.Optional("opt_small", p.OptSmall, func(field string, value int32) payload.FieldErrors {
+		return payload.All(
+			payload.Min(field, value, -5),
+			payload.Max(field, value, 5),
+		)
+	}))
+	c.Add(payload.Min("big", p.Big, -9223372036854775808))
+	c.Add(payload.Max("big", p.Big, 9223372036854775807))
+	c.Add(payload.Optional("opt_big", p.OptBig, func(field string, value int64) payload.FieldErrors {
+		return payload.Min(field, value, 0)
+	}))
+	c.Finite("ratio", p.Ratio)
+	c.Add(payload.Min("ratio", p.Ratio, -1.5))
+	c.Add(payload.Max("ratio", p.Ratio, 1.7976931348623157e+308))
+	c.Add(payload.Optional("opt_ratio", p.OptRatio, func(field string, value float64) payload.FieldErrors {
+		return payload.All(
+			payload.Finite(field, value),
+			payload.Max(field, value, 0.1),
+		)
+	}))
+	c.Add(payload.Min("wait", p.Wait, 0))
+	c.Add(payload.Max("wait", p.Wait, 90*time.Minute))
+	c.Add(payload.Optional("opt_wait", p.OptWait, func(field string, value time.Duration) payload.FieldErrors {
+		return payload.All(
+			payload.Min(field, value, -1500*time.Millisecond),
+			payload.Max(field, value, 3*time.Nanosecond),
+		)
+	}))
+	c.Add(payload.MinBytes("blob", len(p.Blob), 1))
+	c.Add(payload.MaxBytes("blob", len(p.Blob), 16))
+	c.Add(payload.IfAny(len(p.OptBlob), payload.MinBytes("opt_blob", len(p.OptBlob), 1)))
+	c.Add(payload.MaxBytes("opt_blob", len(p.OptBlob), 16))
+	c.Add(payload.Each("items", p.Items, payload.Text))
+	c.Add(payload.MinItems("items", len(p.Items), 1))
+	c.Add(payload.MaxItems("items", len(p.Items), 3))
+	c.Add(payload.IfAny(len(p.OptItems), payload.MinItems("opt_items", len(p.OptItems), 2)))
+	c.Add(payload.MaxItems("opt_items", len(p.OptItems), 3))
+	c.Add(payload.EachValue("entries", p.Entries, payload.AnyValue))
+	c.Add(payload.MinItems("entries", len(p.Entries), 1))
+	c.Add(payload.MaxItems("entries", len(p.Entries), 3))
+	c.Add(payload.EachValue("opt_entries", p.OptEntries, payload.Valid))
+	c.Add(payload.IfAny(len(p.OptEntries), payload.MinItems("opt_entries", len(p.OptEntries), 1)))
+	c.Add(payload.MaxItems("opt_entries", len(p.OptEntries), 3))
+	c.RequiredUUID("id", p.ID)
+	c.Add(payload.Valid("day", p.Day))
+	c.Add(payload.Valid("color", p.Color))
+	return c.Err("catalog/bounded")
 }
 
 // DedupeKey returns "b-{text}-x/v1/{small}/{big}/{id}/{day}/{color}": a second event with the same

@@ -37,9 +37,9 @@ type KeyedOnce struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p KeyedOnce) Validate() error {
-	return payload.Check("catalog/keyed_once",
-		payload.Valid("code", p.Code),
-	)
+	var c payload.Checks
+	c.Add(payload.Valid("code", p.Code))
+	return c.Err("catalog/keyed_once")
 }
 
 func keyedOnceKeys(untyped any) outbox.Keys {

@@ -50,16 +50,16 @@ type Listed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Listed) Validate() error {
-	return payload.Check("catalog/listed",
-		payload.Each("string_value", p.StringValue, payload.Text),
-		payload.Each("float64_value", p.Float64Value, payload.Finite),
-		payload.Each("timestamp_value", p.TimestampValue, payload.Instant),
-		payload.Each("date_value", p.DateValue, payload.Valid),
-		payload.Each("json_value", p.JSONValue, payload.JSON),
-		payload.Each("color_value", p.ColorValue, payload.Valid),
-		payload.Each("part_value", p.PartValue, payload.Valid),
-		payload.Each("plain_value", p.PlainValue, payload.Valid),
-	)
+	var c payload.Checks
+	c.Add(payload.Each("string_value", p.StringValue, payload.Text))
+	c.Add(payload.Each("float64_value", p.Float64Value, payload.Finite))
+	c.Add(payload.Each("timestamp_value", p.TimestampValue, payload.Instant))
+	c.Add(payload.Each("date_value", p.DateValue, payload.Valid))
+	c.Add(payload.Each("json_value", p.JSONValue, payload.JSON))
+	c.Add(payload.Each("color_value", p.ColorValue, payload.Valid))
+	c.Add(payload.Each("part_value", p.PartValue, payload.Valid))
+	c.Add(payload.Each("plain_value", p.PlainValue, payload.Valid))
+	return c.Err("catalog/listed")
 }
 
 // listedPublication says where catalog/listed is published: to Kafka topic parts.

@@ -50,16 +50,16 @@ type Nested struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Nested) Validate() error {
-	return payload.Check("catalog/nested",
-		payload.Each("string_value", p.StringValue, payload.EachIn(payload.Text)),
-		payload.Each("float64_value", p.Float64Value, payload.EachIn(payload.Finite)),
-		payload.Each("timestamp_value", p.TimestampValue, payload.EachIn(payload.Instant)),
-		payload.Each("date_value", p.DateValue, payload.EachIn(payload.Valid[payload.Date])),
-		payload.Each("json_value", p.JSONValue, payload.EachIn(payload.JSON)),
-		payload.Each("color_value", p.ColorValue, payload.EachIn(payload.Valid[Color])),
-		payload.Each("part_value", p.PartValue, payload.EachIn(payload.Valid[Part])),
-		payload.Each("plain_value", p.PlainValue, payload.EachIn(payload.Valid[Plain])),
-	)
+	var c payload.Checks
+	c.Add(payload.Each("string_value", p.StringValue, payload.EachIn(payload.Text)))
+	c.Add(payload.Each("float64_value", p.Float64Value, payload.EachIn(payload.Finite)))
+	c.Add(payload.Each("timestamp_value", p.TimestampValue, payload.EachIn(payload.Instant)))
+	c.Add(payload.Each("date_value", p.DateValue, payload.EachIn(payload.Valid[payload.Date])))
+	c.Add(payload.Each("json_value", p.JSONValue, payload.EachIn(payload.JSON)))
+	c.Add(payload.Each("color_value", p.ColorValue, payload.EachIn(payload.Valid[Color])))
+	c.Add(payload.Each("part_value", p.PartValue, payload.EachIn(payload.Valid[Part])))
+	c.Add(payload.Each("plain_value", p.PlainValue, payload.EachIn(payload.Valid[Plain])))
+	return c.Err("catalog/nested")
 }
 
 // nestedPublication says where catalog/nested is published: to Kafka topic parts.

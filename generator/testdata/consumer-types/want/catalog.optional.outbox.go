@@ -50,16 +50,16 @@ type Optional struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Optional) Validate() error {
-	return payload.Check("catalog/optional",
-		payload.Optional("string_value", p.StringValue, payload.Text),
-		payload.Optional("float64_value", p.Float64Value, payload.Finite),
-		payload.Optional("timestamp_value", p.TimestampValue, payload.Instant),
-		payload.Optional("date_value", p.DateValue, payload.Valid),
-		payload.IfAny(len(p.JSONValue), payload.JSON("json_value", p.JSONValue)),
-		payload.Optional("color_value", p.ColorValue, payload.Valid),
-		payload.Optional("part_value", p.PartValue, payload.Valid),
-		payload.Optional("plain_value", p.PlainValue, payload.Valid),
-	)
+	var c payload.Checks
+	c.Add(payload.Optional("string_value", p.StringValue, payload.Text))
+	c.Add(payload.Optional("float64_value", p.Float64Value, payload.Finite))
+	c.Add(payload.Optional("timestamp_value", p.TimestampValue, payload.Instant))
+	c.Add(payload.Optional("date_value", p.DateValue, payload.Valid))
+	c.Add(payload.IfAny(len(p.JSONValue), payload.JSON("json_value", p.JSONValue)))
+	c.Add(payload.Optional("color_value", p.ColorValue, payload.Valid))
+	c.Add(payload.Optional("part_value", p.PartValue, payload.Valid))
+	c.Add(payload.Optional("plain_value", p.PlainValue, payload.Valid))
+	return c.Err("catalog/optional")
 }
 
 // optionalPublication says where catalog/optional is published: to Kafka topic parts.

@@ -50,18 +50,18 @@ type Required struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Required) Validate() error {
-	return payload.Check("catalog/required",
-		payload.Text("string_value", p.StringValue),
-		payload.Finite("float64_value", p.Float64Value),
-		payload.RequiredUUID("uuid_value", p.UUIDValue),
-		payload.RequiredTime("timestamp_value", p.TimestampValue),
-		payload.Instant("timestamp_value", p.TimestampValue),
-		payload.Valid("date_value", p.DateValue),
-		payload.JSON("json_value", p.JSONValue),
-		payload.Valid("color_value", p.ColorValue),
-		payload.Valid("part_value", p.PartValue),
-		payload.Valid("plain_value", p.PlainValue),
-	)
+	var c payload.Checks
+	c.Text("string_value", p.StringValue)
+	c.Finite("float64_value", p.Float64Value)
+	c.RequiredUUID("uuid_value", p.UUIDValue)
+	c.RequiredTime("timestamp_value", p.TimestampValue)
+	c.Instant("timestamp_value", p.TimestampValue)
+	c.Add(payload.Valid("date_value", p.DateValue))
+	c.JSON("json_value", p.JSONValue)
+	c.Add(payload.Valid("color_value", p.ColorValue))
+	c.Add(payload.Valid("part_value", p.PartValue))
+	c.Add(payload.Valid("plain_value", p.PlainValue))
+	return c.Err("catalog/required")
 }
 
 // requiredPublication says where catalog/required is published: to Kafka topic parts.

@@ -32,10 +32,10 @@ type Usage struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Usage) Validate() error {
-	return payload.Check("usage",
-		payload.Text("ebay_id", v.EbayID),
-		payload.RequiredUUID("tenant", v.Tenant),
-	)
+	var c payload.Checks
+	c.Text("ebay_id", v.EbayID)
+	c.RequiredUUID("tenant", v.Tenant)
+	return c.Err("usage")
 }
 
 // Outcome is the shared type outcome.

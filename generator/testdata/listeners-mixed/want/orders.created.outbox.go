@@ -36,9 +36,9 @@ type OrderCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCreated) Validate() error {
-	return payload.Check("orders/created",
-		payload.RequiredUUID("order_id", p.OrderID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("order_id", p.OrderID)
+	return c.Err("orders/created")
 }
 
 // EnqueueOrderCreated writes one orders/created event with tx: it is delivered if and only if tx

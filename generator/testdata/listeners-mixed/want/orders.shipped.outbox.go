@@ -37,9 +37,9 @@ type OrderShipped struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderShipped) Validate() error {
-	return payload.Check("orders/shipped",
-		payload.RequiredUUID("order_id", p.OrderID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("order_id", p.OrderID)
+	return c.Err("orders/shipped")
 }
 
 func orderShippedKeys(untyped any) outbox.Keys {

@@ -36,9 +36,9 @@ type StockMoved struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p StockMoved) Validate() error {
-	return payload.Check("stock/moved",
-		payload.Text("sku", p.Sku),
-	)
+	var c payload.Checks
+	c.Text("sku", p.Sku)
+	return c.Err("stock/moved")
 }
 
 // EnqueueStockMoved appends one stock/moved event to the log with tx: listeners read it if and only

@@ -46,14 +46,14 @@ type MessageCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p MessageCreated) Validate() error {
-	return payload.Check("threads/message_created",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("thread_id", p.ThreadID),
-		payload.RequiredUUID("message_id", p.MessageID),
-		payload.Valid("author", p.Author),
-		payload.Text("text", p.Text),
-		payload.MaxLen("text", p.Text, 10000),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("thread_id", p.ThreadID)
+	c.RequiredUUID("message_id", p.MessageID)
+	c.Add(payload.Valid("author", p.Author))
+	c.Text("text", p.Text)
+	c.MaxLen("text", p.Text, 10000)
+	return c.Err("threads/message_created")
 }
 
 // DedupeKey returns "{tenant_id}/{message_id}": a second event with the same key is a duplicate. It

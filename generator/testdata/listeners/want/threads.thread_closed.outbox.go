@@ -38,9 +38,9 @@ type ThreadClosed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p ThreadClosed) Validate() error {
-	return payload.Check("threads/thread_closed",
-		payload.RequiredUUID("thread_id", p.ThreadID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("thread_id", p.ThreadID)
+	return c.Err("threads/thread_closed")
 }
 
 func threadClosedKeys(untyped any) outbox.Keys {

@@ -38,10 +38,10 @@ type Linked struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Linked) Validate() error {
-	return payload.Check("contacts/linked",
-		payload.RequiredUUID("tenant", p.Tenant),
-		payload.RequiredUUID("contact", p.Contact),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant", p.Tenant)
+	c.RequiredUUID("contact", p.Contact)
+	return c.Err("contacts/linked")
 }
 
 func linkedKeys(untyped any) outbox.Keys {

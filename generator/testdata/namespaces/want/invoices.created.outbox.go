@@ -37,10 +37,10 @@ type InvoiceCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p InvoiceCreated) Validate() error {
-	return payload.Check("invoices/created",
-		payload.Valid("total", p.Total),
-		payload.Each("lines", p.Lines, payload.Valid),
-	)
+	var c payload.Checks
+	c.Add(payload.Valid("total", p.Total))
+	c.Add(payload.Each("lines", p.Lines, payload.Valid))
+	return c.Err("invoices/created")
 }
 
 // EnqueueInvoiceCreated writes one invoices/created event with tx: it is delivered if and only if

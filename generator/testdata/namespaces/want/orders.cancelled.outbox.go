@@ -38,9 +38,9 @@ type OrderCancelled struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCancelled) Validate() error {
-	return payload.Check("orders/cancelled",
-		payload.RequiredUUID("order_id", p.OrderID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("order_id", p.OrderID)
+	return c.Err("orders/cancelled")
 }
 
 // EnqueueOrderCancelled writes one orders/cancelled event with tx: it is delivered if and only if

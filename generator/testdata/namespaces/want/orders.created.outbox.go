@@ -39,11 +39,11 @@ type OrderCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCreated) Validate() error {
-	return payload.Check("orders/created",
-		payload.RequiredUUID("shop_id", p.ShopID),
-		payload.RequiredUUID("order_id", p.OrderID),
-		payload.Valid("total", p.Total),
-	)
+	var c payload.Checks
+	c.RequiredUUID("shop_id", p.ShopID)
+	c.RequiredUUID("order_id", p.OrderID)
+	c.Add(payload.Valid("total", p.Total))
+	return c.Err("orders/created")
 }
 
 // DedupeKey returns "{shop_id}/{order_id}": a second event with the same key is a duplicate. It is

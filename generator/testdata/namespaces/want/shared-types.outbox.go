@@ -26,9 +26,9 @@ var moneyCurrencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Money) Validate() error {
-	return payload.Check("money",
-		payload.Min("amount", v.Amount, 0),
-		payload.Text("currency", v.Currency),
-		payload.Match("currency", v.Currency, moneyCurrencyPattern),
-	)
+	var c payload.Checks
+	c.Add(payload.Min("amount", v.Amount, 0))
+	c.Text("currency", v.Currency)
+	c.Match("currency", v.Currency, moneyCurrencyPattern)
+	return c.Err("money")
 }

@@ -42,13 +42,13 @@ type UserRenamed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserRenamed) Validate() error {
-	return payload.Check("audit/user_renamed",
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.RequiredTime("at", p.At),
-		payload.Instant("at", p.At),
-		payload.Valid("day", p.Day),
-		payload.Finite("ratio", p.Ratio),
-	)
+	var c payload.Checks
+	c.RequiredUUID("user_id", p.UserID)
+	c.RequiredTime("at", p.At)
+	c.Instant("at", p.At)
+	c.Add(payload.Valid("day", p.Day))
+	c.Finite("ratio", p.Ratio)
+	return c.Err("audit/user_renamed")
 }
 
 func userRenamedKeys(untyped any) outbox.Keys {

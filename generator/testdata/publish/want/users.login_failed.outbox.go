@@ -42,11 +42,11 @@ type LoginFailed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p LoginFailed) Validate() error {
-	return payload.Check("users/login_failed",
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.Text("realm", p.Realm),
-		payload.Valid("plan", p.Plan),
-	)
+	var c payload.Checks
+	c.RequiredUUID("user_id", p.UserID)
+	c.Text("realm", p.Realm)
+	c.Add(payload.Valid("plan", p.Plan))
+	return c.Err("users/login_failed")
 }
 
 // loginFailedPublication says where users/login_failed is published: to NATS subject

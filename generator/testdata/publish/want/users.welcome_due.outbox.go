@@ -37,10 +37,10 @@ type WelcomeDue struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p WelcomeDue) Validate() error {
-	return payload.Check("users/welcome_due",
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.Valid("note", p.Note),
-	)
+	var c payload.Checks
+	c.RequiredUUID("user_id", p.UserID)
+	c.Add(payload.Valid("note", p.Note))
+	return c.Err("users/welcome_due")
 }
 
 // EnqueueWelcomeDue writes one users/welcome_due event with tx: it is delivered if and only if tx

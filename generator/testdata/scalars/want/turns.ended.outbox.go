@@ -54,24 +54,24 @@ type Ended struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Ended) Validate() error {
-	return payload.Check("turns/ended",
-		payload.RequiredUUID("tenant", p.Tenant),
-		payload.RequiredUUID("turn_id", p.TurnID),
-		payload.Valid("slug", p.Slug),
-		payload.Valid("label", p.Label),
-		payload.Valid("revision", p.Revision),
-		payload.Valid("outcome", p.Outcome),
-		payload.Optional("alias", p.Alias, payload.Valid),
-		payload.EachValue("by_name", p.ByName, payload.AnyValue),
-		payload.Each("slugs", p.Slugs, payload.EachIn(payload.Valid[Slug])),
-		payload.EachValue("revisions", p.Revisions, payload.Valid),
-		payload.Valid("step", p.Step),
-		payload.Each("steps", p.Steps, payload.Valid),
-		payload.Optional("last", p.Last, payload.Valid),
-		payload.RequiredTime("started_at", p.StartedAt),
-		payload.Instant("started_at", p.StartedAt),
-		payload.Optional("seen_at", p.SeenAt, payload.Instant),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant", p.Tenant)
+	c.RequiredUUID("turn_id", p.TurnID)
+	c.Add(payload.Valid("slug", p.Slug))
+	c.Add(payload.Valid("label", p.Label))
+	c.Add(payload.Valid("revision", p.Revision))
+	c.Add(payload.Valid("outcome", p.Outcome))
+	c.Add(payload.Optional("alias", p.Alias, payload.Valid))
+	c.Add(payload.EachValue("by_name", p.ByName, payload.AnyValue))
+	c.Add(payload.Each("slugs", p.Slugs, payload.EachIn(payload.Valid[Slug])))
+	c.Add(payload.EachValue("revisions", p.Revisions, payload.Valid))
+	c.Add(payload.Valid("step", p.Step))
+	c.Add(payload.Each("steps", p.Steps, payload.Valid))
+	c.Add(payload.Optional("last", p.Last, payload.Valid))
+	c.RequiredTime("started_at", p.StartedAt)
+	c.Instant("started_at", p.StartedAt)
+	c.Add(payload.Optional("seen_at", p.SeenAt, payload.Instant))
+	return c.Err("turns/ended")
 }
 
 // DedupeKey returns "{tenant}/{turn_id}/{slug}/r{revision}/{rank}": a second event with the same

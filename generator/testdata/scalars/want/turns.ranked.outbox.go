@@ -37,9 +37,9 @@ type Ranked struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Ranked) Validate() error {
-	return payload.Check("turns/ranked",
-		payload.RequiredUUID("turn_id", p.TurnID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("turn_id", p.TurnID)
+	return c.Err("turns/ranked")
 }
 
 func rankedKeys(untyped any) outbox.Keys {

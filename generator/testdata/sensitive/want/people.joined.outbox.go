@@ -49,18 +49,18 @@ type Joined struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Joined) Validate() error {
-	return payload.Check("people/joined",
-		payload.RequiredUUID("person_id", p.PersonID),
-		payload.Text("email", p.Email),
-		payload.MaxLen("email", p.Email, 254),
-		payload.Optional("phone", p.Phone, payload.Text),
-		payload.Optional("born", p.Born, payload.Valid),
-		payload.Min("pin", p.Pin, 1000),
-		payload.Each("tokens", p.Tokens, payload.Text),
-		payload.Optional("nickname", p.Nickname, payload.Text),
-		payload.Valid("home", p.Home),
-		payload.Optional("wallet", p.Wallet, payload.Valid),
-	)
+	var c payload.Checks
+	c.RequiredUUID("person_id", p.PersonID)
+	c.Text("email", p.Email)
+	c.MaxLen("email", p.Email, 254)
+	c.Add(payload.Optional("phone", p.Phone, payload.Text))
+	c.Add(payload.Optional("born", p.Born, payload.Valid))
+	c.Add(payload.Min("pin", p.Pin, 1000))
+	c.Add(payload.Each("tokens", p.Tokens, payload.Text))
+	c.Add(payload.Optional("nickname", p.Nickname, payload.Text))
+	c.Add(payload.Valid("home", p.Home))
+	c.Add(payload.Optional("wallet", p.Wallet, payload.Valid))
+	return c.Err("people/joined")
 }
 
 // Format writes p the same way for every verb of package fmt, with Email, Phone, Born, Pin and

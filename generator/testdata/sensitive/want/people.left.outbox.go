@@ -37,10 +37,10 @@ type Left struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Left) Validate() error {
-	return payload.Check("people/left",
-		payload.RequiredUUID("person_id", p.PersonID),
-		payload.Valid("from", p.From),
-	)
+	var c payload.Checks
+	c.RequiredUUID("person_id", p.PersonID)
+	c.Add(payload.Valid("from", p.From))
+	return c.Err("people/left")
 }
 
 // EnqueueLeft writes one people/left event with tx: it is delivered if and only if tx commits. An

@@ -39,10 +39,10 @@ type Paid struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Paid) Validate() error {
-	return payload.Check("people/paid",
-		payload.RequiredUUID("person_id", p.PersonID),
-		payload.Valid("wallet", p.Wallet),
-	)
+	var c payload.Checks
+	c.RequiredUUID("person_id", p.PersonID)
+	c.Add(payload.Valid("wallet", p.Wallet))
+	return c.Err("people/paid")
 }
 
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it

@@ -30,11 +30,11 @@ var cardNumberPattern = regexp.MustCompile(`^[0-9]{12,19}$`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Card) Validate() error {
-	return payload.Check("card",
-		payload.Text("number", v.Number),
-		payload.Match("number", v.Number, cardNumberPattern),
-		payload.Valid("expires", v.Expires),
-	)
+	var c payload.Checks
+	c.Text("number", v.Number)
+	c.Match("number", v.Number, cardNumberPattern)
+	c.Add(payload.Valid("expires", v.Expires))
+	return c.Err("card")
 }
 
 // Format writes v the same way for every verb of package fmt, with Number masked.
@@ -57,11 +57,11 @@ type Wallet struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Wallet) Validate() error {
-	return payload.Check("wallet",
-		payload.Each("cards", v.Cards, payload.Valid),
-		payload.Optional("spare", v.Spare, payload.Valid),
-		payload.EachValue("named", v.Named, payload.Valid),
-	)
+	var c payload.Checks
+	c.Add(payload.Each("cards", v.Cards, payload.Valid))
+	c.Add(payload.Optional("spare", v.Spare, payload.Valid))
+	c.Add(payload.EachValue("named", v.Named, payload.Valid))
+	return c.Err("wallet")
 }
 
 // Format writes v the same way for every verb of package fmt, with the sensitive values inside it
@@ -83,7 +83,7 @@ type Address struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Address) Validate() error {
-	return payload.Check("address",
-		payload.Text("city", v.City),
-	)
+	var c payload.Checks
+	c.Text("city", v.City)
+	return c.Err("address")
 }

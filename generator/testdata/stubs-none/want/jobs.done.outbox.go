@@ -35,9 +35,9 @@ type Done struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Done) Validate() error {
-	return payload.Check("jobs/done",
-		payload.RequiredUUID("id", p.ID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("id", p.ID)
+	return c.Err("jobs/done")
 }
 
 // EnqueueDone appends one jobs/done event to the log with tx: listeners read it if and only if tx

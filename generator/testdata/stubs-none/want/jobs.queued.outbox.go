@@ -36,9 +36,9 @@ type Queued struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p Queued) Validate() error {
-	return payload.Check("jobs/queued",
-		payload.RequiredUUID("id", p.ID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("id", p.ID)
+	return c.Err("jobs/queued")
 }
 
 // EnqueueQueued writes one jobs/queued event with tx: it is delivered if and only if tx commits. An

@@ -36,9 +36,9 @@ type QueuedToo struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p QueuedToo) Validate() error {
-	return payload.Check("other/queued_too",
-		payload.RequiredUUID("id", p.ID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("id", p.ID)
+	return c.Err("other/queued_too")
 }
 
 // EnqueueQueuedToo writes one other/queued_too event with tx: it is delivered if and only if tx

@@ -28,7 +28,7 @@ type KeyedOnce struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p KeyedOnce) Validate() error {
-	return payload.Check("catalog/keyed_once",
-		payload.Valid("code", p.Code),
-	)
+	var c payload.Checks
+	c.Add(payload.Valid("code", p.Code))
+	return c.Err("catalog/keyed_once")
 }

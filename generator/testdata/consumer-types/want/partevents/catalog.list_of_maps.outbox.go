@@ -44,20 +44,20 @@ type ListOfMaps struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p ListOfMaps) Validate() error {
-	return payload.Check("catalog/list_of_maps",
-		payload.Each("string_value", p.StringValue, payload.EachValueIn(payload.Text)),
-		payload.Each("bool_value", p.BoolValue, payload.EachValueIn(payload.AnyValue[bool])),
-		payload.Each("int32_value", p.Int32Value, payload.EachValueIn(payload.AnyValue[int32])),
-		payload.Each("int64_value", p.Int64Value, payload.EachValueIn(payload.AnyValue[int64])),
-		payload.Each("float64_value", p.Float64Value, payload.EachValueIn(payload.Finite)),
-		payload.Each("uuid_value", p.UUIDValue, payload.EachValueIn(payload.AnyValue[uuid.UUID])),
-		payload.Each("timestamp_value", p.TimestampValue, payload.EachValueIn(payload.Instant)),
-		payload.Each("date_value", p.DateValue, payload.EachValueIn(payload.Valid[payload.Date])),
-		payload.Each("duration_value", p.DurationValue, payload.EachValueIn(payload.AnyValue[time.Duration])),
-		payload.Each("bytes_value", p.BytesValue, payload.EachValueIn(payload.AnyValue[[]byte])),
-		payload.Each("json_value", p.JSONValue, payload.EachValueIn(payload.JSON)),
-		payload.Each("color_value", p.ColorValue, payload.EachValueIn(payload.Valid[Color])),
-		payload.Each("part_value", p.PartValue, payload.EachValueIn(payload.Valid[Part])),
-		payload.Each("plain_value", p.PlainValue, payload.EachValueIn(payload.Valid[Plain])),
-	)
+	var c payload.Checks
+	c.Add(payload.Each("string_value", p.StringValue, payload.EachValueIn(payload.Text)))
+	c.Add(payload.Each("bool_value", p.BoolValue, payload.EachValueIn(payload.AnyValue[bool])))
+	c.Add(payload.Each("int32_value", p.Int32Value, payload.EachValueIn(payload.AnyValue[int32])))
+	c.Add(payload.Each("int64_value", p.Int64Value, payload.EachValueIn(payload.AnyValue[int64])))
+	c.Add(payload.Each("float64_value", p.Float64Value, payload.EachValueIn(payload.Finite)))
+	c.Add(payload.Each("uuid_value", p.UUIDValue, payload.EachValueIn(payload.AnyValue[uuid.UUID])))
+	c.Add(payload.Each("timestamp_value", p.TimestampValue, payload.EachValueIn(payload.Instant)))
+	c.Add(payload.Each("date_value", p.DateValue, payload.EachValueIn(payload.Valid[payload.Date])))
+	c.Add(payload.Each("duration_value", p.DurationValue, payload.EachValueIn(payload.AnyValue[time.Duration])))
+	c.Add(payload.Each("bytes_value", p.BytesValue, payload.EachValueIn(payload.AnyValue[[]byte])))
+	c.Add(payload.Each("json_value", p.JSONValue, payload.EachValueIn(payload.JSON)))
+	c.Add(payload.Each("color_value", p.ColorValue, payload.EachValueIn(payload.Valid[Color])))
+	c.Add(payload.Each("part_value", p.PartValue, payload.EachValueIn(payload.Valid[Part])))
+	c.Add(payload.Each("plain_value", p.PlainValue, payload.EachValueIn(payload.Valid[Plain])))
+	return c.Err("catalog/list_of_maps")
 }

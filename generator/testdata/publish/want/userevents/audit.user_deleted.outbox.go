@@ -28,7 +28,7 @@ type UserDeleted struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserDeleted) Validate() error {
-	return payload.Check("audit/user_deleted",
-		payload.RequiredUUID("user_id", p.UserID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("user_id", p.UserID)
+	return c.Err("audit/user_deleted")
 }

@@ -28,7 +28,7 @@ type InvoiceSent struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p InvoiceSent) Validate() error {
-	return payload.Check("billing/invoice_sent",
-		payload.RequiredUUID("invoice_id", p.InvoiceID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("invoice_id", p.InvoiceID)
+	return c.Err("billing/invoice_sent")
 }

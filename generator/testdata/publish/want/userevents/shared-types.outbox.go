@@ -57,11 +57,11 @@ type Contact struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Contact) Validate() error {
-	return payload.Check("contact",
-		payload.Text("email", v.Email),
-		payload.MaxLen("email", v.Email, 254),
-		payload.Valid("since", v.Since),
-	)
+	var c payload.Checks
+	c.Text("email", v.Email)
+	c.MaxLen("email", v.Email, 254)
+	c.Add(payload.Valid("since", v.Since))
+	return c.Err("contact")
 }
 
 // Format writes v the same way for every verb of package fmt, with Email masked.

@@ -43,17 +43,17 @@ var userCreatedNamePattern = regexp.MustCompile(`^[^\s]`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserCreated) Validate() error {
-	return payload.Check("users/user_created",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.Text("name", p.Name),
-		payload.MinLen("name", p.Name, 1),
-		payload.MaxLen("name", p.Name, 40),
-		payload.Match("name", p.Name, userCreatedNamePattern),
-		payload.Valid("plan", p.Plan),
-		payload.Valid("contact", p.Contact),
-		payload.Each("previous", p.Previous, payload.Valid),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("user_id", p.UserID)
+	c.Text("name", p.Name)
+	c.MinLen("name", p.Name, 1)
+	c.MaxLen("name", p.Name, 40)
+	c.Match("name", p.Name, userCreatedNamePattern)
+	c.Add(payload.Valid("plan", p.Plan))
+	c.Add(payload.Valid("contact", p.Contact))
+	c.Add(payload.Each("previous", p.Previous, payload.Valid))
+	return c.Err("users/user_created")
 }
 
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it

@@ -96,12 +96,12 @@ var slugPattern = regexp.MustCompile(`^[a-z/%-]+$`)
 
 // Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Slug) Validate() error {
-	return payload.Check("slug",
-		payload.Text("", string(v)),
-		payload.MinLen("", string(v), 2),
-		payload.MaxLen("", string(v), 20),
-		payload.Match("", string(v), slugPattern),
-	)
+	var c payload.Checks
+	c.Text("", string(v))
+	c.MinLen("", string(v), 2)
+	c.MaxLen("", string(v), 20)
+	c.Match("", string(v), slugPattern)
+	return c.Err("slug")
 }
 
 // Label is the shared type label. Convert it with Label(x) and string(v).
@@ -109,9 +109,9 @@ type Label string
 
 // Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Label) Validate() error {
-	return payload.Check("label",
-		payload.Text("", string(v)),
-	)
+	var c payload.Checks
+	c.Text("", string(v))
+	return c.Err("label")
 }
 
 // Revision is the shared type revision. Convert it with Revision(x) and int64(v).
@@ -119,9 +119,9 @@ type Revision int64
 
 // Validate returns nil, or a *payload.ValidationError that lists the broken rules, without values.
 func (v Revision) Validate() error {
-	return payload.Check("revision",
-		payload.Min("", int64(v), 1),
-	)
+	var c payload.Checks
+	c.Add(payload.Min("", int64(v), 1))
+	return c.Err("revision")
 }
 
 // Rank is the shared type rank. Convert it with Rank(x) and int32(v).
@@ -185,11 +185,11 @@ type Step struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Step) Validate() error {
-	return payload.Check("step",
-		payload.RequiredUUID("turn_id", v.TurnID),
-		payload.Optional("slug", v.Slug, payload.Valid),
-		payload.RequiredTime("at", v.At),
-		payload.Instant("at", v.At),
-		payload.Each("tags", v.Tags, payload.Valid),
-	)
+	var c payload.Checks
+	c.RequiredUUID("turn_id", v.TurnID)
+	c.Add(payload.Optional("slug", v.Slug, payload.Valid))
+	c.RequiredTime("at", v.At)
+	c.Instant("at", v.At)
+	c.Add(payload.Each("tags", v.Tags, payload.Valid))
+	return c.Err("step")
 }
