@@ -34,7 +34,7 @@ func (a *ListenerAdmin) Prune(ctx context.Context, topics map[string]Retention) 
 		if _, _, ok := strings.Cut(topic, "/"); !ok {
 			return r, fmt.Errorf("prune: topic %q is not named like mini_chat/turn_finalized", topic)
 		}
-		keep[topic] = retention.withDefaults()
+		keep[topic] = retentionWithDefaults(retention)
 	}
 	if len(keep) == 0 {
 		return r, nil

@@ -1,9 +1,6 @@
 package outbox
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Breaker says when failures are an outage, and how a dispatcher or listener waits for its end. The zero value is a
 // good start.
@@ -19,27 +16,4 @@ type Breaker struct {
 	// FirstPause is the first pause between two tries, MaxPause what it grows to, doubling. 0 means 100 ms and 1.5 s: what
 	// MaxPause is set to is also how much later than necessary the return may be noticed.
 	FirstPause, MaxPause time.Duration
-}
-
-func (b Breaker) withDefaults() Breaker {
-	if b.Failures == 0 {
-		b.Failures = 10
-	}
-	if b.FirstPause == 0 {
-		b.FirstPause = 100 * time.Millisecond
-	}
-	if b.MaxPause == 0 {
-		b.MaxPause = max(1500*time.Millisecond, b.FirstPause)
-	}
-	return b
-}
-
-func (b Breaker) validate() error {
-	switch {
-	case b.FirstPause < time.Millisecond || b.FirstPause > time.Hour:
-		return fmt.Errorf("field Breaker: FirstPause %s is not between 1ms and 1h", b.FirstPause)
-	case b.MaxPause < b.FirstPause || b.MaxPause > time.Hour:
-		return fmt.Errorf("field Breaker: MaxPause %s is not between FirstPause %s and 1h", b.MaxPause, b.FirstPause)
-	}
-	return nil
 }

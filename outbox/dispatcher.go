@@ -167,7 +167,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 		if err := d.targets.add(h.namespace+"/"+h.topic, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
-		h.policy.retry = h.policy.retry.override(cfg.Retry)
+		h.policy.retry = overrideRetry(h.policy.retry, cfg.Retry)
 		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
 		if len(cfg.Topics) == 0 {
 			d.topics = append(d.topics, h.topic)

@@ -40,7 +40,7 @@ func BellOf(namespace string) (key int64, channel string) {
 }
 
 // RetryWithDefaults returns r as it is used.
-func RetryWithDefaults(r Retry) Retry { return r.withDefaults() }
+func RetryWithDefaults(r Retry) Retry { return retryWithDefaults(r) }
 
 // Sweep is a sweep of d, which holds held.
 func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
@@ -56,4 +56,4 @@ func Grace(d *Dispatcher) time.Duration { return d.grace() }
 func Filled(p any) any { return filled(p) }
 
 // BreakerWithDefaults returns b as it is used.
-func BreakerWithDefaults(b Breaker) Breaker { return b.withDefaults() }
+func BreakerWithDefaults(b Breaker) Breaker { return breakerWithDefaults(b) }

@@ -86,7 +86,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 			mine := append([]Claimed{}, claimed...)
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			s := storeAs(t, pool, worker)
-			s.policies = map[string]policy{"ping": {retry: Retry{}.withDefaults(), retention: retention}}
+			s.policies = map[string]policy{"ping": {retry: retryWithDefaults(Retry{}), retention: retention}}
 			wg.Go(func() {
 				<-start
 				var err error

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/outboxgen/outboxgen/internal/incoming"
 )
 
 // TopicHandler ties a topic to the user's code for it. Handle makes one.
@@ -37,12 +39,12 @@ func HandleUntyped(t *UntypedTopic, h any, fn func(ctx context.Context, e Event,
 	spec := t.Spec()
 	th := TopicHandler{
 		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, lease: spec.Lease,
-		policy: policy{retry: spec.Retry.withDefaults(), retention: spec.Retention.withDefaults()},
+		policy: policy{retry: retryWithDefaults(spec.Retry), retention: retentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {
 		return th
 	}
-	decoder := t.decoder()
+	decoder := incoming.NewDecoder(t.Payload(), t.Version())
 	th.run = func(ctx context.Context, e Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
@@ -58,7 +59,7 @@ func (s ListenerSpec) withDefaults() ListenerSpec {
 	if s.Lease == 0 {
 		s.Lease = defaultLease
 	}
-	s.Retry = s.Retry.withDefaults()
+	s.Retry = retryWithDefaults(s.Retry)
 	return s
 }
 
@@ -193,11 +194,11 @@ func ListenTxUntyped(t *UntypedTopic, h any, fn func(ctx context.Context, tx pgx
 // listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
 func listenerHandler(t *UntypedTopic, given bool, call func(context.Context, pgx.Tx, Event, any) error) ListenerHandler {
 	spec := t.Spec()
-	lh := ListenerHandler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: spec.Retention.withDefaults()}
+	lh := ListenerHandler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: retentionWithDefaults(spec.Retention)}
 	if !given {
 		return lh
 	}
-	decoder := t.decoder()
+	decoder := incoming.NewDecoder(t.Payload(), t.Version())
 	lh.run = func(ctx context.Context, tx pgx.Tx, e Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {
@@ -266,7 +267,7 @@ func newListener(pool *pgxpool.Pool, spec ListenerSpec, cfg ListenerConfig, hand
 	if len(handlers) == 0 {
 		return nil, errors.New("no handlers")
 	}
-	spec.Retry = spec.Retry.override(cfg.Retry)
+	spec.Retry = overrideRetry(spec.Retry, cfg.Retry)
 	cfg = cfg.withDefaults(spec)
 	if err := errors.Join(spec.validate(), cfg.validate()); err != nil {
 		return nil, err

@@ -7,9 +7,7 @@
 package outbox
 
 import (
-	"cmp"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -117,62 +115,12 @@ type Retry struct {
 	BaseDelay, MaxDelay time.Duration
 }
 
-// override returns r with the fields of by that are set.
-func (r Retry) override(by Retry) Retry {
-	return Retry{
-		MaxAttempts: cmp.Or(by.MaxAttempts, r.MaxAttempts),
-		BaseDelay:   cmp.Or(by.BaseDelay, r.BaseDelay),
-		MaxDelay:    cmp.Or(by.MaxDelay, r.MaxDelay),
-	}
-}
-
-// validate checks an override of a config, where zero is what the YAML says.
-func (r Retry) validate() error {
-	switch {
-	case r.MaxAttempts < 0 || r.MaxAttempts > 1<<31-1:
-		return fmt.Errorf("Retry.MaxAttempts %d is not between 0 and 2147483647", r.MaxAttempts)
-	case r.BaseDelay < 0:
-		return fmt.Errorf("Retry.BaseDelay %s is negative", r.BaseDelay)
-	case r.MaxDelay < 0:
-		return fmt.Errorf("Retry.MaxDelay %s is negative", r.MaxDelay)
-	case r.MaxDelay > 0 && r.BaseDelay > r.MaxDelay:
-		return fmt.Errorf("Retry.BaseDelay %s is longer than Retry.MaxDelay %s", r.BaseDelay, r.MaxDelay)
-	}
-	return nil
-}
-
-func (r Retry) withDefaults() Retry {
-	if r.MaxAttempts <= 0 {
-		r.MaxAttempts = defaultMaxAttempts
-	}
-	if r.BaseDelay <= 0 {
-		r.BaseDelay = time.Second
-	}
-	if r.MaxDelay <= 0 {
-		r.MaxDelay = 30 * time.Minute
-	}
-	return r
-}
-
 // Retention says how long final events are kept.
 type Retention struct {
 	// Delivered is how long delivered events are kept, and Dead how long dead letters are. 0 means 168 h and 720 h.
 	Delivered, Dead time.Duration
 	// DeleteOnAck deletes an event when it is acked. Delivered has no effect then.
 	DeleteOnAck bool
-}
-
-func (r Retention) withDefaults() Retention {
-	switch {
-	case r.DeleteOnAck:
-		r.Delivered = 0 // what was delivered before the topic was changed is pruned
-	case r.Delivered <= 0:
-		r.Delivered = 168 * time.Hour
-	}
-	if r.Dead <= 0 {
-		r.Dead = 720 * time.Hour
-	}
-	return r
 }
 
 const defaultMaxAttempts = 25

@@ -58,8 +58,8 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
-		"gone": {retention: Retention{DeleteOnAck: true, Dead: time.Hour}.withDefaults()},
-		"kept": {retention: Retention{Delivered: time.Hour}.withDefaults()},
+		"gone": {retention: retentionWithDefaults(Retention{DeleteOnAck: true, Dead: time.Hour})},
+		"kept": {retention: retentionWithDefaults(Retention{Delivered: time.Hour})},
 	})
 	put(t, pool, "gone", 3)
 	put(t, pool, "kept", 2)
@@ -96,7 +96,7 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"gone": {retry: Retry{}.withDefaults(), retention: Retention{DeleteOnAck: true, Dead: time.Hour}.withDefaults()}})
+	s := storeWith(t, pool, map[string]policy{"gone": {retry: retryWithDefaults(Retry{}), retention: retentionWithDefaults(Retention{DeleteOnAck: true, Dead: time.Hour})}})
 	put(t, pool, "gone", 3)
 	claimed, err := s.Claim(t.Context(), ClaimConfig{})
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"gone": {retention: Retention{DeleteOnAck: true, Dead: time.Hour}.withDefaults()}})
+	s := storeWith(t, pool, map[string]policy{"gone": {retention: retentionWithDefaults(Retention{DeleteOnAck: true, Dead: time.Hour})}})
 	put(t, pool, "gone", 1)
 	claimed, err := s.Claim(t.Context(), ClaimConfig{})
 	require.NoError(t, err)
@@ -144,9 +144,9 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
-		"short": {retention: Retention{Delivered: time.Hour, Dead: 3 * time.Hour}.withDefaults()},
-		"long":  {retention: Retention{Delivered: 1000 * time.Hour}.withDefaults()},
-		"gone":  {retention: Retention{DeleteOnAck: true, Dead: 5 * time.Hour}.withDefaults()},
+		"short": {retention: retentionWithDefaults(Retention{Delivered: time.Hour, Dead: 3 * time.Hour})},
+		"long":  {retention: retentionWithDefaults(Retention{Delivered: 1000 * time.Hour})},
+		"gone":  {retention: retentionWithDefaults(Retention{DeleteOnAck: true, Dead: 5 * time.Hour})},
 	})
 	for _, topic := range []string{"short", "long", "gone", "unknown"} {
 		for _, hours := range []int{0, 2, 4, 6, 700, 800} {
@@ -200,17 +200,17 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 
 func TestRetentionNeverThrowsDeadLettersAwayUnasked(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, Retention{}.withDefaults())
-	require.Equal(t, Retention{Delivered: time.Hour, Dead: 720 * time.Hour}, Retention{Delivered: time.Hour}.withDefaults())
-	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: time.Hour}, Retention{Dead: time.Hour}.withDefaults())
-	require.Equal(t, Retention{Dead: time.Hour, DeleteOnAck: true}, Retention{Delivered: time.Hour, Dead: time.Hour, DeleteOnAck: true}.withDefaults())
-	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, Retention{Delivered: -1, Dead: -1}.withDefaults())
+	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, retentionWithDefaults(Retention{}))
+	require.Equal(t, Retention{Delivered: time.Hour, Dead: 720 * time.Hour}, retentionWithDefaults(Retention{Delivered: time.Hour}))
+	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: time.Hour}, retentionWithDefaults(Retention{Dead: time.Hour}))
+	require.Equal(t, Retention{Dead: time.Hour, DeleteOnAck: true}, retentionWithDefaults(Retention{Delivered: time.Hour, Dead: time.Hour, DeleteOnAck: true}))
+	require.Equal(t, Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, retentionWithDefaults(Retention{Delivered: -1, Dead: -1}))
 }
 
 func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"slow": {retry: Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: Retention{}.withDefaults()}})
+	s := storeWith(t, pool, map[string]policy{"slow": {retry: Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: retentionWithDefaults(Retention{})}})
 	put(t, pool, "slow", 1)
 	for attempt, want := range []float64{1, 2, 4, 8} {
 		_, err := pool.Exec(t.Context(), "UPDATE outbox.events SET next_attempt_at = statement_timestamp()")
@@ -235,7 +235,7 @@ func TestMarkedErrors(t *testing.T) {
 	require.ErrorIs(t, Permanent(cause), cause)
 	require.ErrorIs(t, RetryAfter(time.Second, cause), cause)
 	require.EqualError(t, Permanent(RetryAfter(1, cause)), "cause")
-	retry := Retry{}.withDefaults()
+	retry := retryWithDefaults(Retry{})
 	require.True(t, IsPermanent(fmt.Errorf("x: %w", Permanent(cause))))
 	require.False(t, IsPermanent(cause))
 	require.False(t, IsPermanent(nil))

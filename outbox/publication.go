@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
@@ -20,7 +21,7 @@ type publication struct {
 }
 
 func newPublication(t *UntypedTopic, p Publication) *publication {
-	decoder := t.decoder()
+	decoder := incoming.NewDecoder(t.Payload(), t.Version())
 	return &publication{broker: p.Broker, destination: p.Destination, outgoing: func(e Event, payload json.RawMessage) (Outgoing, error) {
 		o := Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey}
 		if p.Key == nil && p.Headers == nil {

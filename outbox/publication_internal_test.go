@@ -16,7 +16,7 @@ import (
 // oneTarget returns the only destination of a broker, with a publisher that must not be called.
 func oneTarget(t *testing.T, b Breaker) *target {
 	t.Helper()
-	s := newTargets(b.withDefaults(), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
+	s := newTargets(breakerWithDefaults(b), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
 	require.NoError(t, s.add("test/said", &publication{broker: "kafka", destination: "orders"}))
 	return s.all[0]
 }
@@ -107,7 +107,7 @@ func TestBreakerCountsDifferentEventsInARow(t *testing.T) {
 
 func TestBrokerRestsAsAWhole(t *testing.T) {
 	t.Parallel()
-	s := newTargets(Breaker{}.withDefaults(), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
+	s := newTargets(breakerWithDefaults(Breaker{}), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
 	for topic, destination := range map[string]string{"a/a": "one", "a/b": "two", "a/c": "two"} {
 		require.NoError(t, s.add(topic, &publication{broker: "kafka", destination: destination}))
 	}
@@ -130,7 +130,7 @@ func TestBrokerRestsAsAWhole(t *testing.T) {
 
 func TestRestOfAHandlerEndsWithAnyAnswer(t *testing.T) {
 	t.Parallel()
-	s := newTargets(Breaker{}.withDefaults(), nil, slog.New(slog.DiscardHandler))
+	s := newTargets(breakerWithDefaults(Breaker{}), nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, s.add("a/a", nil))
 	to := s.all[0]
 	for range 20 {
@@ -196,7 +196,7 @@ func TestTryThatFindsNothingOutIsFollowedByAPause(t *testing.T) {
 // TestBrokerThatIsBackTellsAllItsDestinations: what waits for them in the database has waited for the broker.
 func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
 	t.Parallel()
-	s := newTargets(Breaker{}.withDefaults(), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
+	s := newTargets(breakerWithDefaults(Breaker{}), map[string]Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
 	for _, name := range []string{"one", "two"} {
 		require.NoError(t, s.add("a/"+name, &publication{broker: "kafka", destination: name}))
 	}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -34,7 +35,7 @@ func (s settings) setDefaults() {
 	setDefault(s.shutdownTimeout, 20*time.Second)
 	setDefault(s.pruneInterval, 10*time.Minute)
 	setDefault(s.maxAttempts, s.retry.MaxAttempts)
-	*s.breaker = s.breaker.withDefaults()
+	*s.breaker = breakerWithDefaults(*s.breaker)
 	setDefault(s.wake, WakeDoorbell)
 	setDefault(s.logger, slog.Default())
 }
@@ -48,7 +49,7 @@ func setDefault[T comparable](field *T, value T) {
 
 // validate checks the fields, with their defaults filled in.
 func (s settings) validate() error {
-	if err := s.retry.validate(); err != nil {
+	if err := validateRetry(*s.retry); err != nil {
 		return err
 	}
 	lease, poll, maxPoll := *s.leaseDuration, *s.pollInterval, *s.maxPollInterval
@@ -70,5 +71,81 @@ func (s settings) validate() error {
 	case *s.wake != WakeDoorbell && *s.wake != WakePoll:
 		return fmt.Errorf("field Wake %q is neither %q nor %q", *s.wake, WakeDoorbell, WakePoll)
 	}
-	return s.breaker.validate()
+	return validateBreaker(*s.breaker)
+}
+
+// overrideRetry returns r with the fields of by that are set.
+func overrideRetry(r, by Retry) Retry {
+	return Retry{
+		MaxAttempts: cmp.Or(by.MaxAttempts, r.MaxAttempts),
+		BaseDelay:   cmp.Or(by.BaseDelay, r.BaseDelay),
+		MaxDelay:    cmp.Or(by.MaxDelay, r.MaxDelay),
+	}
+}
+
+// validateRetry checks an override of a config, where zero is what the YAML says.
+func validateRetry(r Retry) error {
+	switch {
+	case r.MaxAttempts < 0 || r.MaxAttempts > 1<<31-1:
+		return fmt.Errorf("Retry.MaxAttempts %d is not between 0 and 2147483647", r.MaxAttempts)
+	case r.BaseDelay < 0:
+		return fmt.Errorf("Retry.BaseDelay %s is negative", r.BaseDelay)
+	case r.MaxDelay < 0:
+		return fmt.Errorf("Retry.MaxDelay %s is negative", r.MaxDelay)
+	case r.MaxDelay > 0 && r.BaseDelay > r.MaxDelay:
+		return fmt.Errorf("Retry.BaseDelay %s is longer than Retry.MaxDelay %s", r.BaseDelay, r.MaxDelay)
+	}
+	return nil
+}
+
+// retryWithDefaults returns r with the defaults for what is not set.
+func retryWithDefaults(r Retry) Retry {
+	if r.MaxAttempts <= 0 {
+		r.MaxAttempts = defaultMaxAttempts
+	}
+	if r.BaseDelay <= 0 {
+		r.BaseDelay = time.Second
+	}
+	if r.MaxDelay <= 0 {
+		r.MaxDelay = 30 * time.Minute
+	}
+	return r
+}
+
+// retentionWithDefaults returns r with the defaults for what is not set.
+func retentionWithDefaults(r Retention) Retention {
+	switch {
+	case r.DeleteOnAck:
+		r.Delivered = 0 // what was delivered before the topic was changed is pruned
+	case r.Delivered <= 0:
+		r.Delivered = 168 * time.Hour
+	}
+	if r.Dead <= 0 {
+		r.Dead = 720 * time.Hour
+	}
+	return r
+}
+
+// breakerWithDefaults returns b with the defaults for what is not set.
+func breakerWithDefaults(b Breaker) Breaker {
+	if b.Failures == 0 {
+		b.Failures = 10
+	}
+	if b.FirstPause == 0 {
+		b.FirstPause = 100 * time.Millisecond
+	}
+	if b.MaxPause == 0 {
+		b.MaxPause = max(1500*time.Millisecond, b.FirstPause)
+	}
+	return b
+}
+
+func validateBreaker(b Breaker) error {
+	switch {
+	case b.FirstPause < time.Millisecond || b.FirstPause > time.Hour:
+		return fmt.Errorf("field Breaker: FirstPause %s is not between 1ms and 1h", b.FirstPause)
+	case b.MaxPause < b.FirstPause || b.MaxPause > time.Hour:
+		return fmt.Errorf("field Breaker: MaxPause %s is not between FirstPause %s and 1h", b.MaxPause, b.FirstPause)
+	}
+	return nil
 }

@@ -156,7 +156,7 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 		case keep.Delivered < 0 || keep.Dead < 0:
 			return nil, fmt.Errorf("new store: field Retention: topic %s has a negative duration", topic)
 		}
-		s.policies[topic] = policy{retry: Retry{}.withDefaults(), retention: keep.withDefaults()}
+		s.policies[topic] = policy{retry: retryWithDefaults(Retry{}), retention: retentionWithDefaults(keep)}
 	}
 	return s, nil
 }
@@ -166,7 +166,7 @@ func (s *Store) policyOf(topic string) policy {
 	if p, ok := s.policies[topic]; ok {
 		return p
 	}
-	return policy{retry: Retry{}.withDefaults(), retention: Retention{}.withDefaults()}
+	return policy{retry: retryWithDefaults(Retry{}), retention: retentionWithDefaults(Retention{})}
 }
 
 // reclaimsPerClaim is how many events with an expired lease a claim takes: few, since one of them may be

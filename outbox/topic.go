@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/incoming"
 )
 
 // Topic is one kind of event with payload P. outboxgen generates a variable per topic. A Topic cannot be changed and may be
@@ -76,15 +75,15 @@ func (t *UntypedTopic) Spec() TopicSpec {
 	return t.spec
 }
 
-// version returns the schema number of what t enqueues, which is also the newest that its handler knows.
-func (t *UntypedTopic) version() int { return cmp.Or(t.Spec().Version, 1) }
+// Version returns the schema number of what t enqueues, which is also the newest that its handler knows.
+func (t *UntypedTopic) Version() int { return cmp.Or(t.Spec().Version, 1) }
 
-// decoder returns the decoder of the topic's payloads.
-func (t *UntypedTopic) decoder() *incoming.Decoder {
+// Payload returns the type of the payloads, and that of any for the zero Topic.
+func (t *UntypedTopic) Payload() reflect.Type {
 	if t == nil {
-		return incoming.NewDecoder(reflect.TypeFor[any](), 1)
+		return reflect.TypeFor[any]()
 	}
-	return incoming.NewDecoder(t.pointer.Elem(), t.version())
+	return t.pointer.Elem()
 }
 
 // String returns "namespace/name".
@@ -208,7 +207,7 @@ func (t *UntypedTopic) pointerTo(p any) (any, error) {
 
 // build is message, and notes in doing what it calls.
 func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Message, error) {
-	m := Message{Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.version(), Log: t.spec.Log, MaxAttempts: t.spec.Retry.MaxAttempts}
+	m := Message{Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.Version(), Log: t.spec.Log, MaxAttempts: t.spec.Retry.MaxAttempts}
 	var invalid error
 	if v, ok := p.(validator); ok {
 		*doing = "Validate"
