@@ -151,7 +151,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg DispatcherConfig, handlers []TopicHan
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]TopicHandler, len(handlers))}
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
-	d.log = guard.Logger(cfg.Logger).With("namespace", store.namespace, "worker_id", store.worker)
+	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
 	d.targets = newTargets(cfg.Breaker, cfg.Publishers, d.log)
 	for _, h := range handlers {
 		switch {

@@ -289,3 +289,21 @@ func TestLogsHoldNoPayload(t *testing.T) {
 	require.NotContains(t, log.String(), secret)
 	require.Contains(t, log.String(), "refused")
 }
+
+// Each line about an event tells what it is, its tenant included, and does not put it in a group.
+func TestLogLinesOfEventsTellTheirTenant(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	log := newSpy()
+	cfg := quick()
+	cfg.Logger = log.logger()
+	d := dispatcher(t, pool, cfg, onJob(slowRetry(), func(context.Context, outbox.Delivery[job]) error { return errors.New("no") }))
+	jobs := numbered(1)
+	enqueueJobs(t, pool, slowRetry(), jobs...)
+	_, err := d.Drain(t.Context())
+	require.NoError(t, err)
+	line := log.await(t, `msg="event failed"`)
+	require.Contains(t, line, " dispatcher=jobs ")
+	require.Contains(t, line, " namespace=jobs topic=one event_id=")
+	require.Contains(t, line, " attempt=1 tenant_id="+jobs[0].TenantID.String()+" error=no")
+}

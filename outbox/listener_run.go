@@ -194,10 +194,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 			report.Delivered++
 			continue
 		}
-		attrs := []any{"namespace", e.Namespace, "topic", e.Topic, "event_id", e.ID, "attempt", e.Attempt}
-		if e.TenantID.Valid {
-			attrs = append(attrs, "tenant_id", e.TenantID.UUID)
-		}
+		attrs := []any{eventAttrs(&e.Event)}
 		if e.result.Text != "" {
 			attrs = append(attrs, "error", e.result.Text)
 		}

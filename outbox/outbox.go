@@ -99,6 +99,9 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
+// eventAttrs are the attributes of an event in a log line, without a group around them.
+func eventAttrs(e *Event) slog.Attr { return slog.Any("", e.LogValue()) }
+
 // Delivery is one attempt to hand an event to its handler.
 type Delivery[P any] struct {
 	Event

@@ -59,7 +59,7 @@ func (l *leases) finish(t *task) bool {
 	}
 	l.mu.Unlock()
 	if !settle {
-		l.d.log.Warn("event lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "error", t.result.Text)
+		l.d.log.Warn("event lost", eventAttrs(&t.Event), "error", t.result.Text)
 	}
 	return settle
 }
@@ -172,7 +172,7 @@ func (l *leases) lose(t *task) {
 	} else {
 		l.lapsed.Emit()
 	}
-	l.d.log.Warn("lease lost", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
+	l.d.log.Warn("lease lost", eventAttrs(&t.Event))
 	l.d.signals.lost.Emit()
 }
 
@@ -201,7 +201,7 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 		case refused:
 			l.d.logRefusal(&x, t.Claimed)
 		case Locked: // tried again with the next tick
-			l.d.log.Warn("renew lease: another transaction has the event locked", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt)
+			l.d.log.Warn("renew lease: another transaction has the event locked", eventAttrs(&t.Event))
 		default:
 			t.deadline = sent.Add(lease)
 		}
@@ -232,7 +232,7 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report 
 			to.onResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
 			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
-				d.log.Error("handler did not return", "topic", t.Topic, "event_id", t.ID, "attempt", t.Attempt, "stack", crashed.Error())
+				d.log.Error("handler did not return", eventAttrs(&t.Event), "stack", crashed.Error())
 			}
 		}
 		cancel(nil)
@@ -291,7 +291,7 @@ func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 			d.logRefusal(x, x.acks[i])
 		case Lost:
 			r.Lost++
-			d.log.Error("event was handled but lost to another claim", "topic", x.acks[i].Topic, "event_id", x.acks[i].ID, "attempt", x.acks[i].Attempt)
+			d.log.Error("event was handled but lost to another claim", eventAttrs(&x.acks[i].Event))
 		default:
 			r.Delivered++
 		}
@@ -301,13 +301,12 @@ func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 		case refused:
 			d.logRefusal(x, x.releases[i])
 		case Lost:
-			d.log.Warn("event lost", "topic", x.releases[i].Topic, "event_id", x.releases[i].ID, "attempt", x.releases[i].Attempt,
-				"error", ErrLeaseLost.Error())
+			d.log.Warn("event lost", eventAttrs(&x.releases[i].Event), "error", ErrLeaseLost.Error())
 		}
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{"topic", f.Topic, "event_id", f.ID, "attempt", f.Attempt, "error", f.why().Text}
+		attrs := []any{eventAttrs(&f.Event), "error", f.why().Text}
 		switch {
 		case o == 0: // not known yet
 		case o == refused:
@@ -331,5 +330,5 @@ func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 // logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
 func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
 	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
-		"topic", c.Topic, "event_id", c.ID, "attempt", c.Attempt, "error", x.refusals[fence{c.ID, c.ClaimNo}])
+		eventAttrs(&c.Event), "error", x.refusals[fence{c.ID, c.ClaimNo}])
 }
