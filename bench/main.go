@@ -74,7 +74,7 @@ func workloads(o options, report func(sample)) []workload {
 		listen(2 * o.events), savepoints(o.events / 1000),
 		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
 		claims(o.history),
-		generation(), allocations(),
+		generation(), compileTime(), compileMemory(), allocations(),
 	}
 	if o.minutes > 0 {
 		all = append(all, sustained(1000, o.minutes, report))
