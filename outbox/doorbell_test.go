@@ -67,9 +67,9 @@ func (r *recipient) expect(t testing.TB) time.Duration {
 }
 
 // listener hears a channel as a session of its own.
-type listener struct{ conn *pgx.Conn }
+type notified struct{ conn *pgx.Conn }
 
-func listen(t testing.TB, pool *pgxpool.Pool) *listener {
+func listen(t testing.TB, pool *pgxpool.Pool) *notified {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
 	require.NoError(t, err)
@@ -77,12 +77,12 @@ func listen(t testing.TB, pool *pgxpool.Pool) *listener {
 	_, channel := outbox.BellOf("jobs")
 	_, err = conn.Exec(t.Context(), "LISTEN "+channel)
 	require.NoError(t, err)
-	return &listener{conn: conn}
+	return &notified{conn: conn}
 }
 
 // heard returns the processes that rang since the last call. What was sent before the call is in: it ends
 // with a NOTIFY of its own.
-func (l *listener) heard(t testing.TB) (pids []uint32) {
+func (l *notified) heard(t testing.TB) (pids []uint32) {
 	t.Helper()
 	_, channel := outbox.BellOf("jobs")
 	_, err := l.conn.Exec(t.Context(), "SELECT pg_notify($1, 'end')", channel)
@@ -102,7 +102,7 @@ func (l *listener) heard(t testing.TB) (pids []uint32) {
 }
 
 // next waits for the bell and returns who rang since the last call.
-func (l *listener) next(t testing.TB) (pids []uint32) {
+func (l *notified) next(t testing.TB) (pids []uint32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

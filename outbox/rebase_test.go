@@ -248,7 +248,7 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	})
 
 	after := before.at(t, restore(t, target, "moved", dumped))
-	admin := adminOf(t, after.pool)
+	operator := adminOf(t, after.pool)
 	t.Run("is detected", func(t *testing.T) {
 		for _, spec := range append([]outbox.ListenerSpec{{Name: "newcomer"}, {Name: "newcomer", Latest: true}}, audienceSpecs...) {
 			l, _ := after.listener(spec)
@@ -258,16 +258,16 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 			_, err = l.Drain(t.Context())
 			require.ErrorIs(t, err, outbox.ErrRestored)
 		}
-		list, err := admin.List(t.Context())
+		list, err := operator.List(t.Context())
 		require.NoError(t, err)
 		require.Len(t, list, 7)
 		for _, s := range list {
 			require.Equal(t, outbox.ListenerRestored, s.State)
 		}
 		state := value[string](t, after.pool, wholeState)
-		_, err = admin.Rewind(t.Context(), "plain", time.Time{})
+		_, err = operator.Rewind(t.Context(), "plain", time.Time{})
 		require.ErrorIs(t, err, outbox.ErrRestored)
-		_, err = admin.Skip(t.Context(), "plain", uuid.Nil)
+		_, err = operator.Skip(t.Context(), "plain", uuid.Nil)
 		require.ErrorIs(t, err, outbox.ErrRestored)
 		require.Equal(t, state, value[string](t, after.pool, wholeState))
 	})
@@ -275,18 +275,18 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	inTx(t, after.pool, func(tx pgx.Tx) { after.put(tx, 5) }) // producers need not wait for the rebase
 	events := value[int64](t, after.pool, "SELECT count(*) FROM outbox.log")
 	state := value[string](t, after.pool, wholeState)
-	planned, err := admin.Preview().Rebase(t.Context())
+	planned, err := operator.Preview().Rebase(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, state, value[string](t, after.pool, wholeState))
 	var done, total int64
-	r, err := admin.WithProgress(func(n, of int64) { done, total = n, of }).Rebase(t.Context())
+	r, err := operator.WithProgress(func(n, of int64) { done, total = n, of }).Rebase(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, planned, r)
 	require.True(t, r.Needed)
 	require.Equal(t, []string{"concurrent", "parking", "plain", "resharding", "transactional"}, r.Listeners)
 	require.GreaterOrEqual(t, r.Behind, int64(3))
 	require.Equal(t, []int64{events, events, events}, []int64{r.Events, done, total})
-	again, err := admin.Rebase(t.Context())
+	again, err := operator.Rebase(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, outbox.RebaseReport{}, again)
 

@@ -26,7 +26,7 @@ during rebase. rewind, rebase and detach show what they would do, and do it with
 
 // administer runs fn with a ListenerAdmin for the schema.
 func (a *app) administer(
-	db *database, fn func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error,
+	db *database, fn func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, args []string) error {
@@ -34,7 +34,7 @@ func (a *app) administer(
 			if err != nil {
 				return err
 			}
-			return a.withAdmin(ctx, db, schema, func(admin *outbox.ListenerAdmin) error { return fn(ctx, admin, args) })
+			return a.withAdmin(ctx, db, schema, func(ops *outbox.ListenerAdmin) error { return fn(ctx, ops, args) })
 		})(c, args)
 	}
 }
@@ -45,11 +45,11 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 		return err
 	}
 	defer pool.Close()
-	admin, err := outbox.NewListenerAdmin(pool, schema)
+	ops, err := outbox.NewListenerAdmin(pool, schema)
 	if err != nil {
 		return err
 	}
-	err = fn(admin)
+	err = fn(ops)
 	switch {
 	case err == nil, errors.Is(err, errReported):
 		return err
@@ -107,10 +107,10 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 		Short: short,
 		Long:  long,
 		Args:  cobra.ExactArgs(1),
-		RunE: a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error {
-			do := admin.Resume
+		RunE: a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
+			do := ops.Resume
 			if paused {
-				do = admin.Pause
+				do = ops.Pause
 			}
 			if err := do(ctx, args[0]); err != nil {
 				return err
@@ -128,7 +128,7 @@ func (a *app) listenerSkip(db *database) *cobra.Command {
 skips the event that has failed. With an id it skips the event at which a shard stands, as list shows it,
 or a parked event. The dead letter contains a copy of the event.`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error {
+		RunE: a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
 			id := uuid.Nil
 			if len(args) > 1 {
 				var err error
@@ -136,7 +136,7 @@ or a parked event. The dead letter contains a copy of the event.`,
 					return usage(fmt.Errorf("%q is not a valid event id: use a UUID, as listener list shows it", args[1]))
 				}
 			}
-			e, err := admin.Skip(ctx, args[0], id)
+			e, err := ops.Skip(ctx, args[0], id)
 			if err != nil {
 				return err
 			}
@@ -166,11 +166,11 @@ events a second time, so they must be idempotent. Events in the dead letters are
 		since, err = parseMoment(to, time.Now())
 		return err
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
 		if !yes {
-			admin = admin.Preview()
+			ops = ops.Preview()
 		}
-		events, err := admin.Rewind(ctx, args[0], since)
+		events, err := ops.Rewind(ctx, args[0], since)
 		if err != nil {
 			return err
 		}
@@ -214,11 +214,11 @@ First remove the listener from outbox.yaml and stop its processes: a process tha
 error, and a process that starts attaches the listener again, at the start that the YAML gives.`,
 		Args: cobra.ExactArgs(1),
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, args []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
 		if !yes {
-			admin = admin.Preview()
+			ops = ops.Preview()
 		}
-		r, err := admin.Detach(ctx, args[0])
+		r, err := ops.Detach(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -250,11 +250,11 @@ has left it behind. It rewrites the log in one transaction. Stop the listeners f
 running. If there is nothing to repair, rebase says so and changes nothing.`,
 		Args: cobra.NoArgs,
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, _ []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, _ []string) error {
 		if !yes {
-			admin = admin.Preview()
+			ops = ops.Preview()
 		}
-		r, err := admin.WithProgress(a.progress("rebase")).Rebase(ctx)
+		r, err := ops.WithProgress(a.progress("rebase")).Rebase(ctx)
 		if err != nil {
 			return err
 		}

@@ -96,8 +96,8 @@ dead letters than --dead allows.`,
 		}
 		return nil
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, admin *outbox.ListenerAdmin, _ []string) error {
-		shards, err := admin.List(ctx)
+	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, _ []string) error {
+		shards, err := ops.List(ctx)
 		if err != nil {
 			return err
 		}
