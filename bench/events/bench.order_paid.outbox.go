@@ -41,10 +41,10 @@ type OrderPaid struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderPaid) Validate() error {
-	return payload.Check("bench/order_paid",
-		payload.RequiredUUID("order_id", p.OrderID),
-		payload.Text("note", p.Note),
-	)
+	var c payload.Checks
+	c.RequiredUUID("order_id", p.OrderID)
+	c.Text("note", p.Note)
+	return c.Err("bench/order_paid")
 }
 
 // DedupeKey returns "{order_id}": a second event with the same key is a duplicate. It is "" when

@@ -42,8 +42,8 @@ func (UnimplementedBenchHandlers) HandleOrderPaid(context.Context, outbox.Delive
 // out of bounds, or says that h is nil.
 func NewBenchDispatcher(pool *pgxpool.Pool, h BenchHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderPaidTopic, h, func(ctx context.Context, d outbox.Delivery[OrderPaid]) error {
-			return h.HandleOrderPaid(ctx, d)
+		outbox.HandleUntyped(OrderPaidTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderPaid(ctx, outbox.Delivery[OrderPaid]{Event: e, Payload: *p.(*OrderPaid)})
 		}),
 	)
 }

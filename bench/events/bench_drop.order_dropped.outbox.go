@@ -40,10 +40,10 @@ type OrderDropped struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderDropped) Validate() error {
-	return payload.Check("bench_drop/order_dropped",
-		payload.RequiredUUID("order_id", p.OrderID),
-		payload.Text("note", p.Note),
-	)
+	var c payload.Checks
+	c.RequiredUUID("order_id", p.OrderID)
+	c.Text("note", p.Note)
+	return c.Err("bench_drop/order_dropped")
 }
 
 // EnqueueOrderDropped writes one bench_drop/order_dropped event with tx: it is delivered if and

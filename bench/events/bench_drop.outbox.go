@@ -43,8 +43,8 @@ func (UnimplementedBenchDropHandlers) HandleOrderDropped(context.Context, outbox
 // is out of bounds, or says that h is nil.
 func NewBenchDropDispatcher(pool *pgxpool.Pool, h BenchDropHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderDroppedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderDropped]) error {
-			return h.HandleOrderDropped(ctx, d)
+		outbox.HandleUntyped(OrderDroppedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderDropped(ctx, outbox.Delivery[OrderDropped]{Event: e, Payload: *p.(*OrderDropped)})
 		}),
 	)
 }

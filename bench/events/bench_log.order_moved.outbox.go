@@ -41,10 +41,10 @@ type OrderMoved struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderMoved) Validate() error {
-	return payload.Check("bench_log/order_moved",
-		payload.RequiredUUID("order_id", p.OrderID),
-		payload.Text("note", p.Note),
-	)
+	var c payload.Checks
+	c.RequiredUUID("order_id", p.OrderID)
+	c.Text("note", p.Note)
+	return c.Err("bench_log/order_moved")
 }
 
 func orderMovedKeys(untyped any) outbox.Keys {

@@ -53,8 +53,8 @@ func NewMoverListener(pool *pgxpool.Pool, h MoverHandlers, cfg outbox.ListenerCo
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(OrderMovedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderMoved]) error {
-			return h.HandleOrderMoved(ctx, d)
+		outbox.ListenUntyped(OrderMovedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderMoved(ctx, outbox.Delivery[OrderMoved]{Event: e, Payload: *p.(*OrderMoved)})
 		}),
 	)
 }

@@ -51,24 +51,24 @@ var identityLinkedEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p IdentityLinked) Validate() error {
-	return payload.Check("contacts/identity_linked",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("contact_id", p.ContactID),
-		payload.RequiredUUID("identity_id", p.IdentityID),
-		payload.Text("external_id", p.ExternalID),
-		payload.MinLen("external_id", p.ExternalID, 1),
-		payload.MaxLen("external_id", p.ExternalID, 128),
-		payload.Optional("email", p.Email, func(field, value string) payload.FieldErrors {
-			return payload.All(
-				payload.Text(field, value),
-				payload.MinLen(field, value, 3),
-				payload.MaxLen(field, value, 254),
-				payload.Match(field, value, identityLinkedEmailPattern),
-			)
-		}),
-		payload.RequiredTime("linked_at", p.LinkedAt),
-		payload.Instant("linked_at", p.LinkedAt),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("contact_id", p.ContactID)
+	c.RequiredUUID("identity_id", p.IdentityID)
+	c.Text("external_id", p.ExternalID)
+	c.MinLen("external_id", p.ExternalID, 1)
+	c.MaxLen("external_id", p.ExternalID, 128)
+	c.Add(payload.Optional("email", p.Email, func(field, value string) payload.FieldErrors {
+		return payload.All(
+			payload.Text(field, value),
+			payload.MinLen(field, value, 3),
+			payload.MaxLen(field, value, 254),
+			payload.Match(field, value, identityLinkedEmailPattern),
+		)
+	}))
+	c.RequiredTime("linked_at", p.LinkedAt)
+	c.Instant("linked_at", p.LinkedAt)
+	return c.Err("contacts/identity_linked")
 }
 
 // DedupeKey returns "{tenant_id}/{contact_id}/{contact_version}": a second event with the same key

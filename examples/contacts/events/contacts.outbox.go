@@ -42,8 +42,8 @@ func (UnimplementedContactsHandlers) HandleIdentityLinked(context.Context, outbo
 // out of bounds, or says that h is nil.
 func NewContactsDispatcher(pool *pgxpool.Pool, h ContactsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(IdentityLinkedTopic, h, func(ctx context.Context, d outbox.Delivery[IdentityLinked]) error {
-			return h.HandleIdentityLinked(ctx, d)
+		outbox.HandleUntyped(IdentityLinkedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleIdentityLinked(ctx, outbox.Delivery[IdentityLinked]{Event: e, Payload: *p.(*IdentityLinked)})
 		}),
 	)
 }

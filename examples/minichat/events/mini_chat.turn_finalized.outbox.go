@@ -49,20 +49,20 @@ type TurnFinalized struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p TurnFinalized) Validate() error {
-	return payload.Check("mini_chat/turn_finalized",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("turn_id", p.TurnID),
-		payload.RequiredUUID("request_id", p.RequestID),
-		payload.RequiredUUID("chat_id", p.ChatID),
-		payload.Valid("outcome", p.Outcome),
-		payload.Valid("usage", p.Usage),
-		payload.Text("model", p.Model),
-		payload.MaxLen("model", p.Model, 128),
-		payload.Optional("note", p.Note, payload.Text),
-		payload.Each("tags", p.Tags, payload.Text),
-		payload.RequiredTime("finalized_at", p.FinalizedAt),
-		payload.Instant("finalized_at", p.FinalizedAt),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("turn_id", p.TurnID)
+	c.RequiredUUID("request_id", p.RequestID)
+	c.RequiredUUID("chat_id", p.ChatID)
+	c.Add(payload.Valid("outcome", p.Outcome))
+	c.Add(payload.Valid("usage", p.Usage))
+	c.Text("model", p.Model)
+	c.MaxLen("model", p.Model, 128)
+	c.Add(payload.Optional("note", p.Note, payload.Text))
+	c.Add(payload.Each("tags", p.Tags, payload.Text))
+	c.RequiredTime("finalized_at", p.FinalizedAt)
+	c.Instant("finalized_at", p.FinalizedAt)
+	return c.Err("mini_chat/turn_finalized")
 }
 
 // DedupeKey returns "{tenant_id}/{turn_id}/{request_id}": a second event with the same key is a

@@ -25,10 +25,10 @@ type Usage struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Usage) Validate() error {
-	return payload.Check("usage",
-		payload.Min("input_tokens", v.InputTokens, 0),
-		payload.Min("output_tokens", v.OutputTokens, 0),
-	)
+	var c payload.Checks
+	c.Add(payload.Min("input_tokens", v.InputTokens, 0))
+	c.Add(payload.Min("output_tokens", v.OutputTokens, 0))
+	return c.Err("usage")
 }
 
 // Outcome is the shared type outcome.

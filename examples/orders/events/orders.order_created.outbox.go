@@ -47,22 +47,22 @@ type OrderCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p OrderCreated) Validate() error {
-	return payload.Check("orders/order_created",
-		payload.RequiredUUID("shop_id", p.ShopID),
-		payload.RequiredUUID("order_id", p.OrderID),
-		payload.Text("client_key", p.ClientKey),
-		payload.MinLen("client_key", p.ClientKey, 1),
-		payload.MaxLen("client_key", p.ClientKey, 64),
-		payload.Each("lines", p.Lines, payload.Valid),
-		payload.MinItems("lines", len(p.Lines), 1),
-		payload.MaxItems("lines", len(p.Lines), 100),
-		payload.Min("total_cents", p.TotalCents, 0),
-		payload.Text("ship_to", p.ShipTo),
-		payload.MinLen("ship_to", p.ShipTo, 1),
-		payload.MaxLen("ship_to", p.ShipTo, 500),
-		payload.RequiredTime("created_at", p.CreatedAt),
-		payload.Instant("created_at", p.CreatedAt),
-	)
+	var c payload.Checks
+	c.RequiredUUID("shop_id", p.ShopID)
+	c.RequiredUUID("order_id", p.OrderID)
+	c.Text("client_key", p.ClientKey)
+	c.MinLen("client_key", p.ClientKey, 1)
+	c.MaxLen("client_key", p.ClientKey, 64)
+	c.Add(payload.Each("lines", p.Lines, payload.Valid))
+	c.Add(payload.MinItems("lines", len(p.Lines), 1))
+	c.Add(payload.MaxItems("lines", len(p.Lines), 100))
+	c.Add(payload.Min("total_cents", p.TotalCents, 0))
+	c.Text("ship_to", p.ShipTo)
+	c.MinLen("ship_to", p.ShipTo, 1)
+	c.MaxLen("ship_to", p.ShipTo, 500)
+	c.RequiredTime("created_at", p.CreatedAt)
+	c.Instant("created_at", p.CreatedAt)
+	return c.Err("orders/order_created")
 }
 
 // DedupeKey returns "{shop_id}/{client_key}": a second event with the same key is a duplicate. It

@@ -42,8 +42,8 @@ func (UnimplementedOrdersHandlers) HandleOrderCreated(context.Context, outbox.De
 // out of bounds, or says that h is nil.
 func NewOrdersDispatcher(pool *pgxpool.Pool, h OrdersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderCreated]) error {
-			return h.HandleOrderCreated(ctx, d)
+		outbox.HandleUntyped(OrderCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderCreated(ctx, outbox.Delivery[OrderCreated]{Event: e, Payload: *p.(*OrderCreated)})
 		}),
 	)
 }

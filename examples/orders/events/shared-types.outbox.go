@@ -25,12 +25,12 @@ type Line struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Line) Validate() error {
-	return payload.Check("line",
-		payload.Text("sku", v.SKU),
-		payload.MinLen("sku", v.SKU, 1),
-		payload.MaxLen("sku", v.SKU, 64),
-		payload.Min("quantity", v.Quantity, 1),
-		payload.Max("quantity", v.Quantity, 1000),
-		payload.Min("price_cents", v.PriceCents, 0),
-	)
+	var c payload.Checks
+	c.Text("sku", v.SKU)
+	c.MinLen("sku", v.SKU, 1)
+	c.MaxLen("sku", v.SKU, 64)
+	c.Add(payload.Min("quantity", v.Quantity, 1))
+	c.Add(payload.Max("quantity", v.Quantity, 1000))
+	c.Add(payload.Min("price_cents", v.PriceCents, 0))
+	return c.Err("line")
 }

@@ -57,8 +57,8 @@ func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg outbox.Li
 			Retry:       outbox.Retry{MaxAttempts: 30, BaseDelay: 50 * time.Millisecond, MaxDelay: time.Minute},
 		},
 		cfg,
-		outbox.Listen(MessageCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[MessageCreated]) error {
-			return h.HandleMessageCreated(ctx, d)
+		outbox.ListenUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleMessageCreated(ctx, outbox.Delivery[MessageCreated]{Event: e, Payload: *p.(*MessageCreated)})
 		}),
 	)
 }

@@ -56,8 +56,8 @@ func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.Li
 			Retry:  outbox.Retry{MaxAttempts: 40, BaseDelay: 200 * time.Millisecond, MaxDelay: 30 * time.Second},
 		},
 		cfg,
-		outbox.ListenTx(MessageCreatedTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[MessageCreated]) error {
-			return h.HandleMessageCreated(ctx, tx, d)
+		outbox.ListenTxUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleMessageCreated(ctx, tx, outbox.Delivery[MessageCreated]{Event: e, Payload: *p.(*MessageCreated)})
 		}),
 	)
 }

@@ -42,8 +42,8 @@ func (UnimplementedRepliesHandlers) HandleReplyRequested(context.Context, outbox
 // out of bounds, or says that h is nil.
 func NewRepliesDispatcher(pool *pgxpool.Pool, h RepliesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(ReplyRequestedTopic, h, func(ctx context.Context, d outbox.Delivery[ReplyRequested]) error {
-			return h.HandleReplyRequested(ctx, d)
+		outbox.HandleUntyped(ReplyRequestedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleReplyRequested(ctx, outbox.Delivery[ReplyRequested]{Event: e, Payload: *p.(*ReplyRequested)})
 		}),
 	)
 }

@@ -41,11 +41,11 @@ type ReplyRequested struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p ReplyRequested) Validate() error {
-	return payload.Check("replies/reply_requested",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("thread_id", p.ThreadID),
-		payload.RequiredUUID("message_id", p.MessageID),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("thread_id", p.ThreadID)
+	c.RequiredUUID("message_id", p.MessageID)
+	return c.Err("replies/reply_requested")
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a

@@ -50,21 +50,21 @@ type MessageCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p MessageCreated) Validate() error {
-	return payload.Check("threads/message_created",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("thread_id", p.ThreadID),
-		payload.RequiredUUID("message_id", p.MessageID),
-		payload.Min("number", p.Number, 1),
-		payload.Valid("role", p.Role),
-		payload.Text("author", p.Author),
-		payload.MinLen("author", p.Author, 1),
-		payload.MaxLen("author", p.Author, 64),
-		payload.Text("text", p.Text),
-		payload.MinLen("text", p.Text, 1),
-		payload.MaxLen("text", p.Text, 4000),
-		payload.RequiredTime("posted_at", p.PostedAt),
-		payload.Instant("posted_at", p.PostedAt),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("thread_id", p.ThreadID)
+	c.RequiredUUID("message_id", p.MessageID)
+	c.Add(payload.Min("number", p.Number, 1))
+	c.Add(payload.Valid("role", p.Role))
+	c.Text("author", p.Author)
+	c.MinLen("author", p.Author, 1)
+	c.MaxLen("author", p.Author, 64)
+	c.Text("text", p.Text)
+	c.MinLen("text", p.Text, 1)
+	c.MaxLen("text", p.Text, 4000)
+	c.RequiredTime("posted_at", p.PostedAt)
+	c.Instant("posted_at", p.PostedAt)
+	return c.Err("threads/message_created")
 }
 
 // DedupeKey returns "{tenant_id}/{thread_id}/{message_id}": a second event with the same key is a

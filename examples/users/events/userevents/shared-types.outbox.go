@@ -32,16 +32,16 @@ var profileEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (v Profile) Validate() error {
-	return payload.Check("profile",
-		payload.Text("name", v.Name),
-		payload.MinLen("name", v.Name, 1),
-		payload.MaxLen("name", v.Name, 80),
-		payload.Text("email", v.Email),
-		payload.MaxLen("email", v.Email, 254),
-		payload.Match("email", v.Email, profileEmailPattern),
-		payload.RequiredTime("joined_at", v.JoinedAt),
-		payload.Instant("joined_at", v.JoinedAt),
-	)
+	var c payload.Checks
+	c.Text("name", v.Name)
+	c.MinLen("name", v.Name, 1)
+	c.MaxLen("name", v.Name, 80)
+	c.Text("email", v.Email)
+	c.MaxLen("email", v.Email, 254)
+	c.Match("email", v.Email, profileEmailPattern)
+	c.RequiredTime("joined_at", v.JoinedAt)
+	c.Instant("joined_at", v.JoinedAt)
+	return c.Err("profile")
 }
 
 // Format writes v the same way for every verb of package fmt, with Name and Email masked.

@@ -36,12 +36,12 @@ type UserCreated struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserCreated) Validate() error {
-	return payload.Check("user/created",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.Min("user_version", p.UserVersion, 1),
-		payload.Valid("profile", p.Profile),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("user_id", p.UserID)
+	c.Add(payload.Min("user_version", p.UserVersion, 1))
+	c.Add(payload.Valid("profile", p.Profile))
+	return c.Err("user/created")
 }
 
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it

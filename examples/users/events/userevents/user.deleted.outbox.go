@@ -32,9 +32,9 @@ type UserDeleted struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserDeleted) Validate() error {
-	return payload.Check("user/deleted",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.Min("user_version", p.UserVersion, 1),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("user_id", p.UserID)
+	c.Add(payload.Min("user_version", p.UserVersion, 1))
+	return c.Err("user/deleted")
 }

@@ -37,12 +37,12 @@ type UserRenamed struct {
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
 func (p UserRenamed) Validate() error {
-	return payload.Check("user/renamed",
-		payload.RequiredUUID("tenant_id", p.TenantID),
-		payload.RequiredUUID("user_id", p.UserID),
-		payload.Min("user_version", p.UserVersion, 1),
-		payload.Valid("profile", p.Profile),
-	)
+	var c payload.Checks
+	c.RequiredUUID("tenant_id", p.TenantID)
+	c.RequiredUUID("user_id", p.UserID)
+	c.Add(payload.Min("user_version", p.UserVersion, 1))
+	c.Add(payload.Valid("profile", p.Profile))
+	return c.Err("user/renamed")
 }
 
 // Format writes p the same way for every verb of package fmt, with the sensitive values inside it

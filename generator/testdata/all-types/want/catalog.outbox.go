@@ -160,44 +160,44 @@ func (UnimplementedCatalogHandlers) HandleKeyedOnce(context.Context, outbox.Deli
 // out of bounds, or says that h is nil.
 func NewCatalogDispatcher(pool *pgxpool.Pool, h CatalogHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(RequiredTopic, h, func(ctx context.Context, d outbox.Delivery[Required]) error {
-			return h.HandleRequired(ctx, d)
+		outbox.HandleUntyped(RequiredTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleRequired(ctx, outbox.Delivery[Required]{Event: e, Payload: *p.(*Required)})
 		}),
-		outbox.Handle(OptionalTopic, h, func(ctx context.Context, d outbox.Delivery[Optional]) error {
-			return h.HandleOptional(ctx, d)
+		outbox.HandleUntyped(OptionalTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOptional(ctx, outbox.Delivery[Optional]{Event: e, Payload: *p.(*Optional)})
 		}),
-		outbox.Handle(ListedTopic, h, func(ctx context.Context, d outbox.Delivery[Listed]) error {
-			return h.HandleListed(ctx, d)
+		outbox.HandleUntyped(ListedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleListed(ctx, outbox.Delivery[Listed]{Event: e, Payload: *p.(*Listed)})
 		}),
-		outbox.Handle(MappedTopic, h, func(ctx context.Context, d outbox.Delivery[Mapped]) error {
-			return h.HandleMapped(ctx, d)
+		outbox.HandleUntyped(MappedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleMapped(ctx, outbox.Delivery[Mapped]{Event: e, Payload: *p.(*Mapped)})
 		}),
-		outbox.Handle(OptionalListedTopic, h, func(ctx context.Context, d outbox.Delivery[OptionalListed]) error {
-			return h.HandleOptionalListed(ctx, d)
+		outbox.HandleUntyped(OptionalListedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOptionalListed(ctx, outbox.Delivery[OptionalListed]{Event: e, Payload: *p.(*OptionalListed)})
 		}),
-		outbox.Handle(OptionalMappedTopic, h, func(ctx context.Context, d outbox.Delivery[OptionalMapped]) error {
-			return h.HandleOptionalMapped(ctx, d)
+		outbox.HandleUntyped(OptionalMappedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOptionalMapped(ctx, outbox.Delivery[OptionalMapped]{Event: e, Payload: *p.(*OptionalMapped)})
 		}),
-		outbox.Handle(NestedTopic, h, func(ctx context.Context, d outbox.Delivery[Nested]) error {
-			return h.HandleNested(ctx, d)
+		outbox.HandleUntyped(NestedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleNested(ctx, outbox.Delivery[Nested]{Event: e, Payload: *p.(*Nested)})
 		}),
-		outbox.Handle(NestedMapTopic, h, func(ctx context.Context, d outbox.Delivery[NestedMap]) error {
-			return h.HandleNestedMap(ctx, d)
+		outbox.HandleUntyped(NestedMapTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleNestedMap(ctx, outbox.Delivery[NestedMap]{Event: e, Payload: *p.(*NestedMap)})
 		}),
-		outbox.Handle(MapsInMapsTopic, h, func(ctx context.Context, d outbox.Delivery[MapsInMaps]) error {
-			return h.HandleMapsInMaps(ctx, d)
+		outbox.HandleUntyped(MapsInMapsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleMapsInMaps(ctx, outbox.Delivery[MapsInMaps]{Event: e, Payload: *p.(*MapsInMaps)})
 		}),
-		outbox.Handle(ListOfMapsTopic, h, func(ctx context.Context, d outbox.Delivery[ListOfMaps]) error {
-			return h.HandleListOfMaps(ctx, d)
+		outbox.HandleUntyped(ListOfMapsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleListOfMaps(ctx, outbox.Delivery[ListOfMaps]{Event: e, Payload: *p.(*ListOfMaps)})
 		}),
-		outbox.Handle(DeepTopic, h, func(ctx context.Context, d outbox.Delivery[Deep]) error {
-			return h.HandleDeep(ctx, d)
+		outbox.HandleUntyped(DeepTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleDeep(ctx, outbox.Delivery[Deep]{Event: e, Payload: *p.(*Deep)})
 		}),
-		outbox.Handle(BoundedTopic, h, func(ctx context.Context, d outbox.Delivery[Bounded]) error {
-			return h.HandleBounded(ctx, d)
+		outbox.HandleUntyped(BoundedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleBounded(ctx, outbox.Delivery[Bounded]{Event: e, Payload: *p.(*Bounded)})
 		}),
-		outbox.Handle(KeyedOnceTopic, h, func(ctx context.Context, d outbox.Delivery[KeyedOnce]) error {
-			return h.HandleKeyedOnce(ctx, d)
+		outbox.HandleUntyped(KeyedOnceTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleKeyedOnce(ctx, outbox.Delivery[KeyedOnce]{Event: e, Payload: *p.(*KeyedOnce)})
 		}),
 	)
 }

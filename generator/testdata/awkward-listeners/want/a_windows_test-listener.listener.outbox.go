@@ -52,8 +52,8 @@ func NewAWindowsTestListener(pool *pgxpool.Pool, h AWindowsTestHandlers, cfg out
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(TestTopic, h, func(ctx context.Context, d outbox.Delivery[Test]) error {
-			return h.HandleTest(ctx, d)
+		outbox.ListenUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleTest(ctx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
 	)
 }

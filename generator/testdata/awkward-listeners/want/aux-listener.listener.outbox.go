@@ -51,8 +51,8 @@ func NewAuxListener(pool *pgxpool.Pool, h AuxHandlers, cfg outbox.ListenerConfig
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LogListenerTopic, h, func(ctx context.Context, d outbox.Delivery[LogListener]) error {
-			return h.HandleLogListener(ctx, d)
+		outbox.ListenUntyped(LogListenerTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLogListener(ctx, outbox.Delivery[LogListener]{Event: e, Payload: *p.(*LogListener)})
 		}),
 	)
 }

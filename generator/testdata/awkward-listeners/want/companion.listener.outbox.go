@@ -74,14 +74,14 @@ func NewCompanionReaderListener(pool *pgxpool.Pool, h CompanionReaderHandlers, c
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
-			return h.HandleLinux(ctx, d)
+		outbox.ListenUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLinux(ctx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
-		outbox.Listen(TestTopic, h, func(ctx context.Context, d outbox.Delivery[Test]) error {
-			return h.HandleTest(ctx, d)
+		outbox.ListenUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleTest(ctx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
-		outbox.Listen(URLSeenByHTTPTopic, h, func(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error {
-			return h.HandleURLSeenByHTTP(ctx, d)
+		outbox.ListenUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleURLSeenByHTTP(ctx, outbox.Delivery[URLSeenByHTTP]{Event: e, Payload: *p.(*URLSeenByHTTP)})
 		}),
 	)
 }

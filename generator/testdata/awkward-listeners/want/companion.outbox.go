@@ -41,8 +41,8 @@ func (UnimplementedCompanionHandlers) HandleListener(context.Context, outbox.Del
 // is out of bounds, or says that h is nil.
 func NewCompanionDispatcher(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(ListenerTopic, h, func(ctx context.Context, d outbox.Delivery[Listener]) error {
-			return h.HandleListener(ctx, d)
+		outbox.HandleUntyped(ListenerTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleListener(ctx, outbox.Delivery[Listener]{Event: e, Payload: *p.(*Listener)})
 		}),
 	)
 }

@@ -53,8 +53,8 @@ func NewDBTestListener(pool *pgxpool.Pool, h DBTestHandlers, cfg outbox.Listener
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTx(TestTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Test]) error {
-			return h.HandleTest(ctx, tx, d)
+		outbox.ListenTxUntyped(TestTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleTest(ctx, tx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
 	)
 }

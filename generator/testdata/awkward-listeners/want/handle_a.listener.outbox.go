@@ -53,8 +53,8 @@ func NewHandleAListener(pool *pgxpool.Pool, h HandleAHandlers, cfg outbox.Listen
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTx(LinuxTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Linux]) error {
-			return h.HandleLinux(ctx, tx, d)
+		outbox.ListenTxUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleLinux(ctx, tx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
 	)
 }

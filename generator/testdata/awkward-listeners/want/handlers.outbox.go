@@ -40,8 +40,8 @@ func (UnimplementedHandlersHandlers) HandleAHandleLinux(context.Context, outbox.
 // out of bounds, or says that h is nil.
 func NewHandlersDispatcher(pool *pgxpool.Pool, h HandlersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(AHandleLinuxTopic, h, func(ctx context.Context, d outbox.Delivery[AHandleLinux]) error {
-			return h.HandleAHandleLinux(ctx, d)
+		outbox.HandleUntyped(AHandleLinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleAHandleLinux(ctx, outbox.Delivery[AHandleLinux]{Event: e, Payload: *p.(*AHandleLinux)})
 		}),
 	)
 }

@@ -51,8 +51,8 @@ func NewMiniLinuxListener(pool *pgxpool.Pool, h MiniLinuxHandlers, cfg outbox.Li
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(URLSeenByHTTPTopic, h, func(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error {
-			return h.HandleURLSeenByHTTP(ctx, d)
+		outbox.ListenUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleURLSeenByHTTP(ctx, outbox.Delivery[URLSeenByHTTP]{Event: e, Payload: *p.(*URLSeenByHTTP)})
 		}),
 	)
 }

@@ -51,8 +51,8 @@ func NewOutboxListener(pool *pgxpool.Pool, h OutboxHandlers, cfg outbox.Listener
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
-			return h.HandleLinux(ctx, d)
+		outbox.ListenUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLinux(ctx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
 	)
 }

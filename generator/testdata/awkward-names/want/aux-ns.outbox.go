@@ -40,8 +40,8 @@ func (UnimplementedAuxHandlers) HandleCon(context.Context, outbox.Delivery[Con])
 // bounds, or says that h is nil.
 func NewAuxDispatcher(pool *pgxpool.Pool, h AuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(ConTopic, h, func(ctx context.Context, d outbox.Delivery[Con]) error {
-			return h.HandleCon(ctx, d)
+		outbox.HandleUntyped(ConTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleCon(ctx, outbox.Delivery[Con]{Event: e, Payload: *p.(*Con)})
 		}),
 	)
 }

@@ -40,8 +40,8 @@ func (UnimplementedDBTestHandlers) HandleCTest(context.Context, outbox.Delivery[
 // out of bounds, or says that h is nil.
 func NewDBTestDispatcher(pool *pgxpool.Pool, h DBTestHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(CTestTopic, h, func(ctx context.Context, d outbox.Delivery[CTest]) error {
-			return h.HandleCTest(ctx, d)
+		outbox.HandleUntyped(CTestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleCTest(ctx, outbox.Delivery[CTest]{Event: e, Payload: *p.(*CTest)})
 		}),
 	)
 }

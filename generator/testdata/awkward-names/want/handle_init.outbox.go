@@ -51,11 +51,11 @@ func (UnimplementedHandleInitHandlers) HandleURLSeenByHTTP(context.Context, outb
 // is out of bounds, or says that h is nil.
 func NewHandleInitDispatcher(pool *pgxpool.Pool, h HandleInitHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(HandlersTopic, h, func(ctx context.Context, d outbox.Delivery[Handlers]) error {
-			return h.HandleHandlers(ctx, d)
+		outbox.HandleUntyped(HandlersTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleHandlers(ctx, outbox.Delivery[Handlers]{Event: e, Payload: *p.(*Handlers)})
 		}),
-		outbox.Handle(URLSeenByHTTPTopic, h, func(ctx context.Context, d outbox.Delivery[URLSeenByHTTP]) error {
-			return h.HandleURLSeenByHTTP(ctx, d)
+		outbox.HandleUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleURLSeenByHTTP(ctx, outbox.Delivery[URLSeenByHTTP]{Event: e, Payload: *p.(*URLSeenByHTTP)})
 		}),
 	)
 }

@@ -50,11 +50,11 @@ func (UnimplementedLinuxHandlers) HandleLinux(context.Context, outbox.Delivery[L
 // out of bounds, or says that h is nil.
 func NewLinuxDispatcher(pool *pgxpool.Pool, h LinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(TestTopic, h, func(ctx context.Context, d outbox.Delivery[Test]) error {
-			return h.HandleTest(ctx, d)
+		outbox.HandleUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleTest(ctx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
-		outbox.Handle(LinuxTopic, h, func(ctx context.Context, d outbox.Delivery[Linux]) error {
-			return h.HandleLinux(ctx, d)
+		outbox.HandleUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLinux(ctx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
 	)
 }

@@ -51,11 +51,11 @@ func (UnimplementedMiniLinuxHandlers) HandleBAmd64Test(context.Context, outbox.D
 // is out of bounds, or says that h is nil.
 func NewMiniLinuxDispatcher(pool *pgxpool.Pool, h MiniLinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(AWindowsTopic, h, func(ctx context.Context, d outbox.Delivery[AWindows]) error {
-			return h.HandleAWindows(ctx, d)
+		outbox.HandleUntyped(AWindowsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleAWindows(ctx, outbox.Delivery[AWindows]{Event: e, Payload: *p.(*AWindows)})
 		}),
-		outbox.Handle(BAmd64TestTopic, h, func(ctx context.Context, d outbox.Delivery[BAmd64Test]) error {
-			return h.HandleBAmd64Test(ctx, d)
+		outbox.HandleUntyped(BAmd64TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleBAmd64Test(ctx, outbox.Delivery[BAmd64Test]{Event: e, Payload: *p.(*BAmd64Test)})
 		}),
 	)
 }

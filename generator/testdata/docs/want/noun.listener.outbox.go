@@ -53,8 +53,8 @@ func NewNounListener(pool *pgxpool.Pool, h NounHandlers, cfg outbox.ListenerConf
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(ReadTopic, h, func(ctx context.Context, d outbox.Delivery[Read]) error {
-			return h.HandleRead(ctx, d)
+		outbox.ListenUntyped(ReadTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleRead(ctx, outbox.Delivery[Read]{Event: e, Payload: *p.(*Read)})
 		}),
 	)
 }

@@ -112,29 +112,29 @@ func (UnimplementedNounsHandlers) HandleLong(context.Context, outbox.Delivery[Lo
 // out of bounds, or says that h is nil.
 func NewNounsDispatcher(pool *pgxpool.Pool, h NounsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(NoDocTopic, h, func(ctx context.Context, d outbox.Delivery[NoDoc]) error {
-			return h.HandleNoDoc(ctx, d)
+		outbox.HandleUntyped(NoDocTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleNoDoc(ctx, outbox.Delivery[NoDoc]{Event: e, Payload: *p.(*NoDoc)})
 		}),
-		outbox.Handle(NounTopic, h, func(ctx context.Context, d outbox.Delivery[Noun]) error {
-			return h.HandleNoun(ctx, d)
+		outbox.HandleUntyped(NounTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleNoun(ctx, outbox.Delivery[Noun]{Event: e, Payload: *p.(*Noun)})
 		}),
-		outbox.Handle(PluralTopic, h, func(ctx context.Context, d outbox.Delivery[Plural]) error {
-			return h.HandlePlural(ctx, d)
+		outbox.HandleUntyped(PluralTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandlePlural(ctx, outbox.Delivery[Plural]{Event: e, Payload: *p.(*Plural)})
 		}),
-		outbox.Handle(UpperTopic, h, func(ctx context.Context, d outbox.Delivery[Upper]) error {
-			return h.HandleUpper(ctx, d)
+		outbox.HandleUntyped(UpperTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleUpper(ctx, outbox.Delivery[Upper]{Event: e, Payload: *p.(*Upper)})
 		}),
-		outbox.Handle(DirectiveTopic, h, func(ctx context.Context, d outbox.Delivery[Directive]) error {
-			return h.HandleDirective(ctx, d)
+		outbox.HandleUntyped(DirectiveTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleDirective(ctx, outbox.Delivery[Directive]{Event: e, Payload: *p.(*Directive)})
 		}),
-		outbox.Handle(InjectionTopic, h, func(ctx context.Context, d outbox.Delivery[Injection]) error {
-			return h.HandleInjection(ctx, d)
+		outbox.HandleUntyped(InjectionTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleInjection(ctx, outbox.Delivery[Injection]{Event: e, Payload: *p.(*Injection)})
 		}),
-		outbox.Handle(MarkupTopic, h, func(ctx context.Context, d outbox.Delivery[Markup]) error {
-			return h.HandleMarkup(ctx, d)
+		outbox.HandleUntyped(MarkupTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleMarkup(ctx, outbox.Delivery[Markup]{Event: e, Payload: *p.(*Markup)})
 		}),
-		outbox.Handle(LongTopic, h, func(ctx context.Context, d outbox.Delivery[Long]) error {
-			return h.HandleLong(ctx, d)
+		outbox.HandleUntyped(LongTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLong(ctx, outbox.Delivery[Long]{Event: e, Payload: *p.(*Long)})
 		}),
 	)
 }

@@ -62,14 +62,14 @@ func (UnimplementedVerbsHandlers) HandleHasName(context.Context, outbox.Delivery
 // out of bounds, or says that h is nil.
 func NewVerbsDispatcher(pool *pgxpool.Pool, h VerbsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(IsFirstTopic, h, func(ctx context.Context, d outbox.Delivery[IsFirst]) error {
-			return h.HandleIsFirst(ctx, d)
+		outbox.HandleUntyped(IsFirstTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleIsFirst(ctx, outbox.Delivery[IsFirst]{Event: e, Payload: *p.(*IsFirst)})
 		}),
-		outbox.Handle(WasFirstTopic, h, func(ctx context.Context, d outbox.Delivery[WasFirst]) error {
-			return h.HandleWasFirst(ctx, d)
+		outbox.HandleUntyped(WasFirstTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleWasFirst(ctx, outbox.Delivery[WasFirst]{Event: e, Payload: *p.(*WasFirst)})
 		}),
-		outbox.Handle(HasNameTopic, h, func(ctx context.Context, d outbox.Delivery[HasName]) error {
-			return h.HandleHasName(ctx, d)
+		outbox.HandleUntyped(HasNameTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleHasName(ctx, outbox.Delivery[HasName]{Event: e, Payload: *p.(*HasName)})
 		}),
 	)
 }

@@ -56,8 +56,8 @@ func NewWordyListener(pool *pgxpool.Pool, h WordyHandlers, cfg outbox.ListenerCo
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTx(ReadTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Read]) error {
-			return h.HandleRead(ctx, tx, d)
+		outbox.ListenTxUntyped(ReadTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleRead(ctx, tx, outbox.Delivery[Read]{Event: e, Payload: *p.(*Read)})
 		}),
 	)
 }

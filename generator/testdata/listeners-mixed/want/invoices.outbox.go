@@ -40,8 +40,8 @@ func (UnimplementedInvoicesHandlers) HandleInvoiceSent(context.Context, outbox.D
 // out of bounds, or says that h is nil.
 func NewInvoicesDispatcher(pool *pgxpool.Pool, h InvoicesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(InvoiceSentTopic, h, func(ctx context.Context, d outbox.Delivery[InvoiceSent]) error {
-			return h.HandleInvoiceSent(ctx, d)
+		outbox.HandleUntyped(InvoiceSentTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleInvoiceSent(ctx, outbox.Delivery[InvoiceSent]{Event: e, Payload: *p.(*InvoiceSent)})
 		}),
 	)
 }

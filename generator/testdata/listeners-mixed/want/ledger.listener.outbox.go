@@ -55,8 +55,8 @@ func NewLedgerListener(pool *pgxpool.Pool, h LedgerHandlers, cfg outbox.Listener
 			Retry:    outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTx(OrderShippedTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[OrderShipped]) error {
-			return h.HandleOrderShipped(ctx, tx, d)
+		outbox.ListenTxUntyped(OrderShippedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleOrderShipped(ctx, tx, outbox.Delivery[OrderShipped]{Event: e, Payload: *p.(*OrderShipped)})
 		}),
 	)
 }

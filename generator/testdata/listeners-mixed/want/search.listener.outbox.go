@@ -65,11 +65,11 @@ func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg outbo
 			Retry:       outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(StockMovedTopic, h, func(ctx context.Context, d outbox.Delivery[StockMoved]) error {
-			return h.HandleStockMoved(ctx, d)
+		outbox.ListenUntyped(StockMovedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleStockMoved(ctx, outbox.Delivery[StockMoved]{Event: e, Payload: *p.(*StockMoved)})
 		}),
-		outbox.Listen(OrderShippedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderShipped]) error {
-			return h.HandleOrderShipped(ctx, d)
+		outbox.ListenUntyped(OrderShippedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderShipped(ctx, outbox.Delivery[OrderShipped]{Event: e, Payload: *p.(*OrderShipped)})
 		}),
 	)
 }

@@ -65,11 +65,11 @@ func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.Li
 			Retry:  outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 		},
 		cfg,
-		outbox.ListenTx(ThreadClosedTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[ThreadClosed]) error {
-			return h.HandleThreadClosed(ctx, tx, d)
+		outbox.ListenTxUntyped(ThreadClosedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleThreadClosed(ctx, tx, outbox.Delivery[ThreadClosed]{Event: e, Payload: *p.(*ThreadClosed)})
 		}),
-		outbox.ListenTx(MessageCreatedTopic, h, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[MessageCreated]) error {
-			return h.HandleMessageCreated(ctx, tx, d)
+		outbox.ListenTxUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+			return h.HandleMessageCreated(ctx, tx, outbox.Delivery[MessageCreated]{Event: e, Payload: *p.(*MessageCreated)})
 		}),
 	)
 }

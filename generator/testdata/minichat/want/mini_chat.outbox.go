@@ -42,8 +42,8 @@ func (UnimplementedMiniChatHandlers) HandleTurnFinalized(context.Context, outbox
 // out of bounds, or says that h is nil.
 func NewMiniChatDispatcher(pool *pgxpool.Pool, h MiniChatHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(TurnFinalizedTopic, h, func(ctx context.Context, d outbox.Delivery[TurnFinalized]) error {
-			return h.HandleTurnFinalized(ctx, d)
+		outbox.HandleUntyped(TurnFinalizedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleTurnFinalized(ctx, outbox.Delivery[TurnFinalized]{Event: e, Payload: *p.(*TurnFinalized)})
 		}),
 	)
 }

@@ -42,8 +42,8 @@ func (UnimplementedContactsHandlers) HandleLinked(context.Context, outbox.Delive
 // out of bounds, or says that h is nil.
 func NewContactsDispatcher(pool *pgxpool.Pool, h ContactsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(LinkedTopic, h, func(ctx context.Context, d outbox.Delivery[Linked]) error {
-			return h.HandleLinked(ctx, d)
+		outbox.HandleUntyped(LinkedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLinked(ctx, outbox.Delivery[Linked]{Event: e, Payload: *p.(*Linked)})
 		}),
 	)
 }

@@ -39,8 +39,8 @@ func (UnimplementedInvoicesHandlers) HandleInvoiceCreated(context.Context, outbo
 // out of bounds, or says that h is nil.
 func NewInvoicesDispatcher(pool *pgxpool.Pool, h InvoicesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(InvoiceCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[InvoiceCreated]) error {
-			return h.HandleInvoiceCreated(ctx, d)
+		outbox.HandleUntyped(InvoiceCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleInvoiceCreated(ctx, outbox.Delivery[InvoiceCreated]{Event: e, Payload: *p.(*InvoiceCreated)})
 		}),
 	)
 }

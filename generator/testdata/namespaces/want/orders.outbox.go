@@ -52,11 +52,11 @@ func (UnimplementedOrdersHandlers) HandleOrderCancelled(context.Context, outbox.
 // out of bounds, or says that h is nil.
 func NewOrdersDispatcher(pool *pgxpool.Pool, h OrdersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(OrderCreatedTopic, h, func(ctx context.Context, d outbox.Delivery[OrderCreated]) error {
-			return h.HandleOrderCreated(ctx, d)
+		outbox.HandleUntyped(OrderCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderCreated(ctx, outbox.Delivery[OrderCreated]{Event: e, Payload: *p.(*OrderCreated)})
 		}),
-		outbox.Handle(OrderCancelledTopic, h, func(ctx context.Context, d outbox.Delivery[OrderCancelled]) error {
-			return h.HandleOrderCancelled(ctx, d)
+		outbox.HandleUntyped(OrderCancelledTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleOrderCancelled(ctx, outbox.Delivery[OrderCancelled]{Event: e, Payload: *p.(*OrderCancelled)})
 		}),
 	)
 }

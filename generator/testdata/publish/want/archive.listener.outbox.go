@@ -51,8 +51,8 @@ func NewArchiveListener(pool *pgxpool.Pool, h ArchiveHandlers, cfg outbox.Listen
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(UserDeletedTopic, h, func(ctx context.Context, d outbox.Delivery[UserDeleted]) error {
-			return h.HandleUserDeleted(ctx, d)
+		outbox.ListenUntyped(UserDeletedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleUserDeleted(ctx, outbox.Delivery[UserDeleted]{Event: e, Payload: *p.(*UserDeleted)})
 		}),
 	)
 }

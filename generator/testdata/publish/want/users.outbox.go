@@ -46,8 +46,8 @@ func NewUsersDispatcher(pool *pgxpool.Pool, h UsersHandlers, cfg outbox.Dispatch
 	return outbox.NewDispatcher(pool, cfg,
 		outbox.Publish(UserCreatedTopic, userCreatedPublication),
 		outbox.Publish(LoginFailedTopic, loginFailedPublication),
-		outbox.Handle(WelcomeDueTopic, h, func(ctx context.Context, d outbox.Delivery[WelcomeDue]) error {
-			return h.HandleWelcomeDue(ctx, d)
+		outbox.HandleUntyped(WelcomeDueTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleWelcomeDue(ctx, outbox.Delivery[WelcomeDue]{Event: e, Payload: *p.(*WelcomeDue)})
 		}),
 	)
 }

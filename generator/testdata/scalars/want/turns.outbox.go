@@ -43,8 +43,8 @@ func (UnimplementedTurnsHandlers) HandleRanked(context.Context, outbox.Delivery[
 func NewTurnsDispatcher(pool *pgxpool.Pool, h TurnsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
 		outbox.Publish(EndedTopic, endedPublication),
-		outbox.Handle(RankedTopic, h, func(ctx context.Context, d outbox.Delivery[Ranked]) error {
-			return h.HandleRanked(ctx, d)
+		outbox.HandleUntyped(RankedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleRanked(ctx, outbox.Delivery[Ranked]{Event: e, Payload: *p.(*Ranked)})
 		}),
 	)
 }

@@ -60,14 +60,14 @@ func (UnimplementedPeopleHandlers) HandleLeft(context.Context, outbox.Delivery[L
 // out of bounds, or says that h is nil.
 func NewPeopleDispatcher(pool *pgxpool.Pool, h PeopleHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(JoinedTopic, h, func(ctx context.Context, d outbox.Delivery[Joined]) error {
-			return h.HandleJoined(ctx, d)
+		outbox.HandleUntyped(JoinedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleJoined(ctx, outbox.Delivery[Joined]{Event: e, Payload: *p.(*Joined)})
 		}),
-		outbox.Handle(PaidTopic, h, func(ctx context.Context, d outbox.Delivery[Paid]) error {
-			return h.HandlePaid(ctx, d)
+		outbox.HandleUntyped(PaidTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandlePaid(ctx, outbox.Delivery[Paid]{Event: e, Payload: *p.(*Paid)})
 		}),
-		outbox.Handle(LeftTopic, h, func(ctx context.Context, d outbox.Delivery[Left]) error {
-			return h.HandleLeft(ctx, d)
+		outbox.HandleUntyped(LeftTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleLeft(ctx, outbox.Delivery[Left]{Event: e, Payload: *p.(*Left)})
 		}),
 	)
 }

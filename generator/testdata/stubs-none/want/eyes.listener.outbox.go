@@ -51,8 +51,8 @@ func NewEyesListener(pool *pgxpool.Pool, h EyesHandlers, cfg outbox.ListenerConf
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.Listen(DoneTopic, h, func(ctx context.Context, d outbox.Delivery[Done]) error {
-			return h.HandleDone(ctx, d)
+		outbox.ListenUntyped(DoneTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleDone(ctx, outbox.Delivery[Done]{Event: e, Payload: *p.(*Done)})
 		}),
 	)
 }

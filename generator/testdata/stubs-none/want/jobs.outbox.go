@@ -40,8 +40,8 @@ func (UnimplementedJobsHandlers) HandleQueued(context.Context, outbox.Delivery[Q
 // bounds, or says that h is nil.
 func NewJobsDispatcher(pool *pgxpool.Pool, h JobsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(QueuedTopic, h, func(ctx context.Context, d outbox.Delivery[Queued]) error {
-			return h.HandleQueued(ctx, d)
+		outbox.HandleUntyped(QueuedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleQueued(ctx, outbox.Delivery[Queued]{Event: e, Payload: *p.(*Queued)})
 		}),
 	)
 }

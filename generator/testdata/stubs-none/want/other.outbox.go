@@ -40,8 +40,8 @@ func (UnimplementedOtherHandlers) HandleQueuedToo(context.Context, outbox.Delive
 // out of bounds, or says that h is nil.
 func NewOtherDispatcher(pool *pgxpool.Pool, h OtherHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
 	return outbox.NewDispatcher(pool, cfg,
-		outbox.Handle(QueuedTooTopic, h, func(ctx context.Context, d outbox.Delivery[QueuedToo]) error {
-			return h.HandleQueuedToo(ctx, d)
+		outbox.HandleUntyped(QueuedTooTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+			return h.HandleQueuedToo(ctx, outbox.Delivery[QueuedToo]{Event: e, Payload: *p.(*QueuedToo)})
 		}),
 	)
 }
