@@ -35,9 +35,9 @@ type prefetch struct {
 }
 
 // prefetch starts to read what follows the batch of t. It returns nil where a turn could not go on with it: behind the
-// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. So it does when handlers are
-// slow, since a turn would be too old by then, and when few of the positions are the listener's, which LogRead passes
-// faster.
+// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. So it does
+// when handlers are slow, since a turn would be too old by then, and when few of the positions are the listener's, which
+// LogRead passes faster.
 func (s *shardLoop) prefetch(ctx context.Context, t *turn) *prefetch {
 	size := s.l.cfg.BatchSize
 	switch {

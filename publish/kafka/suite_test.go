@@ -16,7 +16,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	publishtest.Run(t, publishtest.Harness{Patience: patience, Start: func(t testing.TB) publishtest.Target {
+	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
 		c := newCluster(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "300000"}))
 		b := &broken{cluster: c}
 		return publishtest.Target{

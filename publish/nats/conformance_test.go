@@ -13,7 +13,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	publishtest.Run(t, publishtest.Harness{Patience: patience, Start: func(t testing.TB) publishtest.Target {
+	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
 		b := newBroker(t)
 		f := &faulty{broker: b}
 		return publishtest.Target{

@@ -44,8 +44,8 @@ type Harness struct {
 	Start func(t testing.TB) Target
 	// Lacks are the faults that this broker cannot have; the tests of them are left out.
 	Lacks []Fault
-	// Patience is how long one call of Publish may take, with up to 1,000 events, to find that its broker is Down, and to
-	// return once its context has ended; 0 means 30 s.
+	// Patience is how long Publish may take to find that its broker is Down, and to return once its context has ended;
+	// 0 means 30 s. A call that a healthy broker takes has ten times as long, for up to 1,000 events.
 	Patience time.Duration
 }
 

@@ -13,7 +13,7 @@ const refused = "x-refused"
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	publishtest.Run(t, publishtest.Harness{Patience: patience, Start: func(t testing.TB) publishtest.Target {
+	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
 		healthy := func(w http.ResponseWriter, q *http.Request) {
 			if q.Header.Get(refused) != "" {
 				w.WriteHeader(http.StatusUnprocessableEntity)
@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 // TestConformanceWithAnOverloadedServer: a server that says 503 is as unavailable as one that is not there.
 func TestConformanceWithAnOverloadedServer(t *testing.T) {
 	t.Parallel()
-	publishtest.Run(t, publishtest.Harness{Patience: patience, Start: func(t testing.TB) publishtest.Target {
+	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
 		healthy := func(w http.ResponseWriter, q *http.Request) {
 			if q.ContentLength > 1<<19 {
 				w.WriteHeader(http.StatusRequestEntityTooLarge)
