@@ -36,9 +36,9 @@ type prefetch struct {
 }
 
 // prefetch starts to read what follows the batch of lease. It returns nil where the lease could not continue with it: behind the
-// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. So it does when handlers are
-// slow, since a lease would be too old by then, and when few of the positions are the listener's, which LogRead passes
-// faster.
+// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. It also
+// returns nil when handlers are slow, since a lease would be too old by then, and when few of the positions are the
+// listener's, which LogRead passes faster.
 func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	size := s.l.cfg.BatchSize
 	switch {
