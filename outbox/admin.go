@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // ListenerAdmin looks after the listeners of a schema from outside: it needs neither their handlers nor their
@@ -290,7 +291,7 @@ const adminTries = 10
 // everything is undone.
 func (a *ListenerAdmin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
 	for tries := 1; ; tries++ {
-		err := withCursorLock(ctx, a.db, a.pool, what, func(q *dbsqlc.Queries) error {
+		err := a.db.WithCursorLock(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
 			return cmp.Or(call(q), a.endPreview())
 		})
 		switch {
@@ -325,7 +326,6 @@ func (a *ListenerAdmin) wakeListeners(ctx context.Context) {
 
 // eventOf returns an event as its columns describe it, without its payload.
 func eventOf(e Event, id, tenant pgtype.UUID, headers []byte) Event {
-	filled := entry{Event: e}
-	filled.fill(id, tenant, headers, nil)
-	return filled.Event
+	e.ID, e.TenantID, e.Headers = id.Bytes, uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}, pgvalue.Headers(headers)
+	return e
 }

@@ -115,8 +115,7 @@ func (a *ListenerAdmin) pruneFinal(ctx context.Context, name, status string, kee
 		})
 		return n, dbschema.Wrap("prune", err)
 	}
-	s := &Store{pool: a.pool, db: a.db, namespace: namespace}
-	n, err := s.pruneTopic(ctx, topic, status, keep)
+	n, err := pruneQueue(ctx, a.db, a.pool, namespace, topic, status, keep)
 	return int64(n), err
 }
 

@@ -25,17 +25,6 @@ func age(t testing.TB, pool *pgxpool.Pool, name string, hours int) {
 
 func hoursAgo(n float64) time.Time { return time.Now().Add(-time.Duration(n * float64(time.Hour))) }
 
-// rewind rewinds ears and returns how many events lie ahead.
-func rewind(t testing.TB, a *outbox.ListenerAdmin, to time.Time) int {
-	t.Helper()
-	planned, err := a.Preview().Rewind(t.Context(), "ears", to)
-	require.NoError(t, err)
-	n, err := a.Rewind(t.Context(), "ears", to)
-	require.NoError(t, err)
-	require.Equal(t, planned, n, "the preview")
-	return int(n)
-}
-
 func TestAdminRewinds(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {

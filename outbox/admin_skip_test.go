@@ -15,17 +15,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// late is a back-off that does not end during a test.
-var late = outbox.Retry{BaseDelay: time.Hour, MaxDelay: time.Hour}
-
-// skip skips an event of ears.
-func skip(t testing.TB, a *outbox.ListenerAdmin, id uuid.UUID) outbox.Event {
-	t.Helper()
-	e, err := a.Skip(t.Context(), "ears", id)
-	require.NoError(t, err)
-	return e
-}
-
 func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 	t.Parallel()
 	bothModes(t, func(t *testing.T, transactional bool) {

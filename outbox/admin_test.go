@@ -17,13 +17,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-func adminOf(t testing.TB, pool *pgxpool.Pool) *outbox.ListenerAdmin {
-	t.Helper()
-	a, err := outbox.NewListenerAdmin(pool, "")
-	require.NoError(t, err)
-	return a
-}
-
 // statusOf returns the only shard of the only listener.
 func statusOf(t testing.TB, a *outbox.ListenerAdmin) outbox.ListenerStatus {
 	t.Helper()
@@ -31,24 +24,6 @@ func statusOf(t testing.TB, a *outbox.ListenerAdmin) outbox.ListenerStatus {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]
-}
-
-// idOf returns the id of the event called like "a1".
-func idOf(t testing.TB, pool *pgxpool.Pool, name string) uuid.UUID {
-	t.Helper()
-	return value[uuid.UUID](t, pool, "SELECT id FROM outbox.log WHERE payload->>'key' || (payload->>'n') = $1", name)
-}
-
-// failFor has events of a key fail.
-func failFor(keys ...string) func(outbox.Delivery[said]) error {
-	return func(d outbox.Delivery[said]) error {
-		for _, key := range keys {
-			if d.Payload.Key == key {
-				return errHandler
-			}
-		}
-		return nil
-	}
 }
 
 // deadLetters returns the dead letters as "a1 attempts error", in order.

@@ -9,16 +9,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// withCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
-func withCursorLock(ctx context.Context, db *dbschema.Schema, pool dbschema.Beginner, what string, call func(*dbsqlc.Queries) error) error {
-	return dbschema.Wrap(what, db.InTx(ctx, pool, func(q *dbsqlc.Queries) error {
-		if err := q.ListenerLock(ctx, db.CursorLock()); err != nil {
-			return err
-		}
-		return call(q)
-	}))
-}
-
 // attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
 // number that it has.
 func (l *Listener) attach(ctx context.Context) (shards int, err error) {
@@ -35,7 +25,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 		return 0, dbschema.Wrap("attach", err)
 	}
 	if reg.Cursors == 0 {
-		err := withCursorLock(ctx, l.db, l.pool, "attach", func(q *dbsqlc.Queries) error {
+		err := l.db.WithCursorLock(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
 			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{
 				Listener: l.spec.Name, Shards: int32(l.spec.Shards), Latest: l.spec.Latest, MaxLag: maxLag,
 			})
@@ -53,7 +43,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
 		var n int64
-		err := withCursorLock(ctx, l.db, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
+		err := l.db.WithCursorLock(ctx, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
 			n, err = q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
 			return err
 		})
@@ -78,7 +68,7 @@ func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistratio
 func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 	ctx, cancel := l.limited(ctx)
 	defer cancel()
-	err = withCursorLock(ctx, l.db, l.pool, "reshard", func(q *dbsqlc.Queries) error {
+	err = l.db.WithCursorLock(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
 		n, err := q.ListenerBarrier(ctx, l.spec.Name)
 		stepped = n > 0
 		if err != nil || stepped {

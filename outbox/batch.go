@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -281,7 +282,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 			b.l.target(e).onResults(began, []uuid.UUID{e.ID}, results)
 		}
 		if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
-			b.l.log.Error("handler did not return", eventAttrs(&e.Event), "stack", crashed.Error())
+			b.l.log.Error("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
 		}
 		b.finish(e, results[0])
 	})

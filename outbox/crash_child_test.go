@@ -5,16 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
 	"os"
-	"os/exec"
 	"os/signal"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/history"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -90,98 +83,8 @@ func TestChild(t *testing.T) {
 	require.NoError(t, d.Run(ctx))
 }
 
-// child is a process that runs TestChild.
-type child struct {
-	cmd   *exec.Cmd
-	input io.WriteCloser
-	lines chan string // closed at its end
-	wait  func() error
-}
-
 func newChild(t testing.TB, pool *pgxpool.Pool, o orders) *child {
 	t.Helper()
 	o.URL = childURL(t, pool)
 	return spawn(t, "TestChild", childVariable, o)
-}
-
-// childURL is the database of pool for a child, whose sessions are known by their name.
-func childURL(t testing.TB, pool *pgxpool.Pool) string {
-	t.Helper()
-	u, err := url.Parse(pgtest.URL(t, pool))
-	require.NoError(t, err)
-	query := u.Query()
-	query.Set("application_name", "child")
-	u.RawQuery = query.Encode()
-	return u.String()
-}
-
-// spawn starts this very test program as a child that runs one function, and finds its orders in a variable.
-func spawn(t testing.TB, function, variable string, orders any) *child {
-	t.Helper()
-	text, err := json.Marshal(orders)
-	require.NoError(t, err)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	c := &child{cmd: exec.Command(self, "-test.run=^"+function+"$", "-test.count=1"), lines: make(chan string, 10_000)}
-	c.cmd.Env = append(os.Environ(), variable+"="+string(text))
-	c.cmd.Stderr = os.Stderr
-	c.input, err = c.cmd.StdinPipe()
-	require.NoError(t, err)
-	output, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Start())
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		defer close(c.lines)
-		for in := bufio.NewScanner(output); in.Scan(); {
-			c.lines <- in.Text()
-		}
-	}()
-	c.wait = sync.OnceValue(func() error {
-		<-read
-		return c.cmd.Wait()
-	})
-	t.Cleanup(func() { c.kill() })
-	return c
-}
-
-func (c *child) signal(t testing.TB, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, c.cmd.Process.Signal(s))
-}
-
-// kill ends the process as a crash would and waits for its end.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // the only error is that it has ended
-	go func() {
-		for range c.lines { // nobody reads on
-		}
-	}()
-	_ = c.wait()
-}
-
-// await reads on to the next line that holds part; "" when the process has ended before.
-func (c *child) await(t testing.TB, part string) string {
-	t.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for {
-		select {
-		case line, ok := <-c.lines:
-			if !ok || strings.Contains(line, part) {
-				return line
-			}
-		case <-timeout.C:
-			require.FailNow(t, "timeout", "waited %s for %q", patience, part)
-		}
-	}
-}
-
-const handling = `"msg":"handling"`
-
-func (c *child) tell(t testing.TB, line string) {
-	t.Helper()
-	_, err := fmt.Fprintln(c.input, line)
-	require.NoError(t, err)
 }

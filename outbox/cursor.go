@@ -108,11 +108,8 @@ func (l *Listener) parkedCount() int32 {
 	return l.parkedLimit
 }
 
-// parkedKeyBatch and parkedBatch are how many parked keys a lease takes, and events of each.
-const (
-	parkedKeyBatch = 20
-	parkedBatch    = 50
-)
+// parkedBatch is how many parked events of one key a lease takes.
+const parkedBatch = 50
 
 // roundTrip ends the lease of a, if not nil, then takes the next one if take is set: one round trip, two
 // transactions, because a lease needs one that has no xid. It returns nil when there is nothing to do. moved tells

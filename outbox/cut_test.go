@@ -2,107 +2,15 @@ package outbox_test
 
 import (
 	"context"
-	"errors"
-	"net"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// everyNth byte offset of a conversation is cut at.
-const everyNth = 8
-
-// scissors cut the connections of a pool after a number of bytes in one direction.
-type scissors struct {
-	mu      sync.Mutex
-	armed   bool
-	once    bool // cut one connection, not those that take its place
-	replies bool // cut what the server says, else what the client says
-	left    int
-	cut     bool
-}
-
-// arm cuts after n bytes from now on.
-func (s *scissors) arm(replies bool, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.armed, s.replies, s.left, s.cut = true, replies, n, false
-}
-
-// disarm reports whether the connection was cut since arm.
-func (s *scissors) disarm() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.armed = false
-	return s.cut
-}
-
-// allow takes up to n bytes from what is left, and tells whether the cut comes behind them.
-func (s *scissors) allow(replies bool, n int) (allowed int, cut bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.armed || s.replies != replies || s.once && s.cut {
-		return n, false
-	}
-	allowed = min(n, s.left)
-	s.left -= allowed
-	s.cut = s.cut || allowed < n
-	return allowed, allowed < n
-}
-
-var errCut = errors.New("connection cut")
-
-type cutConn struct {
-	net.Conn
-	scissors *scissors
-}
-
-func (c *cutConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	n, cut := c.scissors.allow(true, n)
-	if cut {
-		_ = c.Close()
-		return n, errCut
-	}
-	return n, err
-}
-
-func (c *cutConn) Write(p []byte) (int, error) {
-	allowed, cut := c.scissors.allow(false, len(p))
-	n, err := c.Conn.Write(p[:allowed])
-	if cut {
-		_ = c.Close()
-		return n, errCut
-	}
-	return n, err
-}
-
-// cuttable returns a pool of one connection on the database of pool that s can cut.
-func cuttable(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *scissors) {
-	t.Helper()
-	s := &scissors{}
-	cfg := pool.Config()
-	cfg.MaxConns = 1
-	dial := cfg.ConnConfig.DialFunc
-	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &cutConn{Conn: conn, scissors: s}, nil
-	}
-	cut, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(cut.Close)
-	return cut, s
-}
 
 // cutEverywhere calls operate with the connection cut at every n-th byte of the request and of the reply,
 // until one goes through. prepare runs before each, without a cut, and warms up the connection.

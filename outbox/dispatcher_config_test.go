@@ -15,17 +15,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// unconnected returns a pool that has never connected.
-func unconnected(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.New(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-func succeed(context.Context, outbox.Delivery[job]) error { return nil }
-
 func TestDispatcherDefaults(t *testing.T) {
 	t.Parallel()
 	pool := unconnected(t)

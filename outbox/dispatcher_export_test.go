@@ -6,8 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
@@ -29,19 +27,6 @@ func LimitLastAttempt(of *Dispatcher, d time.Duration) { of.lastAttemptLimit = d
 // ConfigOf returns the configuration of d with its defaults filled in.
 func ConfigOf(d *Dispatcher) DispatcherConfig { return d.cfg }
 
-// BellOf returns the lock and the channel of the doorbell of a namespace in the schema outbox.
-func BellOf(namespace string) (key int64, channel string) {
-	db, err := dbschema.Open("")
-	if err != nil {
-		panic(err)
-	}
-	b := doorbell.Of(db, namespace)
-	return b.Key, b.Channel
-}
-
-// RetryWithDefaults returns r as it is used.
-func RetryWithDefaults(r Retry) Retry { return retryWithDefaults(r) }
-
 // Sweep is a sweep of d, which holds held.
 func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
@@ -52,8 +37,8 @@ func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, note
 // Grace is how long a sweep of d gives the holder of what it has noted.
 func Grace(d *Dispatcher) time.Duration { return d.grace() }
 
-// Filled returns what an enqueue encodes.
-func Filled(p any) any { return filled(p) }
+// RetryWithDefaults is temporary.
+func RetryWithDefaults(r Retry) Retry { return retryWithDefaults(r) }
 
-// BreakerWithDefaults returns b as it is used.
+// BreakerWithDefaults is temporary.
 func BreakerWithDefaults(b Breaker) Breaker { return breakerWithDefaults(b) }

@@ -59,11 +59,6 @@ func TestLeaseIsRenewed(t *testing.T) {
 	require.Equal(t, 1, stateOf(t, pool, ids[0]).Attempts)
 }
 
-func withoutDue(r eventState) eventState {
-	r.DueIn = 0
-	return r
-}
-
 // stealSQL hands an event to another worker, as a claim after the end of its lease would.
 const stealSQL = `UPDATE outbox.events
 	SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = $2, locked_until = now() + interval '1 h'

@@ -3,28 +3,17 @@ package outbox_test
 import (
 	"context"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// rounds returns how often a random test repeats: few, or as many as OUTBOXGEN_CHAOS_ROUNDS says.
-func rounds(few int) int {
-	if n, err := strconv.Atoi(os.Getenv("OUTBOXGEN_CHAOS_ROUNDS")); err == nil {
-		return n
-	}
-	return few
-}
 
 // TestStopWithHundredInFlight ends Run at random moments of a backlog: what was started is acked, what was
 // not is handed back with its attempt, and nothing is handled twice.
@@ -215,10 +204,4 @@ func TestStoppedDispatcherLeaksNothing(t *testing.T) {
 	other.Close()
 	eventually(t, func() bool { return backends() <= before+1 })
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"))
-}
-
-// anotherPool returns a second pool on the database of pool.
-func anotherPool(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
-	t.Helper()
-	return pgtest.Pool(t, pgtest.URL(t, pool))
 }

@@ -117,7 +117,7 @@ func TestDoorbellLockIsRegainedByPoll(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := jobTopic("one")
-	key, _ := outbox.BellOf("jobs")
+	key, _ := bellOf("jobs")
 	dying, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
 	require.NoError(t, err)
 	_, err = dying.Exec(t.Context(), "SELECT pg_advisory_lock($1)", key)

@@ -18,54 +18,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-const (
-	// rarely is a poll interval that a test does not live to see.
-	rarely = 10 * patience
-	// promptly is how soon an event must be handled that nobody may have polled for, on a machine that is busy.
-	promptly = patience
-)
-
-// sleeper is a configuration that wakes up by the bell or not at all.
-func sleeper() outbox.DispatcherConfig {
-	return outbox.DispatcherConfig{LeaseDuration: 3 * rarely, PollInterval: rarely, Logger: quiet()}
-}
-
-// recipient is a running dispatcher and what it handled.
-type recipient struct {
-	d     *outbox.Dispatcher
-	watch outbox.TestSignals
-	got   chan outbox.Delivery[job]
-	stop  func() error
-}
-
-// recipientOf starts a dispatcher of topics and waits until it sleeps.
-func recipientOf(t testing.TB, pool *pgxpool.Pool, cfg outbox.DispatcherConfig, topics ...outbox.Topic[job]) *recipient {
-	t.Helper()
-	r := &recipient{got: make(chan outbox.Delivery[job], 10_000)}
-	var handlers []outbox.TopicHandler
-	for _, topic := range topics {
-		handlers = append(handlers, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
-			r.got <- d
-			return nil
-		}))
-	}
-	r.d = dispatcher(t, pool, cfg, handlers...)
-	r.watch = outbox.Watch(r.d)
-	r.stop = start(t, r.d)
-	receive(t, r.watch.Idle, "sleep")
-	return r
-}
-
-// expect waits for an event for less than the poll interval.
-func (r *recipient) expect(t testing.TB) time.Duration {
-	t.Helper()
-	begin := time.Now()
-	receive(t, r.got, "the event")
-	took := time.Since(begin)
-	require.Less(t, took, promptly, "woken by the bell, not by the poll")
-	return took
-}
-
 // listener hears a channel as a session of its own.
 type notified struct{ conn *pgx.Conn }
 
@@ -74,7 +26,7 @@ func listen(t testing.TB, pool *pgxpool.Pool) *notified {
 	conn, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	_, channel := outbox.BellOf("jobs")
+	_, channel := bellOf("jobs")
 	_, err = conn.Exec(t.Context(), "LISTEN "+channel)
 	require.NoError(t, err)
 	return &notified{conn: conn}
@@ -84,7 +36,7 @@ func listen(t testing.TB, pool *pgxpool.Pool) *notified {
 // with a NOTIFY of its own.
 func (l *notified) heard(t testing.TB) (pids []uint32) {
 	t.Helper()
-	_, channel := outbox.BellOf("jobs")
+	_, channel := bellOf("jobs")
 	_, err := l.conn.Exec(t.Context(), "SELECT pg_notify($1, 'end')", channel)
 	require.NoError(t, err)
 	for {
@@ -109,19 +61,6 @@ func (l *notified) next(t testing.TB) (pids []uint32) {
 	n, err := l.conn.WaitForNotification(ctx)
 	require.NoError(t, err)
 	return append([]uint32{n.PID}, l.heard(t)...)
-}
-
-// holder returns the process that holds the doorbell, 0 if none does.
-func holder(t testing.TB, pool *pgxpool.Pool) int {
-	t.Helper()
-	return count(t, pool, `SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-}
-
-// takenOver waits until a session other than before holds the doorbell.
-func takenOver(t testing.TB, pool *pgxpool.Pool, before int) {
-	t.Helper()
-	eventually(t, func() bool { now := holder(t, pool); return now != 0 && now != before })
 }
 
 func TestBellWakesSleeper(t *testing.T) {
@@ -363,4 +302,40 @@ func TestRollbackRingsNobody(t *testing.T) {
 	require.NoError(t, r.stop())
 	require.Empty(t, r.got)
 	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox.events"))
+}
+
+// recipient is a running dispatcher and what it handled.
+type recipient struct {
+	d     *outbox.Dispatcher
+	watch outbox.TestSignals
+	got   chan outbox.Delivery[job]
+	stop  func() error
+}
+
+// recipientOf starts a dispatcher of topics and waits until it sleeps.
+func recipientOf(t testing.TB, pool *pgxpool.Pool, cfg outbox.DispatcherConfig, topics ...outbox.Topic[job]) *recipient {
+	t.Helper()
+	r := &recipient{got: make(chan outbox.Delivery[job], 10_000)}
+	var handlers []outbox.TopicHandler
+	for _, topic := range topics {
+		handlers = append(handlers, onJob(topic, func(_ context.Context, d outbox.Delivery[job]) error {
+			r.got <- d
+			return nil
+		}))
+	}
+	r.d = dispatcher(t, pool, cfg, handlers...)
+	r.watch = outbox.Watch(r.d)
+	r.stop = start(t, r.d)
+	receive(t, r.watch.Idle, "sleep")
+	return r
+}
+
+// expect waits for an event for less than the poll interval.
+func (r *recipient) expect(t testing.TB) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	receive(t, r.got, "the event")
+	took := time.Since(begin)
+	require.Less(t, took, promptly, "woken by the bell, not by the poll")
+	return took
 }

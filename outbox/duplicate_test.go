@@ -114,15 +114,6 @@ func TestConcurrentDuplicatesLeaveEveryTransactionUsable(t *testing.T) {
 	}
 }
 
-// check reports err from a goroutine, where require must not be used.
-func check(t testing.TB, err error) bool {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-	return err == nil
-}
-
 func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -237,7 +237,7 @@ func prepare(schema string, m *Message) (db *dbschema.Schema, headers []byte, id
 		m.Version = 1
 	}
 	if m.MaxAttempts == 0 {
-		m.MaxAttempts = defaultMaxAttempts
+		m.MaxAttempts = DefaultMaxAttempts
 	}
 	if db, err = dbschema.Open(schema); err != nil {
 		return nil, nil, id, err

@@ -108,7 +108,7 @@ func TestBellIsRungOnlyForWhatIsWritten(t *testing.T) {
 			t.Run(fmt.Sprintf("%s log %t", name, log), func(t *testing.T) {
 				t.Parallel()
 				pool := pgtest.Database(t)
-				bell, channel := outbox.BellOf(map[bool]string{false: "jobs", true: "log topics"}[log])
+				bell, channel := bellOf(map[bool]string{false: "jobs", true: "log topics"}[log])
 				asleep, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
 				require.NoError(t, err)
 				defer func() { _ = asleep.Close(context.Background()) }()

@@ -20,8 +20,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-var tenantA = uuid.MustParse("6f1f4b0e-3c8a-4a57-9d2e-0f6b7c8d9eab")
-
 // badMessages are messages that PostgreSQL or a rule refuses, each with what it wraps, if anything.
 func badMessages() map[string]struct {
 	change func(*outbox.Message)

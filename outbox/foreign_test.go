@@ -41,9 +41,6 @@ var misdeeds = map[string]struct {
 	"hang":   {func() { <-hung }, "did not return within"},
 }
 
-// hung keeps what hangs until the tests are over, when it comes back late.
-var hung = make(chan struct{})
-
 // at misbehaves if place is where w does so.
 func (w wild) at(place string) {
 	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {

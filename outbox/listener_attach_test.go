@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -35,35 +33,6 @@ const deeds = `
 	CREATE TRIGGER note_insert AFTER INSERT ON outbox.log REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note();
 	CREATE TRIGGER note_delete AFTER DELETE ON outbox.log REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
 	CREATE TRIGGER note_attach AFTER INSERT ON outbox.listeners REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note();`
-
-// whole demands that a listener has got each event once that it should have: at earliest what no prune had deleted when
-// it was attached, at latest what was not committed then.
-func (n *notes) whole(t testing.TB, pool *pgxpool.Pool, name string, latest bool) {
-	t.Helper()
-	got := make(map[uuid.UUID]int)
-	for _, d := range n.got {
-		got[d.ID]++
-	}
-	rows, err := pool.Query(t.Context(), `
-		SELECT w.id, CASE WHEN $2 THEN NOT pg_visible_in_snapshot(w.xid, a.lo)
-			ELSE d.xid IS NULL OR NOT pg_visible_in_snapshot(d.xid, a.seen) END AS due
-		FROM written AS w CROSS JOIN attached AS a LEFT JOIN deleted AS d ON d.id = w.id
-		WHERE a.listener = $1`, name, latest)
-	require.NoError(t, err)
-	var id uuid.UUID
-	var due bool
-	_, err = pgx.ForEachRow(rows, []any{&id, &due}, func() error {
-		want := 0
-		if due {
-			want = 1
-		}
-		require.Equal(t, want, got[id], "listener %s", name)
-		delete(got, id)
-		return nil
-	})
-	require.NoError(t, err)
-	require.Empty(t, got, "listener %s got what was not committed", name)
-}
 
 // TestAttachUnderConcurrentWritesMissesNothing attaches one listener after the other while writers commit in any order and what all have passed is
 // pruned at once, and holds what each got against what the database knows of that moment.

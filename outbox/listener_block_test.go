@@ -15,30 +15,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// failing makes the events of these names, such as "a1", fail.
-func failing(names ...string) func(outbox.Delivery[said]) error {
-	return func(d outbox.Delivery[said]) error {
-		for _, name := range names {
-			if name == fmt.Sprint(d.Payload.Key, d.Payload.N) {
-				return errHandler
-			}
-		}
-		return nil
-	}
-}
-
-// calls returns what handlers were called with since the last time, such as "a1", in order.
-func (n *notes) calls() (names []string) {
-	for {
-		select {
-		case d := <-n.started:
-			names = append(names, fmt.Sprint(d.Payload.Key, d.Payload.N))
-		default:
-			return names
-		}
-	}
-}
-
 // TestEventsAfterAFailureAreNotRedelivered: events behind one that failed are done and stay so, for this process after the
 // retry, and for another after a graceful stop.
 func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
@@ -111,11 +87,6 @@ func TestListenerBacksOff(t *testing.T) {
 			}
 		})
 	}
-}
-
-// tableOf is where a failed event waits.
-func tableOf(park bool) string {
-	return map[bool]string{false: "outbox.listeners", true: "outbox.parked"}[park]
 }
 
 func TestListenerHonoursRetryAfter(t *testing.T) {

@@ -17,29 +17,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// crashLease is a lease that a test can wait for and a busy machine can keep.
-const crashLease = 5 * time.Second
-
-// bothModes runs test for a leased and a transactional listener.
-func bothModes(t *testing.T, test func(t *testing.T, transactional bool)) {
-	t.Helper()
-	for _, transactional := range []bool{false, true} {
-		t.Run(fmt.Sprintf("transactional %t", transactional), func(t *testing.T) {
-			t.Parallel()
-			test(t, transactional)
-		})
-	}
-}
-
-// listenAs is listenTo or listenTx.
-func listenAs(t testing.TB, pool *pgxpool.Pool, transactional bool, spec outbox.ListenerSpec, cfg outbox.ListenerConfig, h *notes) *outbox.Listener {
-	t.Helper()
-	if transactional {
-		return listenTx(t, pool, spec, cfg, h)
-	}
-	return listenTo(t, pool, spec, cfg, h)
-}
-
 // TestListenerKilledMidBatch kills a process with SIGKILL at random points of its leases, over and over, some of
 // them in a change of the number of shards. What its handlers wrote in the transaction of the cursor is there once for each event.
 func TestListenerKilledMidBatch(t *testing.T) {
@@ -86,13 +63,6 @@ func TestListenerKilledMidBatch(t *testing.T) {
 			require.LessOrEqual(t, again, kills*o.BatchSize*3)
 		}
 	})
-}
-
-// childIsGone waits until the server has noticed that a child which was killed is not there, so that nothing of its is
-// under way any more.
-func childIsGone(t testing.TB, pool *pgxpool.Pool) {
-	t.Helper()
-	settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
 }
 
 // expireLeases ends every lease, as if its time were over.

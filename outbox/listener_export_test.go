@@ -5,8 +5,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
@@ -39,16 +37,6 @@ func LimitTakeOver(l *Listener, d time.Duration) { l.takeOverAfter = d }
 
 // WatchContinued has l signal when a lease goes on with a batch that was read ahead. It must be called before l runs.
 func WatchContinued(l *Listener, heard chan struct{}) { l.signals.continued = heard }
-
-// LogBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
-func LogBell() (key int64, channel string) {
-	db, err := dbschema.Open("")
-	if err != nil {
-		panic(err)
-	}
-	b := doorbell.OfLog(db)
-	return b.Key, b.Channel
-}
 
 // ThroughPool has l use another pool. It must be called before l runs.
 func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }

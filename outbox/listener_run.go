@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -194,7 +195,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 			report.Delivered++
 			continue
 		}
-		attrs := []any{eventAttrs(&e.Event)}
+		attrs := []any{slog.Any("", e.Event)}
 		if e.result.Text != "" {
 			attrs = append(attrs, "error", e.result.Text)
 		}

@@ -6,14 +6,17 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// pruneScan is how many positions of the log one transaction of a prune looks at.
-const pruneScan = 1000
+const (
+	// pruneScan is how many positions of the log one transaction of a prune looks at.
+	pruneScan = 1000
+	// pruneChunk is how many rows another one deletes at most.
+	pruneChunk = 1000
+)
 
 // pruneLog deletes events of topics ("namespace/topic") that are older than their retention and that every listener
 // has passed, walking the log once from its beginning as far as anything is old enough.
@@ -28,7 +31,7 @@ func pruneLog(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topi
 	}
 	for {
 		var row dbsqlc.LogPruneRow
-		err := withCursorLock(ctx, db, pool, "prune log", func(q *dbsqlc.Queries) (err error) {
+		err := db.WithCursorLock(ctx, pool, "prune log", func(q *dbsqlc.Queries) (err error) {
 			row, err = q.LogPrune(ctx, p)
 			return err
 		})
@@ -61,66 +64,21 @@ func pruneDeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Po
 	}
 }
 
-// maintain prunes and looks at the lag of all listeners once a PruneInterval until ctx ends, with jitter.
-func (l *Listener) maintain(ctx context.Context) {
-	if l.cfg.PruneInterval < 0 {
-		return
-	}
-	topics := make(map[string]Retention, len(l.handlers))
-	for name, h := range l.handlers {
-		topics[name] = h.retention
-	}
+// pruneQueue deletes events of a queue topic that have had a final status, "delivered" or "dead", for longer than keep, in
+// chunks of one transaction each, and returns how many.
+func pruneQueue(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, namespace, topic, status string, keep time.Duration) (int, error) {
+	total := 0
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(backoff.Around(l.cfg.PruneInterval)):
+		var n int64
+		err := dbschema.Wrap("prune", db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
+			n, err = q.EventPrune(ctx, dbsqlc.EventPruneParams{
+				Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep), BatchSize: pruneChunk,
+			})
+			return err
+		}))
+		total += int(n)
+		if err != nil || n < pruneChunk {
+			return total, err
 		}
-		l.alarm(ctx)
-		l.oldSnapshot(ctx)
-		if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil && ctx.Err() == nil {
-			l.log.Error("look at the sequence", "error", err)
-		}
-		deleted, _, err := pruneLog(ctx, l.db, l.pool, topics)
-		if err == nil {
-			_, err = pruneDeadLetters(ctx, l.db, l.pool, topics)
-		}
-		if err != nil && ctx.Err() == nil {
-			l.log.Warn("prune", "error", err)
-		}
-		if deleted > 0 {
-			l.log.Info("pruned", "count", deleted)
-		}
-		l.signals.maintained.Emit()
-	}
-}
-
-// alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
-// which hold back the retention of all.
-func (l *Listener) alarm(ctx context.Context) {
-	rows, err := l.db.Each(l.pool).ListenerLags(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			l.log.Error("look at lag", "error", err)
-		}
-		return
-	}
-	for _, row := range rows {
-		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
-			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
-	}
-}
-
-// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each lease writes its cursor,
-// and what it replaces cannot be removed for as long as somebody may still read it, so that every lease has more to
-// walk than the one before.
-func (l *Listener) oldSnapshot(ctx context.Context) {
-	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
-	if err != nil && ctx.Err() == nil {
-		l.log.Error("look for old transactions", "error", err)
-	}
-	for _, row := range rows {
-		l.log.Warn("an old transaction slows all listeners and claims down: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
-			"age", time.Duration(row.AgeUs)*time.Microsecond)
 	}
 }

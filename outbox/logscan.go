@@ -6,6 +6,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
 // logRow is what rows of the log are scanned into, one after the other. What a batch needs is allocated for many of them.
@@ -50,7 +52,7 @@ func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
 	if e.key = e.PartitionKey; e.key == "" {
 		e.key = e.ID.String()
 	}
-	e.Headers = headersOf(headers)
+	e.Headers = pgvalue.Headers(headers)
 }
 
 // rowBytes keeps the values of a column, many in one allocation.

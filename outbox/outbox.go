@@ -99,9 +99,6 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// eventAttrs are the attributes of an event in a log line, without a group around them.
-func eventAttrs(e *Event) slog.Attr { return slog.Any("", e.LogValue()) }
-
 // Delivery is one attempt to hand an event to its handler.
 type Delivery[P any] struct {
 	Event
@@ -126,4 +123,5 @@ type Retention struct {
 	DeleteOnAck bool
 }
 
-const defaultMaxAttempts = 25
+// DefaultMaxAttempts is how often an event is tried that has no other limit.
+const DefaultMaxAttempts = 25

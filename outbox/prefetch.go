@@ -14,8 +14,6 @@ import (
 // one are done, or are parked because their target is away or their key is parked already: that batch was read while the one
 // before was handled. Bounds of that:
 const (
-	// leaseBatches is how many batches a lease has at most: what comes again when its process dies, or is taken one by one.
-	leaseBatches = 8
 	// leaseAge is how old a lease may be when a batch begins, so that a pause, a change of shards or another process that
 	// asks for the shard does not wait longer than it does for one batch of slow handlers.
 	leaseAge = 50 * time.Millisecond

@@ -33,8 +33,8 @@ func newPublication(t *UntypedTopic, p Publication) *publication {
 		}
 		if p.Key != nil {
 			key := p.Key(decoded)
-			if err := keyError("key", key); err != nil {
-				return o, Permanent(err)
+			if err := key.Err(); err != nil {
+				return o, Permanent(fmt.Errorf("key: %w", err))
 			}
 			o.Key = key.String()
 		}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -109,14 +108,6 @@ func TestResolveOfADeletedRival(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, outbox.Receipt{ID: again.ID, Duplicate: true}, receipt)
 	}
-}
-
-// awaitBlocked waits until n sessions of the database wait for a lock.
-func awaitBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
-	t.Helper()
-	eventually(t, func() bool {
-		return value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	})
 }
 
 func TestEnqueueWaitsForAnOpenRival(t *testing.T) {

@@ -15,6 +15,12 @@ const (
 	minLease         = 10 * time.Millisecond
 )
 
+// How much a lease of a listener's shard takes: what comes again, one by one, when its process dies.
+const (
+	leaseBatches   = 8  // batches
+	parkedKeyBatch = 20 // parked keys
+)
+
 // settings are the fields that the configurations of dispatchers and listeners have in common.
 type settings struct {
 	batchSize, concurrency, maxAttempts                                          *int
@@ -101,7 +107,7 @@ func validateRetry(r Retry) error {
 // retryWithDefaults returns r with the defaults for what is not set.
 func retryWithDefaults(r Retry) Retry {
 	if r.MaxAttempts <= 0 {
-		r.MaxAttempts = defaultMaxAttempts
+		r.MaxAttempts = DefaultMaxAttempts
 	}
 	if r.BaseDelay <= 0 {
 		r.BaseDelay = time.Second

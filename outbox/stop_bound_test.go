@@ -11,33 +11,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Bounds of a stop in these tests. Run promises to return two seconds after its timeout; the rest is for a busy machine, and
-// is less than what a second timeout, or a statement that nothing cuts off, would add.
-const (
-	stopTimeout = 4 * time.Second
-	stopBound   = stopTimeout + 2*time.Second
-	stopSlack   = 3 * time.Second
-)
-
-// hanging is a publisher that heeds nothing.
-type hanging struct{ called, open chan struct{} }
-
-func (h hanging) Publish(_ context.Context, events []outbox.Outgoing) []error {
-	close(h.called)
-	<-h.open
-	return make([]error, len(events))
-}
-
-// stopsInTime ends ctx of a run and demands that it returns within its bound.
-func stopsInTime(t testing.TB, cancel context.CancelFunc, over <-chan error) error {
-	t.Helper()
-	begin := time.Now()
-	cancel()
-	err := receive(t, over, "the end of Run")
-	require.Less(t, time.Since(begin), stopBound+stopSlack)
-	return err
-}
-
 // TestStopIsBounded: Run of a dispatcher comes back in time, and cancels its handlers in time, whether or not the database
 // answers and whatever hangs.
 func TestStopIsBounded(t *testing.T) {
@@ -116,71 +89,6 @@ func TestStopIsBounded(t *testing.T) {
 			}
 			if c.work == "heeds" {
 				receive(t, gone, "the end of the handler") // before the leak check
-			}
-		})
-	}
-}
-
-// TestListenerStopIsBounded: so does Run of a listener.
-func TestListenerStopIsBounded(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		away    bool
-		work    string
-		message string
-	}{
-		"idle, no answer":            {away: true, work: "none"},
-		"handler heeds, no answer":   {away: true, work: "heeds", message: "could not be settled: "},
-		"handler hangs, no answer":   {away: true, work: "hangs", message: "stop listener: still running after 4s: test/said "},
-		"publisher hangs":            {work: "publisher", message: "stop listener: still running after 4s: test/said "},
-		"publisher hangs, no answer": {away: true, work: "publisher", message: "stop listener: still running after 4s: test/said "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := pgtest.Database(t)
-			proxy := newProxy(t, pool)
-			open, started, gone := make(chan struct{}), make(chan struct{}, 2), make(chan struct{}, 2)
-			defer close(open)
-			cfg := outbox.ListenerConfig{ShutdownTimeout: stopTimeout, Logger: quiet()}
-			handle := func(ctx context.Context, _ outbox.Delivery[said]) error {
-				started <- struct{}{}
-				<-ctx.Done()
-				if c.work == "hangs" {
-					<-open
-				}
-				gone <- struct{}{}
-				return context.Cause(ctx)
-			}
-			handler := outbox.Listen(saidTopic, struct{}{}, handle)
-			if c.work == "publisher" {
-				cfg.Publishers = map[string]outbox.Publisher{"kafka": hanging{called: started, open: open}}
-				handler = outbox.ListenPublish(saidTopic, outbox.Publication{Broker: "kafka", Destination: "x"})
-			}
-			l, err := outbox.NewListener(proxy.pool(t), outbox.ListenerSpec{Name: "ears"}, cfg, handler)
-			require.NoError(t, err)
-			watch := outbox.WatchListener(l)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			over := make(chan error, 1)
-			go func() { over <- l.Run(ctx) }()
-			receive(t, watch.Idle, "idleness")
-			if c.work != "none" {
-				putAll(t, pool, "a1")
-				receive(t, started, "the handler")
-			}
-			if c.away {
-				proxy.swallow()
-			}
-			err = stopsInTime(t, cancel, over)
-			proxy.pass()
-			proxy.cut()
-			if c.message == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, c.message)
-			}
-			if c.work == "heeds" {
-				receive(t, gone, "the end of the handler")
 			}
 		})
 	}

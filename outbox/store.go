@@ -295,33 +295,10 @@ func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, erro
 		}
 		c.ID, c.Payload, c.CreatedAt, c.due = id.Bytes, payload, createdAt.Time, due.Time
 		c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
-		c.Headers = headersOf(headers)
+		c.Headers = pgvalue.Headers(headers)
 		claimed = append(claimed, c)
 	}
 	return claimed, rows.Err()
-}
-
-// headersOf decodes the headers of a row. Somebody may have written them by hand: an event is worth more than its headers,
-// so what is not text is left out.
-func headersOf(column []byte) map[string]string {
-	if column == nil {
-		return nil
-	}
-	var headers map[string]string
-	if json.Unmarshal(column, &headers) == nil {
-		return headers
-	}
-	var mixed map[string]any
-	if json.Unmarshal(column, &mixed) != nil {
-		return nil
-	}
-	headers = make(map[string]string, len(mixed))
-	for name, value := range mixed {
-		if text, ok := value.(string); ok {
-			headers[name] = text
-		}
-	}
-	return headers
 }
 
 // SweepDead makes dead letters of the events that no claim takes again, because their lease has run out on their
@@ -357,8 +334,6 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 	}
 }
 
-const pruneChunk = 1000
-
 // Prune deletes events that were delivered or died longer ago than the retention of their topic, in chunks of one
 // transaction each, and returns how many. It prunes only topics whose retention StoreConfig.Retention names, because what
 // it deletes is the dedupe window and the dead letters of its topic; without any it is an error. `outboxgen prune` does
@@ -381,7 +356,7 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 			status string
 			keep   time.Duration
 		}{{"delivered", known.retention.Delivered}, {"dead", known.retention.Dead}} {
-			n, err := s.pruneTopic(ctx, topic, rule.status, rule.keep)
+			n, err := pruneQueue(ctx, s.db, s.pool, s.namespace, topic, rule.status, rule.keep)
 			total += n
 			if err != nil {
 				return total, err
@@ -389,23 +364,6 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 		}
 	}
 	return total, nil
-}
-
-func (s *Store) pruneTopic(ctx context.Context, topic, status string, keep time.Duration) (int, error) {
-	total := 0
-	for {
-		var n int64
-		err := s.guarded(ctx, "prune", func(q *dbsqlc.Queries) (err error) {
-			n, err = q.EventPrune(ctx, dbsqlc.EventPruneParams{
-				Namespace: s.namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep), BatchSize: pruneChunk,
-			})
-			return err
-		})
-		total += int(n)
-		if err != nil || n < pruneChunk {
-			return total, err
-		}
-	}
 }
 
 // guarded runs call in a READ COMMITTED transaction.

@@ -17,8 +17,6 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-var errHandler = errors.New("handler failed")
-
 // finalisers are the ways to end or renew a claim, by name.
 func finalisers(t testing.TB) map[string]func(s *outbox.Store, claimed ...outbox.Claimed) []outbox.Outcome {
 	must := func(outcomes []outbox.Outcome, err error) []outbox.Outcome {

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ func (l *leases) finish(t *task) bool {
 	}
 	l.mu.Unlock()
 	if !settle {
-		l.d.log.Warn("event lost", eventAttrs(&t.Event), "error", t.result.Text)
+		l.d.log.Warn("event lost", slog.Any("", t.Event), "error", t.result.Text)
 	}
 	return settle
 }
@@ -172,7 +173,7 @@ func (l *leases) lose(t *task) {
 	} else {
 		l.lapsed.Emit()
 	}
-	l.d.log.Warn("lease lost", eventAttrs(&t.Event))
+	l.d.log.Warn("lease lost", slog.Any("", t.Event))
 	l.d.signals.lost.Emit()
 }
 
@@ -201,7 +202,7 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 		case refused:
 			l.d.logRefusal(&x, t.Claimed)
 		case Locked: // tried again with the next tick
-			l.d.log.Warn("renew lease: another transaction has the event locked", eventAttrs(&t.Event))
+			l.d.log.Warn("renew lease: another transaction has the event locked", slog.Any("", t.Event))
 		default:
 			t.deadline = sent.Add(lease)
 		}
@@ -232,7 +233,7 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report 
 			to.onResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
 			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
-				d.log.Error("handler did not return", eventAttrs(&t.Event), "stack", crashed.Error())
+				d.log.Error("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
 			}
 		}
 		cancel(nil)
@@ -291,7 +292,7 @@ func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 			d.logRefusal(x, x.acks[i])
 		case Lost:
 			r.Lost++
-			d.log.Error("event was handled but lost to another claim", eventAttrs(&x.acks[i].Event))
+			d.log.Error("event was handled but lost to another claim", slog.Any("", x.acks[i].Event))
 		default:
 			r.Delivered++
 		}
@@ -301,12 +302,12 @@ func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 		case refused:
 			d.logRefusal(x, x.releases[i])
 		case Lost:
-			d.log.Warn("event lost", eventAttrs(&x.releases[i].Event), "error", ErrLeaseLost.Error())
+			d.log.Warn("event lost", slog.Any("", x.releases[i].Event), "error", ErrLeaseLost.Error())
 		}
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{eventAttrs(&f.Event), "error", f.why().Text}
+		attrs := []any{slog.Any("", f.Event), "error", f.why().Text}
 		switch {
 		case o == 0: // not known yet
 		case o == refused:
@@ -330,5 +331,5 @@ func (d *Dispatcher) account(x *roundTrip) (r DrainReport) {
 // logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
 func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
 	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
-		eventAttrs(&c.Event), "error", x.refusals[fence{c.ID, c.ClaimNo}])
+		slog.Any("", c.Event), "error", x.refusals[fence{c.ID, c.ClaimNo}])
 }

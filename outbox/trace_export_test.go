@@ -2,3 +2,6 @@ package outbox
 
 // TraceHeaders is for tests.
 var TraceHeaders = traceHeaders
+
+// Filled returns what an enqueue encodes.
+func Filled(p any) any { return filled(p) }

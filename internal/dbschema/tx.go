@@ -43,6 +43,17 @@ func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*dbsqlc.Querie
 	})
 }
 
+// WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet. what
+// says in an error what was being done.
+func (s *Schema) WithCursorLock(ctx context.Context, db Beginner, what string, call func(*dbsqlc.Queries) error) error {
+	return Wrap(what, s.InTx(ctx, db, func(q *dbsqlc.Queries) error {
+		if err := q.ListenerLock(ctx, s.CursorLock()); err != nil {
+			return err
+		}
+		return call(q)
+	}))
+}
+
 // Begin adds the start of a READ COMMITTED transaction with the settings of SessionGuard to b. Commit adds its end.
 func (s *Schema) Begin(b *pgx.Batch) { s.begin(b, begin) }
 
