@@ -186,37 +186,31 @@ var wildPublication = outbox.Publication{
 	},
 }
 
-// wildRunner is a dispatcher or a listener.
-type wildRunner interface {
-	Run(context.Context) error
-	Drain(context.Context) (outbox.DrainReport, error)
-}
-
 var wildRunners = map[string]struct {
 	log, publishes bool
-	make           func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner
+	make           func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runner
 }{
-	"dispatcher": {false, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+	"dispatcher": {false, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runner {
 		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond}
 		return dispatcher(t, pool, cfg, outbox.Handle(wildTopic(false), h, h.handle))
 	}},
-	"publishing dispatcher": {false, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+	"publishing dispatcher": {false, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runner {
 		cfg := outbox.DispatcherConfig{Logger: log, ShutdownTimeout: time.Millisecond, Breaker: outbox.Breaker{Failures: -1}}
 		cfg.Publishers = map[string]outbox.Publisher{"kafka": h}
 		return dispatcher(t, pool, cfg, outbox.Publish(wildTopic(false), wildPublication))
 	}},
-	"leased listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+	"leased listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runner {
 		return wildListener(t, pool, 3, log, h, outbox.Listen(wildTopic(true), h, h.handle))
 	}},
-	"transactional listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+	"transactional listener": {true, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runner {
 		return wildListener(t, pool, 1, log, h, outbox.ListenTx(wildTopic(true), h, h.handleTx))
 	}},
-	"publishing listener": {true, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) wildRunner {
+	"publishing listener": {true, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runner {
 		return wildListener(t, pool, 1, log, h, outbox.ListenPublish(wildTopic(true), wildPublication))
 	}},
 }
 
-func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.Logger, h *wildHandlers, topic outbox.ListenerHandler) wildRunner {
+func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.Logger, h *wildHandlers, topic outbox.ListenerHandler) runner {
 	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "wild", Concurrency: concurrency, Retry: outbox.Retry{MaxAttempts: 1}},
 		outbox.ListenerConfig{
 			Logger: log, ShutdownTimeout: time.Millisecond, Publishers: map[string]outbox.Publisher{"kafka": h}, Breaker: outbox.Breaker{Failures: -1},

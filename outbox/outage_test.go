@@ -102,31 +102,31 @@ func saidHeaders(v any) map[string]string {
 }
 
 // outageRunners are what can find a target away, and what is queued in each.
-var outageRunners = map[string]func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner{
-	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+var outageRunners = map[string]func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner{
+	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner {
 		return dispatcher(t, pool, outbox.DispatcherConfig{Logger: spy.logger(), Breaker: breaker}, outbox.Handle(queuedTopic, o, o.handle))
 	},
-	"publishing dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+	"publishing dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner {
 		return dispatcher(t, pool, outbox.DispatcherConfig{
 			Logger: spy.logger(), Breaker: breaker, Publishers: map[string]outbox.Publisher{"kafka": o},
 		}, outbox.Publish(queuedTopic, outbox.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
 	},
-	"leased listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+	"leased listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner {
 		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.Listen(saidTopic, o, o.handle))
 	},
-	"parking listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+	"parking listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner {
 		return outageListener(t, pool, outbox.ListenerSpec{ParkKeys: true, Concurrency: 4}, o, spy, breaker, outbox.Listen(saidTopic, o, o.handle))
 	},
-	"transactional listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+	"transactional listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner {
 		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenTx(saidTopic, o, o.handleTx))
 	},
-	"publishing listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) wildRunner {
+	"publishing listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *spy, breaker outbox.Breaker) runner {
 		return outageListener(t, pool, outbox.ListenerSpec{}, o, spy, breaker, outbox.ListenPublish(saidTopic,
 			outbox.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
 	},
 }
 
-func outageListener(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, o *outage, spy *spy, breaker outbox.Breaker, h outbox.ListenerHandler) wildRunner {
+func outageListener(t *testing.T, pool *pgxpool.Pool, spec outbox.ListenerSpec, o *outage, spy *spy, breaker outbox.Breaker, h outbox.ListenerHandler) runner {
 	spec.Name, spec.Retry = "away", outbox.Retry{MaxAttempts: 3}
 	l, err := outbox.NewListener(pool, spec, outbox.ListenerConfig{
 		Logger: spy.logger(), Breaker: breaker, Publishers: map[string]outbox.Publisher{"kafka": o},
@@ -208,7 +208,7 @@ func TestReturnIsNoticedWithinTwoSeconds(t *testing.T) {
 	}
 }
 
-func timeToReturn(t *testing.T, name string, newRunner func(*testing.T, *pgxpool.Pool, *outage, *spy, outbox.Breaker) wildRunner, longest time.Duration) time.Duration {
+func timeToReturn(t *testing.T, name string, newRunner func(*testing.T, *pgxpool.Pool, *outage, *spy, outbox.Breaker) runner, longest time.Duration) time.Duration {
 	t.Helper()
 	pool := pgtest.Database(t)
 	o, spy := newOutage(t, outbox.Unavailable(errors.New("connection refused"))), newSpy()
@@ -299,91 +299,6 @@ func TestUnwrittenHandlerWaits(t *testing.T) {
 	require.Zero(t, count(t, pool, attemptsCharged))
 	start(t, dispatcher(t, pool, quick(), onJob(topic, succeed)))
 	settles(t, pool, 30, delivered)
-}
-
-// twoDestinations is a broker of which one destination is away in its own way.
-type twoDestinations struct {
-	bad  func(ctx context.Context, events []outbox.Outgoing) []error
-	good func(events []outbox.Outgoing)
-}
-
-// Publish implements outbox.Publisher.
-func (d *twoDestinations) Publish(ctx context.Context, events []outbox.Outgoing) []error {
-	for _, e := range events {
-		if e.Destination != events[0].Destination {
-			panic("a call with two destinations")
-		}
-	}
-	if events[0].Destination == "bad" {
-		return d.bad(ctx, events)
-	}
-	d.good(events)
-	return make([]error, len(events))
-}
-
-func everyError(err error) func(context.Context, []outbox.Outgoing) []error {
-	return func(_ context.Context, events []outbox.Outgoing) []error {
-		errs := make([]error, len(events))
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
-	}
-}
-
-// badDestinations are the ways in which a destination may be away.
-var badDestinations = map[string]func(context.Context, []outbox.Outgoing) []error{
-	"refusing":       everyError(outbox.Unavailable(errors.New("connection refused"))),
-	"without rights": everyError(outbox.Unavailable(errors.New("not authorised"))),
-	"429":            everyError(outbox.Unavailable(outbox.RetryAfter(time.Second, errors.New("429 too many requests")))),
-	"500":            everyError(errors.New("500 internal server error")),
-	"hanging": func(ctx context.Context, events []outbox.Outgoing) []error {
-		<-ctx.Done()
-		return everyError(outbox.ErrNotSent)(ctx, events)
-	},
-}
-
-// destinationTopics go to two destinations, with the same keys.
-func destinationTopics(log bool) (bad, good outbox.Topic[said]) {
-	bad = altered(saidTopic, func(s *outbox.TopicSpec) { s.Log, s.Name = log, "bad" })
-	good = altered(bad, func(s *outbox.TopicSpec) { s.Name = "good" })
-	return bad, good
-}
-
-// newTwoDestinations returns a dispatcher or listener that publishes to both destinations.
-func newTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p outbox.Publisher) wildRunner {
-	bad, good := destinationTopics(log)
-	publishers := map[string]outbox.Publisher{"kafka": p}
-	if !log {
-		cfg := outbox.DispatcherConfig{Logger: quiet(), Publishers: publishers, ShutdownTimeout: time.Millisecond}
-		return dispatcher(t, pool, cfg,
-			outbox.Publish(bad, outbox.Publication{Broker: "kafka", Destination: "bad"}),
-			outbox.Publish(good, outbox.Publication{Broker: "kafka", Destination: "good"}))
-	}
-	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "both"}, outbox.ListenerConfig{Logger: quiet(), Publishers: publishers, ShutdownTimeout: time.Millisecond},
-		outbox.ListenPublish(bad, outbox.Publication{Broker: "kafka", Destination: "bad"}),
-		outbox.ListenPublish(good, outbox.Publication{Broker: "kafka", Destination: "good"}))
-	require.NoError(t, err)
-	return l
-}
-
-// enqueueDestinations enqueues n events to each destination, in leases, and the keys are those of both.
-func enqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both bool) {
-	bad, good := destinationTopics(log)
-	inTx(t, pool, func(tx pgx.Tx) {
-		for i := 0; i < n; i += 10 {
-			var events []said
-			for j := range 10 {
-				events = append(events, said{Key: fmt.Sprint("k", (i+j)%200), N: i + j})
-			}
-			_, err := good.Untyped().EnqueueMany(t.Context(), tx, events)
-			require.NoError(t, err)
-			if both {
-				_, err = bad.Untyped().EnqueueMany(t.Context(), tx, events)
-				require.NoError(t, err)
-			}
-		}
-	})
 }
 
 // TestDestinationsDoNotStarveEachOther: with a thousand events for a destination that is away in any way, all those of

@@ -56,15 +56,15 @@ func (w *wire) count() int {
 
 func (w *wire) listen(network, address string) (net.Listener, error) {
 	l, err := net.Listen(network, address)
-	return listener{l, w}, err
+	return wireListener{l, w}, err
 }
 
-type listener struct {
+type wireListener struct {
 	net.Listener
 	w *wire
 }
 
-func (l listener) Accept() (net.Conn, error) {
+func (l wireListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
