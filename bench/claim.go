@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // claims compares the time of a claim of 100 with a long history and with an empty table: alone, and as part of a dispatcher's
@@ -28,14 +28,14 @@ func claims(history int) workload {
 		if err := fill(ctx, db, batches*size); err != nil {
 			return 0, err
 		}
-		s, err := outbox.NewStore(db.pool, outbox.StoreConfig{Schema: "outbox", Namespace: "bench", WorkerID: uuid.New()})
+		s, err := queue.NewStore(db.pool, queue.StoreConfig{Schema: "outbox", Namespace: "bench", WorkerID: uuid.New()})
 		if err != nil {
 			return 0, err
 		}
 		times := make([]float64, 0, batches)
 		for range batches {
 			started := time.Now()
-			claimed, err := s.Claim(ctx, outbox.ClaimConfig{BatchSize: size})
+			claimed, err := s.Claim(ctx, queue.ClaimConfig{BatchSize: size})
 			if err != nil {
 				return 0, err
 			}
@@ -56,7 +56,7 @@ func claims(history int) workload {
 		}
 		t := newTally(n)
 		d, err := events.NewBenchDispatcher(db.pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }},
-			outbox.DispatcherConfig{BatchSize: size, PruneInterval: -1, Logger: quiet})
+			queue.Config{BatchSize: size, PruneInterval: -1, Logger: quiet})
 		if err != nil {
 			return 0, err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/bench/events"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 const fillSize = 1000
@@ -100,7 +101,7 @@ func runDispatcher(ctx context.Context, t *tally, run func(context.Context) erro
 
 const delivered = "SELECT count(*) FROM outbox.events WHERE status = 'delivered' AND attempts = 1"
 
-func drainDispatcher(n int, work func(ctx context.Context), cfg outbox.DispatcherConfig, conns int32) func(context.Context, *database) (float64, error) {
+func drainDispatcher(n int, work func(ctx context.Context), cfg queue.Config, conns int32) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (float64, error) {
 		if err := fillPaid(ctx, db, n); err != nil {
 			return 0, err
@@ -350,8 +351,8 @@ func drain(n int) workload {
 			{"hand-written claim and ack", byHand(n, fillPaid, claimAndAck(1000, "bench", ackByHand), func(ctx context.Context, db *database) error {
 				return db.count(ctx, n, "delivered", delivered)
 			})},
-			{"dispatcher", drainDispatcher(n, noWork, outbox.DispatcherConfig{BatchSize: 1000, Concurrency: 10, PruneInterval: -1}, 16)},
-			{"dispatcher, as it comes", drainDispatcher(n, noWork, outbox.DispatcherConfig{}, 16)},
+			{"dispatcher", drainDispatcher(n, noWork, queue.Config{BatchSize: 1000, Concurrency: 10, PruneInterval: -1}, 16)},
+			{"dispatcher, as it comes", drainDispatcher(n, noWork, queue.Config{}, 16)},
 			{"River", drainRiver(n, 2000, noWork)},
 			{"watermill", drainWatermill(n, 100)},
 			{"watermill, batches of 1,000", drainWatermill(n, 1000)},
@@ -384,7 +385,7 @@ func drainDeleting(n int) workload {
 				}
 				t := newTally(n)
 				d, err := events.NewBenchDropDispatcher(db.pool, &events.BenchDropHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }},
-					outbox.DispatcherConfig{BatchSize: 1000, Concurrency: 10, PruneInterval: -1, Logger: quiet})
+					queue.Config{BatchSize: 1000, Concurrency: 10, PruneInterval: -1, Logger: quiet})
 				if err != nil {
 					return 0, err
 				}
@@ -405,7 +406,7 @@ func drainDeleting(n int) workload {
 // handlers compares the rate of slow handlers with the rate that their number and time allow.
 func handlers(took time.Duration, concurrency, n int) workload {
 	work := func(ctx context.Context) { pause(ctx, took) }
-	cfg := outbox.DispatcherConfig{BatchSize: max(1000, 2*concurrency), Concurrency: concurrency, PruneInterval: -1}
+	cfg := queue.Config{BatchSize: max(1000, 2*concurrency), Concurrency: concurrency, PruneInterval: -1}
 	return workload{
 		name: fmt.Sprintf("handler-%s", took), title: fmt.Sprintf("handlers of %s, %d at once", took, concurrency), unit: "events/s",
 		about: "The limit is what the same number of goroutines reaches without a queue. The limit by their own time is their number divided " +

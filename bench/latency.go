@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/bench/events"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // latency measures the time from the return of a commit to the start of the handler, at a rate of events per second. A rate
@@ -29,7 +30,7 @@ func latency(quantile float64, rate, n int) workload {
 			{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
 				s := newStopwatch(n)
 				d, err := events.NewBenchDispatcher(db.pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
-					outbox.DispatcherConfig{Logger: quiet})
+					queue.Config{Logger: quiet})
 				if err != nil {
 					return 0, err
 				}
@@ -154,7 +155,7 @@ func doorbell(clients, each int) workload {
 			defer pool.Close()
 			t := newTally(clients * each)
 			d, err := events.NewBenchDispatcher(db.pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }},
-				outbox.DispatcherConfig{Wake: wake, PollInterval: 100 * time.Millisecond, BatchSize: 1000, Logger: quiet})
+				queue.Config{Wake: wake, PollInterval: 100 * time.Millisecond, BatchSize: 1000, Logger: quiet})
 			if err != nil {
 				return 0, err
 			}

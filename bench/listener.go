@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/listener"
 )
 
 func fillLog(ctx context.Context, db *database, n int) error {
@@ -84,9 +84,9 @@ func listeners(n int, names []string) func(context.Context, *database) (float64,
 		for _, name := range names {
 			t := newTally(n)
 			h := &events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}
-			l, err := outbox.NewListener(db.pool, outbox.ListenerSpec{Schema: "outbox", Name: name},
-				outbox.ListenerConfig{BatchSize: 1000, PruneInterval: -1, Logger: quiet},
-				outbox.Listen(events.OrderMovedTopic, h, h.HandleOrderMoved))
+			l, err := listener.New(db.pool, listener.Spec{Schema: "outbox", Name: name},
+				listener.Config{BatchSize: 1000, PruneInterval: -1, Logger: quiet},
+				listener.Handle(events.OrderMovedTopic, h, h.HandleOrderMoved))
 			if err != nil {
 				return 0, err
 			}

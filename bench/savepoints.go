@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/listener"
 )
 
 const (
@@ -41,9 +41,9 @@ func withClients(rounds int, sql string) func(context.Context, *database) (float
 		const each = 1000
 		t := newTally(rounds * each)
 		h := &events.MoverHandler{Work: func(_ context.Context, seq int64) { t.add(seq) }}
-		l, err := outbox.NewListener(db.pool, outbox.ListenerSpec{Schema: "outbox", Name: "mover"},
-			outbox.ListenerConfig{BatchSize: each, PruneInterval: -1, Logger: quiet},
-			outbox.Listen(events.OrderMovedTopic, h, h.HandleOrderMoved))
+		l, err := listener.New(db.pool, listener.Spec{Schema: "outbox", Name: "mover"},
+			listener.Config{BatchSize: each, PruneInterval: -1, Logger: quiet},
+			listener.Handle(events.OrderMovedTopic, h, h.HandleOrderMoved))
 		if err != nil {
 			return 0, err
 		}

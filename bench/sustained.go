@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // A sample has the measurements of one minute of the sustained run.
@@ -47,7 +47,7 @@ func sustained(rate, minutes int, report func(sample)) workload {
 				waits = append(waits, float64(now.Sub(committed[seq]))/float64(time.Millisecond))
 				mu.Unlock()
 				t.add(seq)
-			}}, outbox.DispatcherConfig{Logger: quiet})
+			}}, queue.Config{Logger: quiet})
 			if err != nil {
 				return 0, err
 			}

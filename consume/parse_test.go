@@ -24,8 +24,8 @@ var (
 )
 
 // outgoing is an event with every fact that an event can have.
-func outgoing() outbox.Outgoing {
-	return outbox.Outgoing{
+func outgoing() publish.Outgoing {
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID: eventID, Namespace: "users", Topic: "user_created", Version: 2, TenantID: outbox.Tenant(tenantID),
 			DedupeKey: tenantID.String() + "/17", PartitionKey: "user/a%2Fb",
@@ -59,7 +59,7 @@ var encoders = map[string]publish.Encoder{
 // TestParseReadsWhatEncodersWrite: no fact of an event is lost, in any mode.
 func TestParseReadsWhatEncodersWrite(t *testing.T) {
 	t.Parallel()
-	bare := outbox.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_created"}, Payload: json.RawMessage(`{}`)}
+	bare := publish.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_created"}, Payload: json.RawMessage(`{}`)}
 	for mode, encode := range encoders {
 		want := received()
 		if mode != "json" {

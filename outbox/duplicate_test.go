@@ -14,25 +14,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 func TestDuplicateKeyReturnsTheFirstEvent(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	m := message(tenantA, 1)
-	first := enqueueAll(t, pool, m)[0]
+	m := runtimetest.Message(runtimetest.TenantA, 1)
+	first := runtimetest.EnqueueAll(t, pool, m)[0]
 	require.False(t, first.Duplicate)
-	inTx(t, pool, func(tx pgx.Tx) {
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for range 2 {
 			again, err := outbox.Enqueue(t.Context(), tx, "", m)
 			require.NoError(t, err)
 			require.Equal(t, outbox.Receipt{ID: first.ID, Duplicate: true}, again)
 		}
-		own, err := outbox.Enqueue(t.Context(), tx, "", message(tenantA, 2))
+		own, err := outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, 2))
 		require.NoError(t, err)
-		again, err := outbox.Enqueue(t.Context(), tx, "", message(tenantA, 2))
+		again, err := outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, 2))
 		require.NoError(t, err)
 		require.Equal(t, outbox.Receipt{ID: own.ID, Duplicate: true}, again)
 		for _, change := range []func(*outbox.Message){
@@ -47,21 +49,21 @@ func TestDuplicateKeyReturnsTheFirstEvent(t *testing.T) {
 			require.False(t, receipt.Duplicate, "a key is of one topic")
 		}
 	})
-	require.Equal(t, 5, countWhere(t, pool, "true"))
+	require.Equal(t, 5, runtimetest.CountWhere(t, pool, "true"))
 }
 
 // A duplicate is one however far the first event has come, for as long as it is kept.
 func TestDuplicateOfDeliveredAndDeadEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	s := newStore(t, pool)
-	first := enqueueAll(t, pool, message(tenantA, 1), message(tenantA, 2))
-	claimed := claimN(t, s, 2)
+	s := runtimetest.NewStore(t, pool)
+	first := runtimetest.EnqueueAll(t, pool, runtimetest.Message(runtimetest.TenantA, 1), runtimetest.Message(runtimetest.TenantA, 2))
+	claimed := runtimetest.ClaimN(t, s, 2)
 	_, err := s.Ack(t.Context(), claimed[0])
 	require.NoError(t, err)
-	_, err = s.Nack(t.Context(), outbox.Failure{Claimed: claimed[1], Err: outbox.Permanent(fmt.Errorf("no"))})
+	_, err = s.Nack(t.Context(), queue.Failure{Claimed: claimed[1], Err: outbox.Permanent(fmt.Errorf("no"))})
 	require.NoError(t, err)
-	again := enqueueAll(t, pool, message(tenantA, 1), message(tenantA, 2))
+	again := runtimetest.EnqueueAll(t, pool, runtimetest.Message(runtimetest.TenantA, 1), runtimetest.Message(runtimetest.TenantA, 2))
 	require.Equal(t, []outbox.Receipt{{ID: first[0].ID, Duplicate: true}, {ID: first[1].ID, Duplicate: true}}, again)
 }
 
@@ -69,7 +71,7 @@ func TestConcurrentDuplicatesLeaveEveryTransactionUsable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	for round, rivals := range []int{2, 2, 3, 5, 8, 13, 32} {
-		m := message(tenantA, round)
+		m := runtimetest.Message(runtimetest.TenantA, round)
 		type result struct {
 			receipt   outbox.Receipt
 			committed bool
@@ -81,25 +83,25 @@ func TestConcurrentDuplicatesLeaveEveryTransactionUsable(t *testing.T) {
 			wg.Go(func() {
 				<-start
 				tx, err := pool.Begin(t.Context())
-				if !check(t, err) {
+				if !pgtest.Check(t, err) {
 					return
 				}
 				defer func() { _ = tx.Rollback(t.Context()) }()
 				receipt, err := outbox.Enqueue(t.Context(), tx, "", m)
-				if !check(t, err) {
+				if !pgtest.Check(t, err) {
 					return
 				}
 				_, err = tx.Exec(t.Context(), "SELECT 1")
-				check(t, err)
+				pgtest.Check(t, err)
 				if i == 0 || rand.IntN(2) == 0 {
-					check(t, tx.Commit(t.Context()))
+					pgtest.Check(t, tx.Commit(t.Context()))
 					results[i] = result{receipt, true}
 				}
 			})
 		}
 		close(start)
 		wg.Wait()
-		id := value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE dedupe_key = $1", m.DedupeKey)
+		id := pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE dedupe_key = $1", m.DedupeKey)
 		winners := 0
 		for _, r := range results {
 			if !r.committed {
@@ -142,10 +144,10 @@ func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		for way, enqueue := range ways {
 			n++
-			m := message(tenantA, n)
-			tx := begin(t, pool, pgx.TxOptions{IsoLevel: level})
-			value[int](t, tx, "SELECT count(*) FROM outbox.events") // takes the snapshot
-			rival := enqueueAll(t, pool, m)[0]
+			m := runtimetest.Message(runtimetest.TenantA, n)
+			tx := pgtest.Begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			pgtest.Value[int](t, tx, "SELECT count(*) FROM outbox.events") // takes the snapshot
+			rival := runtimetest.EnqueueAll(t, pool, m)[0]
 			receipt, err := enqueue(tx, m)
 			if level == pgx.ReadCommitted {
 				require.NoError(t, err, way)
@@ -155,7 +157,7 @@ func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
 			}
 			require.NoError(t, tx.Rollback(t.Context()))
 			// Without a rival each level is as good as another.
-			tx = begin(t, pool, pgx.TxOptions{IsoLevel: level})
+			tx = pgtest.Begin(t, pool, pgx.TxOptions{IsoLevel: level})
 			m.DedupeKey += "/free"
 			receipt, err = enqueue(tx, m)
 			require.NoError(t, err)
@@ -169,22 +171,22 @@ func TestEnqueueManyReceiptsAreInOrder(t *testing.T) {
 	t.Parallel()
 	const n = 2500 // more than two statements
 	pool := pgtest.Database(t)
-	there := enqueueAll(t, pool, message(tenantA, 7), message(tenantA, 2101))
+	there := runtimetest.EnqueueAll(t, pool, runtimetest.Message(runtimetest.TenantA, 7), runtimetest.Message(runtimetest.TenantA, 2101))
 	ms := make([]outbox.Message, 0, n)
 	for _, i := range rand.Perm(n) {
-		m := message(tenantA, i)
+		m := runtimetest.Message(runtimetest.TenantA, i)
 		m.Payload = fmt.Appendf(nil, `{"n":%d}`, i)
 		m.Entity = outbox.Entity{Type: "n", ID: fmt.Sprint(i), Version: int64(i)}
 		if i%3 == 0 {
 			m.Headers = map[string]string{"n": fmt.Sprint(i)}
 		}
 		if i%5 == 0 {
-			m.NotBefore = time.Now().Add(longLease)
+			m.NotBefore = time.Now().Add(runtimetest.LongLease)
 		}
 		ms = append(ms, m)
 	}
-	ms = append(ms, ms[0], message(tenantA, 7)) // twice in one call, and once too often
-	receipts := enqueueAll(t, pool, ms...)
+	ms = append(ms, ms[0], runtimetest.Message(runtimetest.TenantA, 7)) // twice in one call, and once too often
+	receipts := runtimetest.EnqueueAll(t, pool, ms...)
 	require.Len(t, receipts, len(ms))
 	seen := map[uuid.UUID]bool{}
 	for i, r := range receipts {
@@ -203,7 +205,7 @@ func TestEnqueueManyReceiptsAreInOrder(t *testing.T) {
 	require.Equal(t, receipts[0].ID, receipts[len(ms)-2].ID)
 	require.True(t, receipts[0].Duplicate || receipts[len(ms)-2].Duplicate)
 	require.Len(t, seen, n)
-	require.Equal(t, n, countWhere(t, pool, "true"))
+	require.Equal(t, n, runtimetest.CountWhere(t, pool, "true"))
 }
 
 func TestEnqueueManyOfNothing(t *testing.T) {
@@ -223,9 +225,9 @@ func TestEnqueueManyOverlappingDoesNotDeadlock(t *testing.T) {
 			for round := range rounds {
 				var ms []outbox.Message
 				for _, n := range rand.Perm(keys)[:keys*3/4] {
-					ms = append(ms, message(tenantA, round*keys+n))
+					ms = append(ms, runtimetest.Message(runtimetest.TenantA, round*keys+n))
 				}
-				check(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				pgtest.Check(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 					_, err := outbox.EnqueueMany(t.Context(), tx, "", ms)
 					return err
 				}))
@@ -233,7 +235,7 @@ func TestEnqueueManyOverlappingDoesNotDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Equal(t, countWhere(t, pool, "true"), value[int](t, pool, "SELECT count(DISTINCT dedupe_key) FROM outbox.events"))
+	require.Equal(t, runtimetest.CountWhere(t, pool, "true"), pgtest.Value[int](t, pool, "SELECT count(DISTINCT dedupe_key) FROM outbox.events"))
 }
 
 // Statements of a thousand are cut by Go's order of keys. A database that sorts words as people do would
@@ -243,20 +245,20 @@ func TestEnqueueManyInsertsInByteOrderWhateverTheCollation(t *testing.T) {
 	pool := collated(t)
 	var ms []outbox.Message
 	for _, key := range []string{"b", "A", "_", "ä", "a", "B", "Z", "z", "-a", "a-"} {
-		ms = append(ms, outbox.Message{Namespace: space, Topic: "ping", DedupeKey: key, Payload: []byte("1")})
+		ms = append(ms, outbox.Message{Namespace: runtimetest.Namespace, Topic: "ping", DedupeKey: key, Payload: []byte("1")})
 	}
-	enqueueAll(t, pool, ms...)
+	runtimetest.EnqueueAll(t, pool, ms...)
 	require.Equal(t, []string{"-a", "A", "B", "Z", "_", "a", "a-", "b", "z", "ä"},
-		value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM outbox.events"))
+		pgtest.Value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM outbox.events"))
 }
 
 // collated returns a database whose default collation is English, where the server can do that.
 func collated(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.Pool(t, pgtest.Empty(t))
-	if value[int](t, pool, "SELECT current_setting('server_version_num')::int") >= 150000 {
+	if pgtest.Value[int](t, pool, "SELECT current_setting('server_version_num')::int") >= 150000 {
 		name := pool.Config().ConnConfig.Database + "_english"
-		execute(t, pool, "CREATE DATABASE "+name+" TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en'")
+		pgtest.Execute(t, pool, "CREATE DATABASE "+name+" TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en'")
 		admin := pool
 		t.Cleanup(func() {
 			_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)")
@@ -267,7 +269,7 @@ func collated(t *testing.T) *pgxpool.Pool {
 		english, err := pgxpool.NewWithConfig(t.Context(), cfg)
 		require.NoError(t, err)
 		t.Cleanup(english.Close)
-		require.True(t, value[bool](t, english, "SELECT 'a' < 'B'"))
+		require.True(t, pgtest.Value[bool](t, english, "SELECT 'a' < 'B'"))
 		pool = english
 	}
 	_, err := migrate.Up(t.Context(), pool, "outbox")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -26,7 +27,7 @@ func TestEnqueueManyWithSparseColumns(t *testing.T) {
 				pool := pgtest.Database(t)
 				ms := make([]outbox.Message, n)
 				for i := range ms {
-					m := outbox.Message{Namespace: space, Topic: "ping", Log: table == "log", Payload: fmt.Appendf(nil, "%d", i)}
+					m := outbox.Message{Namespace: runtimetest.Namespace, Topic: "ping", Log: table == "log", Payload: fmt.Appendf(nil, "%d", i)}
 					if keyed && i%2 == 1 { // descending, so that they go in in another order
 						m.DedupeKey = fmt.Sprintf("%05d", n-i)
 					}
@@ -38,14 +39,14 @@ func TestEnqueueManyWithSparseColumns(t *testing.T) {
 					case 4:
 						m.Headers = map[string]string{"n": fmt.Sprint(i)}
 					case 5:
-						m.NotBefore = time.Now().Add(longLease)
+						m.NotBefore = time.Now().Add(runtimetest.LongLease)
 					}
 					if m.Log {
 						m.NotBefore = time.Time{}
 					}
 					ms[i] = m
 				}
-				receipts := enqueueAll(t, pool, ms...)
+				receipts := runtimetest.EnqueueAll(t, pool, ms...)
 				type stored struct {
 					ID              uuid.UUID
 					N               int
@@ -70,8 +71,8 @@ func TestEnqueueManyWithSparseColumns(t *testing.T) {
 					require.False(t, receipts[i].Duplicate)
 				}
 				if table == "events" {
-					require.Equal(t, n/7, countWhere(t, pool, "next_attempt_at > now() AND payload::int % 7 = 5"))
-					require.Equal(t, n/7, countWhere(t, pool, "next_attempt_at > now()"))
+					require.Equal(t, n/7, runtimetest.CountWhere(t, pool, "next_attempt_at > now() AND payload::int % 7 = 5"))
+					require.Equal(t, n/7, runtimetest.CountWhere(t, pool, "next_attempt_at > now()"))
 				}
 			})
 		}
@@ -108,7 +109,7 @@ func TestBellIsRungOnlyForWhatIsWritten(t *testing.T) {
 			t.Run(fmt.Sprintf("%s log %t", name, log), func(t *testing.T) {
 				t.Parallel()
 				pool := pgtest.Database(t)
-				bell, channel := bellOf(map[bool]string{false: "jobs", true: "log topics"}[log])
+				bell, channel := runtimetest.BellOf(map[bool]string{false: "jobs", true: "log topics"}[log])
 				asleep, err := pgx.Connect(t.Context(), pgtest.URL(t, pool))
 				require.NoError(t, err)
 				defer func() { _ = asleep.Close(context.Background()) }()
@@ -118,7 +119,7 @@ func TestBellIsRungOnlyForWhatIsWritten(t *testing.T) {
 				require.NoError(t, err)
 				for _, written := range []bool{true, false} {
 					for _, key := range []string{"a", "b"} {
-						inTx(t, pool, func(tx pgx.Tx) {
+						pgtest.InTx(t, pool, func(tx pgx.Tx) {
 							r := enqueue(t, tx, outbox.Message{Namespace: "jobs", Topic: "ping", Log: log, DedupeKey: key, Payload: []byte("1")})
 							require.Equal(t, !written, r.Duplicate)
 						})

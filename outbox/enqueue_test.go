@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // badMessages are messages that PostgreSQL or a rule refuses, each with what it wraps, if anything.
@@ -33,7 +35,7 @@ func badMessages() map[string]struct {
 	payload := func(text string) func(*outbox.Message) {
 		return func(m *outbox.Message) { m.Payload = []byte(text) }
 	}
-	id := tenantA.String()
+	id := runtimetest.TenantA.String()
 	return map[string]bad{
 		"other tenant":       {key(uuid.NewString() + "/1"), outbox.ErrTenantMismatch},
 		"upper-case tenant":  {key(strings.ToUpper(id) + "/1"), outbox.ErrTenantMismatch},
@@ -93,10 +95,10 @@ func badMessages() map[string]struct {
 func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	inTx(t, pool, func(tx pgx.Tx) {
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		var b pgx.Batch
 		for name, bad := range badMessages() {
-			m := message(tenantA, 1)
+			m := runtimetest.Message(runtimetest.TenantA, 1)
 			bad.change(&m)
 			check := func(err error) {
 				require.Error(t, err, name)
@@ -108,7 +110,7 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 			}
 			_, err := outbox.Enqueue(t.Context(), tx, "", m)
 			check(err)
-			_, err = outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{message(tenantA, 2), m})
+			_, err = outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{runtimetest.Message(runtimetest.TenantA, 2), m})
 			check(err)
 			require.ErrorContains(t, err, "event 2 of 2", name)
 			_, err = outbox.EnqueueInBatch(&b, "", m)
@@ -116,16 +118,16 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 			require.Zero(t, b.Len(), name)
 		}
 		for _, schema := range []string{"Outbox", `x"; DROP TABLE y; --`, "select", "pg_catalog"} {
-			_, err := outbox.Enqueue(t.Context(), tx, schema, message(tenantA, 1))
+			_, err := outbox.Enqueue(t.Context(), tx, schema, runtimetest.Message(runtimetest.TenantA, 1))
 			require.Error(t, err)
 		}
-		_, err := outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{message(tenantA, 1), {Namespace: space, Topic: "pong", Payload: []byte("1")}})
+		_, err := outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{runtimetest.Message(runtimetest.TenantA, 1), {Namespace: runtimetest.Namespace, Topic: "pong", Payload: []byte("1")}})
 		require.ErrorContains(t, err, "one call takes one topic")
-		require.Zero(t, value[int](t, tx, "SELECT count(*) FROM outbox.events"))
-		_, err = outbox.Enqueue(t.Context(), tx, "", message(tenantA, 1))
+		require.Zero(t, pgtest.Value[int](t, tx, "SELECT count(*) FROM outbox.events"))
+		_, err = outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, 1))
 		require.NoError(t, err)
 	})
-	require.Equal(t, 1, countWhere(t, pool, "true"))
+	require.Equal(t, 1, runtimetest.CountWhere(t, pool, "true"))
 }
 
 // A topic's payload comes from json.Marshal, which is not asked again whether it is JSON; a RawMessage in it may still
@@ -133,8 +135,8 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	topic := outbox.NewTopic[json.RawMessage](outbox.TopicSpec{Namespace: space, Name: "ping"})
-	inTx(t, pool, func(tx pgx.Tx) {
+	topic := outbox.NewTopic[json.RawMessage](outbox.TopicSpec{Namespace: runtimetest.Namespace, Name: "ping"})
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		tried := 0
 		for name, bad := range badMessages() {
 			m := outbox.Message{}
@@ -157,8 +159,8 @@ func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 func TestEnqueueAcceptsValuesAtTheLimits(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	id := tenantA.String()
-	ms := []outbox.Message{message(tenantA, 0), message(tenantA, 0), message(tenantA, 0), message(tenantA, 0)}
+	id := runtimetest.TenantA.String()
+	ms := []outbox.Message{runtimetest.Message(runtimetest.TenantA, 0), runtimetest.Message(runtimetest.TenantA, 0), runtimetest.Message(runtimetest.TenantA, 0), runtimetest.Message(runtimetest.TenantA, 0)}
 	ms[0].DedupeKey = id + "/" + strings.Repeat("k", outbox.MaxKeyBytes-37)
 	ms[0].PartitionKey = strings.Repeat("p", outbox.MaxKeyBytes)
 	ms[0].Entity = outbox.Entity{Type: "turn", ID: strings.Repeat("e", outbox.MaxKeyBytes), Version: 1<<63 - 1}
@@ -168,14 +170,14 @@ func TestEnqueueAcceptsValuesAtTheLimits(t *testing.T) {
 	ms[3].DedupeKey, ms[3].TenantID = "any/key", uuid.NullUUID{}
 	ms[3].Payload = []byte(strings.Repeat("[", 1000) + strings.Repeat("]", 1000))
 	for _, m := range ms {
-		inTx(t, pool, func(tx pgx.Tx) {
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
 			receipt, err := outbox.Enqueue(t.Context(), tx, "", m)
 			require.NoError(t, err)
 			require.False(t, receipt.Duplicate)
 			require.EqualValues(t, 7, receipt.ID.Version())
 		})
 	}
-	claimed := claimN(t, newStore(t, pool), 3)
+	claimed := runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 3)
 	require.Equal(t, ms[0].Entity, claimed[0].Entity)
 	require.Equal(t, ms[0].PartitionKey, claimed[0].PartitionKey)
 	require.Equal(t, ms[0].DedupeKey, claimed[0].DedupeKey)
@@ -230,7 +232,7 @@ func TestTenantMismatchAgainstOracleAndCheck(t *testing.T) {
 		tenants[i] = uuid.New()
 		keys[i] = mangle[random.IntN(len(mangle))](tenants[i].String())
 		want[i] = tenantOracle(tenants[i], keys[i])
-		m := message(tenants[i], 0)
+		m := runtimetest.Message(tenants[i], 0)
 		m.DedupeKey = keys[i]
 		_, err := outbox.EnqueueInBatch(&b, "", m)
 		if want[i] {
@@ -239,13 +241,13 @@ func TestTenantMismatchAgainstOracleAndCheck(t *testing.T) {
 			require.ErrorIs(t, err, outbox.ErrTenantMismatch, "%s %q", tenants[i], keys[i])
 		}
 	}
-	execute(t, pool, `CREATE FUNCTION accepts(tenant uuid, key text) RETURNS boolean LANGUAGE plpgsql AS $$
+	pgtest.Execute(t, pool, `CREATE FUNCTION accepts(tenant uuid, key text) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
 			INSERT INTO outbox.events (namespace, topic, tenant_id, dedupe_key, payload) VALUES ('test', 'raw', tenant, key, '1');
 			RETURN true;
 		EXCEPTION WHEN check_violation THEN RETURN false;
 		END $$`)
-	got := value[[]bool](t, pool, `SELECT array_agg(accepts(tenant, key) ORDER BY n)
+	got := pgtest.Value[[]bool](t, pool, `SELECT array_agg(accepts(tenant, key) ORDER BY n)
 		FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (tenant, key, n)`, tenants, keys)
 	require.Equal(t, want, got)
 }
@@ -257,8 +259,8 @@ func TestRawSQLCannotBreakTheTable(t *testing.T) {
 		_, err := pool.Exec(t.Context(), "INSERT INTO outbox.events (namespace, topic, payload, "+columns+") VALUES ('test', 'raw', '1', "+values+")")
 		return err
 	}
-	require.NoError(t, insert("tenant_id, dedupe_key", "'"+tenantA.String()+"', '"+tenantA.String()+"/1'"))
-	id := "'" + tenantA.String() + "'"
+	require.NoError(t, insert("tenant_id, dedupe_key", "'"+runtimetest.TenantA.String()+"', '"+runtimetest.TenantA.String()+"/1'"))
+	id := "'" + runtimetest.TenantA.String() + "'"
 	for columns, values := range map[string]string{
 		"tenant_id, dedupe_key":                id + ", 'x/1'",
 		"tenant_id,  dedupe_key":               id + ", upper(" + id + ") || '/1'",
@@ -290,17 +292,17 @@ func TestEnqueueNotMigrated(t *testing.T) {
 	}{"outbox": empty, "nosuch": pgtest.Database(t)} {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = outbox.Enqueue(t.Context(), tx, schema, message(tenantA, 1))
+		_, err = outbox.Enqueue(t.Context(), tx, schema, runtimetest.Message(runtimetest.TenantA, 1))
 		require.ErrorIs(t, err, outbox.ErrNotMigrated)
 		require.ErrorContains(t, err, "outboxgen migrate up")
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
-	s := newStore(t, empty)
-	_, err := s.Claim(t.Context(), outbox.ClaimConfig{})
+	s := runtimetest.NewStore(t, empty)
+	_, err := s.Claim(t.Context(), queue.ClaimConfig{})
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 	_, err = s.SweepDead(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
-	s, err = outbox.NewStore(empty, outbox.StoreConfig{Namespace: space, Retention: map[string]outbox.Retention{"ping": {}}})
+	s, err = queue.NewStore(empty, queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: map[string]outbox.Retention{"ping": {}}})
 	require.NoError(t, err)
 	_, err = s.Prune(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
@@ -311,17 +313,17 @@ func TestEnqueueIntoAnotherSchema(t *testing.T) {
 	pool := pgtest.Database(t)
 	_, err := migrate.Up(t.Context(), pool, "second")
 	require.NoError(t, err)
-	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := outbox.Enqueue(t.Context(), tx, "second", message(tenantA, 1))
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		_, err := outbox.Enqueue(t.Context(), tx, "second", runtimetest.Message(runtimetest.TenantA, 1))
 		require.NoError(t, err)
 	})
-	require.Zero(t, countWhere(t, pool, "true"))
-	s, err := outbox.NewStore(pool, outbox.StoreConfig{Schema: "second", Namespace: space})
+	require.Zero(t, runtimetest.CountWhere(t, pool, "true"))
+	s, err := queue.NewStore(pool, queue.StoreConfig{Schema: "second", Namespace: runtimetest.Namespace})
 	require.NoError(t, err)
-	claimed := claimN(t, s, 1)
+	claimed := runtimetest.ClaimN(t, s, 1)
 	outcomes, err := s.Ack(t.Context(), claimed...)
 	require.NoError(t, err)
-	require.Equal(t, all(1, outbox.Applied), outcomes)
+	require.Equal(t, runtimetest.Repeat(1, queue.Applied), outcomes)
 }
 
 func TestRolledBackEventIsNeverThere(t *testing.T) {
@@ -330,28 +332,28 @@ func TestRolledBackEventIsNeverThere(t *testing.T) {
 	for range 300 {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = outbox.Enqueue(t.Context(), tx, "", message(tenantA, 1))
+		_, err = outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, 1))
 		require.NoError(t, err)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
-	claimN(t, newStore(t, pool), 0)
-	require.Zero(t, countWhere(t, pool, "true"))
+	runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 0)
+	require.Zero(t, runtimetest.CountWhere(t, pool, "true"))
 }
 
 func TestEnqueueInsideSavepoints(t *testing.T) {
 	t.Parallel()
 	const depth = 100 // more than the 64 subtransactions that a backend caches
 	pool := pgtest.Database(t)
-	inTx(t, pool, func(tx pgx.Tx) {
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for n := range depth {
 			sp, err := tx.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = outbox.Enqueue(t.Context(), sp, "", message(tenantA, n))
+			_, err = outbox.Enqueue(t.Context(), sp, "", runtimetest.Message(runtimetest.TenantA, n))
 			require.NoError(t, err)
 			if n%2 == 1 {
 				require.NoError(t, sp.Rollback(t.Context()))
 				// The key is free again.
-				receipt, err := outbox.Enqueue(t.Context(), tx, "", message(tenantA, n))
+				receipt, err := outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, n))
 				require.NoError(t, err)
 				require.False(t, receipt.Duplicate)
 				_, err = tx.Exec(t.Context(), "DELETE FROM outbox.events WHERE id = $1", receipt.ID)
@@ -363,44 +365,44 @@ func TestEnqueueInsideSavepoints(t *testing.T) {
 		// A statement that failed is undone by the caller's savepoint, and the events before it stay.
 		sp, err := tx.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = outbox.Enqueue(t.Context(), sp, "", message(tenantA, depth))
+		_, err = outbox.Enqueue(t.Context(), sp, "", runtimetest.Message(runtimetest.TenantA, depth))
 		require.NoError(t, err)
 		_, err = sp.Exec(t.Context(), "SELECT 1/0")
 		require.Error(t, err)
 		require.NoError(t, sp.Rollback(t.Context()))
 	})
-	require.Equal(t, depth/2, countWhere(t, pool, "true"))
-	claimN(t, newStore(t, pool), depth/2)
+	require.Equal(t, depth/2, runtimetest.CountWhere(t, pool, "true"))
+	runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), depth/2)
 }
 
 func TestEnqueueOptions(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	headers := map[string]string{"traceparent": "00-abc-01", "ключ": "</script>\u2028"}
-	inTx(t, pool, func(tx pgx.Tx) {
-		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(tenantA))
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(runtimetest.TenantA))
 		require.NoError(t, err)
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "later"}, outbox.WithNotBefore(time.Now().Add(longLease)))
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "later"}, outbox.WithNotBefore(time.Now().Add(runtimetest.LongLease)))
 		require.NoError(t, err)
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch)
-		_, err = outbox.NewTopic[note](outbox.TopicSpec{Namespace: space, Name: "bare"}).Untyped().Enqueue(t.Context(), tx, note{}, outbox.WithTenant(tenantA))
+		_, err = outbox.NewTopic[note](outbox.TopicSpec{Namespace: runtimetest.Namespace, Name: "bare"}).Untyped().Enqueue(t.Context(), tx, note{}, outbox.WithTenant(runtimetest.TenantA))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch, "an event without a tenant is not this one's")
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA})
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
 		require.ErrorContains(t, err, "text")
 		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Text: "x"})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: tenantA, Text: "nul", Extra: "a\x00"})
+		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "nul", Extra: "a\x00"})
 		require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
 	})
-	claimed := claimN(t, newStore(t, pool), 1)
+	claimed := runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 1)
 	require.Equal(t, headers, claimed[0].Headers)
-	require.Equal(t, outbox.Tenant(tenantA), claimed[0].TenantID)
-	require.Equal(t, tenantA.String()+"/due", claimed[0].DedupeKey)
+	require.Equal(t, outbox.Tenant(runtimetest.TenantA), claimed[0].TenantID)
+	require.Equal(t, runtimetest.TenantA.String()+"/due", claimed[0].DedupeKey)
 	require.Equal(t, 2, claimed[0].Version)
 	require.Equal(t, 7, claimed[0].MaxAttempts)
-	require.Equal(t, 1, countWhere(t, pool, "next_attempt_at > statement_timestamp() + interval '59 min'"))
+	require.Equal(t, 1, runtimetest.CountWhere(t, pool, "next_attempt_at > statement_timestamp() + interval '59 min'"))
 }
 
 type note struct {
@@ -410,7 +412,7 @@ type note struct {
 }
 
 var noteTopic = outbox.NewTopic[note](outbox.TopicSpec{
-	Namespace: space, Name: "note", Version: 2, Retry: outbox.Retry{MaxAttempts: 7},
+	Namespace: runtimetest.Namespace, Name: "note", Version: 2, Retry: outbox.Retry{MaxAttempts: 7},
 	Keys: func(v any) outbox.Keys {
 		p := v.(*note)
 		return outbox.Keys{
@@ -451,23 +453,23 @@ func TestEnqueueWhenOwnerOfTheKeyIsPrunedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, many := range []bool{false, true} {
 		pool := pgtest.Database(t)
-		old := enqueueAll(t, pool, message(tenantA, 1))[0]
-		tx := &sabotagedTx{Tx: begin(t, pool, pgx.TxOptions{}), before: map[int]func(){
-			2: func() { execute(t, pool, "DELETE FROM outbox.events") },
+		old := runtimetest.EnqueueAll(t, pool, runtimetest.Message(runtimetest.TenantA, 1))[0]
+		tx := &sabotagedTx{Tx: pgtest.Begin(t, pool, pgx.TxOptions{}), before: map[int]func(){
+			2: func() { pgtest.Execute(t, pool, "DELETE FROM outbox.events") },
 		}}
 		var receipt outbox.Receipt
 		if many {
-			receipts, err := outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{message(tenantA, 0), message(tenantA, 1), message(tenantA, 2)})
+			receipts, err := outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{runtimetest.Message(runtimetest.TenantA, 0), runtimetest.Message(runtimetest.TenantA, 1), runtimetest.Message(runtimetest.TenantA, 2)})
 			require.NoError(t, err)
 			receipt = receipts[1]
 		} else {
 			var err error
-			receipt, err = outbox.Enqueue(t.Context(), tx, "", message(tenantA, 1))
+			receipt, err = outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, 1))
 			require.NoError(t, err)
 		}
 		require.False(t, receipt.Duplicate)
 		require.NotEqual(t, old.ID, receipt.ID)
 		require.NoError(t, tx.Commit(t.Context()))
-		require.Equal(t, 1, countWhere(t, pool, "id = $1", receipt.ID))
+		require.Equal(t, 1, runtimetest.CountWhere(t, pool, "id = $1", receipt.ID))
 	}
 }

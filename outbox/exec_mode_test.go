@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -29,16 +30,16 @@ func TestEveryExecMode(t *testing.T) {
 			t.Cleanup(pool.Close)
 			for _, log := range []bool{false, true} {
 				keys := func(v any) outbox.Keys {
-					p := v.(*job)
+					p := v.(*runtimetest.Job)
 					return outbox.Keys{
 						TenantID: outbox.Tenant(p.TenantID), Partition: outbox.NewKey(outbox.IntPart("n", p.N)),
 						Dedupe: outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.IntPart("n", p.N)),
 					}
 				}
-				topic := altered(jobTopic("any"), func(s *outbox.TopicSpec) { s.Log, s.Keys = log, keys })
-				jobs := numbered(4)
+				topic := runtimetest.Altered(runtimetest.JobTopic("any"), func(s *outbox.TopicSpec) { s.Log, s.Keys = log, keys })
+				jobs := runtimetest.NumberedJobs(4)
 				headers := outbox.WithHeaders(map[string]string{"a": "b"})
-				inTx(t, pool, func(tx pgx.Tx) {
+				pgtest.InTx(t, pool, func(tx pgx.Tx) {
 					_, err := topic.Untyped().Enqueue(t.Context(), tx, jobs[0], headers)
 					require.NoError(t, err)
 					again, err := topic.Untyped().Enqueue(t.Context(), tx, jobs[0])
@@ -55,14 +56,14 @@ func TestEveryExecMode(t *testing.T) {
 					require.False(t, receipt.Duplicate)
 				})
 			}
-			require.Equal(t, 8, count(t, pool, `SELECT (SELECT count(*) FROM outbox.events WHERE headers->>'a' = 'b') + (SELECT count(*) FROM outbox.log WHERE headers->>'a' = 'b')`))
-			stop := start(t, dispatcher(t, pool, quick(), onJob(jobTopic("any"), func(_ context.Context, d outbox.Delivery[job]) error {
+			require.Equal(t, 8, pgtest.Count(t, pool, `SELECT (SELECT count(*) FROM outbox.events WHERE headers->>'a' = 'b') + (SELECT count(*) FROM outbox.log WHERE headers->>'a' = 'b')`))
+			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(runtimetest.JobTopic("any"), func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 				if d.Attempt == 1 && d.Payload.N == 2 {
 					return fmt.Errorf("again")
 				}
 				return nil
 			})))
-			settles(t, pool, 4, delivered)
+			pgtest.Settles(t, pool, 4, runtimetest.DeliveredSQL)
 			require.NoError(t, stop())
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // TestLogNeverHoldsPayloadOrHeaders: a delivery or a claim that somebody logs shows what identifies it alone.
@@ -20,7 +21,7 @@ func TestLogNeverHoldsPayloadOrHeaders(t *testing.T) {
 	}
 	for _, value := range []any{
 		outbox.Delivery[struct{ Text string }]{Event: event, Payload: struct{ Text string }{"secret-text"}},
-		outbox.Claimed{Event: event, Payload: []byte(`"secret-text"`)},
+		queue.Claimed{Event: event, Payload: []byte(`"secret-text"`)},
 		event,
 	} {
 		var out bytes.Buffer

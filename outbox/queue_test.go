@@ -7,23 +7,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
 func TestQueueRidesInTheCallersBatch(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	old := enqueueAll(t, pool, message(tenantA, 1))[0]
-	execute(t, pool, "CREATE TABLE business (n int)")
-	tx := begin(t, pool, pgx.TxOptions{})
+	old := runtimetest.EnqueueAll(t, pool, runtimetest.Message(runtimetest.TenantA, 1))[0]
+	pgtest.Execute(t, pool, "CREATE TABLE business (n int)")
+	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
 	b.Queue("INSERT INTO business VALUES (1)")
-	fresh, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 2))
+	fresh, err := outbox.EnqueueInBatch(&b, "", runtimetest.Message(runtimetest.TenantA, 2))
 	require.NoError(t, err)
 	b.Queue("INSERT INTO business VALUES (2)")
-	taken, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
+	taken, err := outbox.EnqueueInBatch(&b, "", runtimetest.Message(runtimetest.TenantA, 1))
 	require.NoError(t, err)
-	twice, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 2))
+	twice, err := outbox.EnqueueInBatch(&b, "", runtimetest.Message(runtimetest.TenantA, 2))
 	require.NoError(t, err)
 	require.Equal(t, 5, b.Len())
 	_, err = fresh.Receipt()
@@ -43,24 +44,24 @@ func TestQueueRidesInTheCallersBatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, outbox.Receipt{ID: first.ID, Duplicate: true}, receipt)
 	require.NoError(t, tx.Commit(t.Context()))
-	require.Equal(t, 2, countWhere(t, pool, "true"))
-	require.Equal(t, 2, value[int](t, pool, "SELECT count(*) FROM business"))
+	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "true"))
+	require.Equal(t, 2, pgtest.Value[int](t, pool, "SELECT count(*) FROM business"))
 }
 
 func TestQueueDuplicateWhoseRivalCommitsMeanwhile(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	rivalTx := begin(t, pool, pgx.TxOptions{})
-	rival, err := outbox.Enqueue(t.Context(), rivalTx, "", message(tenantA, 1))
+	rivalTx := pgtest.Begin(t, pool, pgx.TxOptions{})
+	rival, err := outbox.Enqueue(t.Context(), rivalTx, "", runtimetest.Message(runtimetest.TenantA, 1))
 	require.NoError(t, err)
 
-	tx := begin(t, pool, pgx.TxOptions{})
+	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
-	queued, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
+	queued, err := outbox.EnqueueInBatch(&b, "", runtimetest.Message(runtimetest.TenantA, 1))
 	require.NoError(t, err)
 	sent := make(chan error, 1)
 	go func() { sent <- tx.SendBatch(t.Context(), &b).Close() }()
-	awaitBlocked(t, pool, 1)
+	pgtest.AwaitBlocked(t, pool, 1)
 	require.NoError(t, rivalTx.Commit(t.Context()))
 	require.NoError(t, <-sent)
 	receipt, err := queued.Receipt()
@@ -80,22 +81,22 @@ func TestResolveOfADeletedRival(t *testing.T) {
 	t.Parallel()
 	for _, log := range []bool{false, true} {
 		pool := pgtest.Database(t)
-		m := message(tenantA, 1)
+		m := runtimetest.Message(runtimetest.TenantA, 1)
 		m.Log = log
-		rivalTx := begin(t, pool, pgx.TxOptions{})
+		rivalTx := pgtest.Begin(t, pool, pgx.TxOptions{})
 		_, err := outbox.Enqueue(t.Context(), rivalTx, "", m)
 		require.NoError(t, err)
-		tx := begin(t, pool, pgx.TxOptions{})
+		tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 		var b pgx.Batch
 		queued, err := outbox.EnqueueInBatch(&b, "", m)
 		require.NoError(t, err)
 		sent := make(chan error, 1)
 		go func() { sent <- tx.SendBatch(t.Context(), &b).Close() }()
-		awaitBlocked(t, pool, 1)
+		pgtest.AwaitBlocked(t, pool, 1)
 		require.NoError(t, rivalTx.Commit(t.Context()))
 		require.NoError(t, <-sent)
-		execute(t, pool, "DELETE FROM outbox.events")
-		execute(t, pool, "DELETE FROM outbox.log")
+		pgtest.Execute(t, pool, "DELETE FROM outbox.events")
+		pgtest.Execute(t, pool, "DELETE FROM outbox.log")
 		for range 2 {
 			receipt, err := queued.Resolve(t.Context(), tx)
 			require.EqualError(t, err, "resolve test/ping: the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
@@ -114,18 +115,18 @@ func TestEnqueueWaitsForAnOpenRival(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	for _, commits := range []bool{true, false} {
-		m := message(tenantA, map[bool]int{true: 1, false: 2}[commits])
-		rivalTx := begin(t, pool, pgx.TxOptions{})
+		m := runtimetest.Message(runtimetest.TenantA, map[bool]int{true: 1, false: 2}[commits])
+		rivalTx := pgtest.Begin(t, pool, pgx.TxOptions{})
 		rival, err := outbox.Enqueue(t.Context(), rivalTx, "", m)
 		require.NoError(t, err)
-		tx := begin(t, pool, pgx.TxOptions{})
+		tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 		got := make(chan outbox.Receipt, 1)
 		go func() {
 			receipt, err := outbox.Enqueue(t.Context(), tx, "", m)
-			check(t, err)
+			pgtest.Check(t, err)
 			got <- receipt
 		}()
-		awaitBlocked(t, pool, 1)
+		pgtest.AwaitBlocked(t, pool, 1)
 		if commits {
 			require.NoError(t, rivalTx.Commit(t.Context()))
 			require.Equal(t, outbox.Receipt{ID: rival.ID, Duplicate: true}, <-got)
@@ -136,31 +137,31 @@ func TestEnqueueWaitsForAnOpenRival(t *testing.T) {
 			require.NotEqual(t, rival.ID, receipt.ID)
 		}
 		require.NoError(t, tx.Commit(t.Context()))
-		require.Equal(t, 1, countWhere(t, pool, "dedupe_key = $1", m.DedupeKey))
+		require.Equal(t, 1, runtimetest.CountWhere(t, pool, "dedupe_key = $1", m.DedupeKey))
 	}
 }
 
 func TestQueueAfterAFailedStatement(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	tx := begin(t, pool, pgx.TxOptions{})
+	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
 	b.Queue("SELECT 1/0")
-	queued, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
+	queued, err := outbox.EnqueueInBatch(&b, "", runtimetest.Message(runtimetest.TenantA, 1))
 	require.NoError(t, err)
 	require.Error(t, tx.SendBatch(t.Context(), &b).Close())
 	_, err = queued.Receipt()
 	require.Error(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.Zero(t, countWhere(t, pool, "true"))
+	require.Zero(t, runtimetest.CountWhere(t, pool, "true"))
 }
 
 func TestQueueReportsItsOwnError(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Empty(t))
-	tx := begin(t, pool, pgx.TxOptions{})
+	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 	var b pgx.Batch
-	queued, err := outbox.EnqueueInBatch(&b, "", message(tenantA, 1))
+	queued, err := outbox.EnqueueInBatch(&b, "", runtimetest.Message(runtimetest.TenantA, 1))
 	require.NoError(t, err)
 	require.Error(t, tx.SendBatch(t.Context(), &b).Close())
 	_, err = queued.Receipt()

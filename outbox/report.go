@@ -13,7 +13,7 @@ type DrainReport struct {
 	Resting []string
 }
 
-func (r *DrainReport) add(o DrainReport) {
+func (r *DrainReport) Add(o DrainReport) {
 	r.Delivered += o.Delivered
 	r.Retried += o.Retried
 	r.Dead += o.Dead

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -37,10 +38,10 @@ func TestEventsTakeTheTraceOfTheirContext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	own := map[string]string{"x-own": "yes", "TraceState": "x=y"}
-	inTx(t, pool, func(tx pgx.Tx) {
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		root := tracing(t.Context())
 		enqueue := func(ctx context.Context, n int, headers map[string]string) {
-			m := message(tenantA, n)
+			m := runtimetest.Message(runtimetest.TenantA, n)
 			m.Headers = headers
 			_, err := outbox.Enqueue(ctx, tx, "", m)
 			require.NoError(t, err)
@@ -50,16 +51,16 @@ func TestEventsTakeTheTraceOfTheirContext(t *testing.T) {
 		enqueue(withSpan(root, rootSpan), 2, nil)
 		enqueue(withSpan(withSpan(root, rootSpan), laterSpan), 3, own)
 		enqueue(withSpan(root, rootSpan), 4, map[string]string{"Traceparent": "mine"})
-		_, err := outbox.EnqueueMany(withSpan(root, rootSpan), tx, "", []outbox.Message{message(tenantA, 5), message(tenantA, 6)})
+		_, err := outbox.EnqueueMany(withSpan(root, rootSpan), tx, "", []outbox.Message{runtimetest.Message(runtimetest.TenantA, 5), runtimetest.Message(runtimetest.TenantA, 6)})
 		require.NoError(t, err)
-		_, err = noteTopic.Untyped().Enqueue(withSpan(root, rootSpan), tx, note{Tenant: tenantA, Text: "typed"}, outbox.WithHeaders(own))
+		_, err = noteTopic.Untyped().Enqueue(withSpan(root, rootSpan), tx, note{Tenant: runtimetest.TenantA, Text: "typed"}, outbox.WithHeaders(own))
 		require.NoError(t, err)
 	})
 	require.Equal(t, map[string]string{"x-own": "yes", "TraceState": "x=y"}, own, "the caller's map stays as it is")
 
 	got := make(map[string]map[string]string)
-	for _, c := range claimN(t, newStore(t, pool), 8) {
-		got[strings.TrimPrefix(c.DedupeKey, tenantA.String()+"/")] = c.Headers
+	for _, c := range runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 8) {
+		got[strings.TrimPrefix(c.DedupeKey, runtimetest.TenantA.String()+"/")] = c.Headers
 	}
 	traced := map[string]string{"traceparent": rootSpan, "tracestate": "a=b,c=d"}
 	require.Equal(t, map[string]map[string]string{
@@ -76,9 +77,9 @@ func TestEventsTakeTheTraceOfTheirContext(t *testing.T) {
 func TestLogEventsTakeTheTraceOfTheirContext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	m := message(tenantA, 1)
+	m := runtimetest.Message(runtimetest.TenantA, 1)
 	m.Log = true
-	inTx(t, pool, func(tx pgx.Tx) {
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		_, err := outbox.Enqueue(withSpan(tracing(t.Context()), rootSpan), tx, "", m)
 		require.NoError(t, err)
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -32,8 +33,8 @@ func TestLogTopicIsReadAndDrained(t *testing.T) {
 		got = append(got, d.Payload.ID)
 		return nil
 	})
-	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "reader"}, outbox.ListenerConfig{},
-		outbox.Listen(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
+	l, err := listener.New(pool, listener.Spec{Name: "reader"}, listener.Config{},
+		listener.Handle(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, l))
 	require.Equal(t, []string{"a"}, got)
@@ -51,8 +52,8 @@ func TestDrainListenerLetsHandlersFailTheTest(t *testing.T) {
 			t.Fatal("not what the test wants")
 			return nil
 		})
-		l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "reader"}, outbox.ListenerConfig{},
-			outbox.Listen(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
+		l, err := listener.New(pool, listener.Spec{Name: "reader"}, listener.Config{},
+			listener.Handle(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
 		require.NoError(t, err)
 		outboxtest.DrainListener(t, l)
 	})

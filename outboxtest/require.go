@@ -13,7 +13,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Querier reads the events. It is a connection, a pool, or a transaction, which also sees the events that it has enqueued
@@ -46,7 +48,7 @@ func RequireNotEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], 
 // Drain handles all events that are due, one after another in the test's goroutine, where handlers may call FailNow. It
 // returns a report of the results. An error of the database fails the test. An error of a handler does not: check the
 // report.
-func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
+func Drain(t testing.TB, d *queue.Dispatcher) outbox.DrainReport {
 	t.Helper()
 	if d == nil {
 		t.Fatal("drain: no dispatcher given (nil)")
@@ -59,7 +61,7 @@ func Drain(t testing.TB, d *outbox.Dispatcher) outbox.DrainReport {
 }
 
 // DrainListener is like Drain, for a listener. It attaches the listener if that is new.
-func DrainListener(t testing.TB, l *outbox.Listener) outbox.DrainReport {
+func DrainListener(t testing.TB, l *listener.Listener) outbox.DrainReport {
 	t.Helper()
 	if l == nil {
 		t.Fatal("drain: no listener given (nil)")

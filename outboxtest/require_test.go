@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 type note struct {
@@ -99,8 +100,8 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 		return err
 	}))
 	var order []string // without a lock: the race detector would report another goroutine
-	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{},
-		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(_ context.Context, d outbox.Delivery[note]) error {
+	d, err := queue.NewDispatcher(pool, queue.Config{},
+		queue.Handle(noteTopic, noteHandlers(noteFunc(func(_ context.Context, d outbox.Delivery[note]) error {
 			order = append(order, d.Payload.ID)
 			switch d.Payload.ID {
 			case "bad":
@@ -125,8 +126,8 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 	require.Equal(t, outbox.DrainReport{}, outboxtest.Drain(t, d))
 
 	// A handler that fails the test ends it immediately, as FailNow does anywhere in a test.
-	failing, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{WorkerID: uuid.New()},
-		outbox.Handle(noteTopic, noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {
+	failing, err := queue.NewDispatcher(pool, queue.Config{WorkerID: uuid.New()},
+		queue.Handle(noteTopic, noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {
 			runtime.Goexit() // what FailNow does
 			return nil
 		})), noteHandlers(noteFunc(func(context.Context, outbox.Delivery[note]) error {

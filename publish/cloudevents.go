@@ -51,9 +51,9 @@ func CloudEvents(source string, mode Mode) Encoder {
 	}
 	switch mode {
 	case Binary:
-		return func(o outbox.Outgoing) (Message, error) { return encodeBinary(source, o) }
+		return func(o Outgoing) (Message, error) { return encodeBinary(source, o) }
 	case Structured:
-		return func(o outbox.Outgoing) (Message, error) { return encodeStructured(source, o) }
+		return func(o Outgoing) (Message, error) { return encodeStructured(source, o) }
 	default:
 		return refuse(fmt.Errorf("encode event: CloudEvents mode %d is not valid: use Binary or Structured", mode))
 	}
@@ -61,7 +61,7 @@ func CloudEvents(source string, mode Mode) Encoder {
 
 func refuse(err error) Encoder {
 	err = outbox.Unavailable(err)
-	return func(outbox.Outgoing) (Message, error) { return Message{}, err }
+	return func(Outgoing) (Message, error) { return Message{}, err }
 }
 
 func checkSource(source string) error {
@@ -74,7 +74,7 @@ func checkSource(source string) error {
 	return nil
 }
 
-func encodeBinary(source string, o outbox.Outgoing) (Message, error) {
+func encodeBinary(source string, o Outgoing) (Message, error) {
 	attributes, headers, err := attributesOf(source, o)
 	if err != nil {
 		return Message{}, err
@@ -82,7 +82,7 @@ func encodeBinary(source string, o outbox.Outgoing) (Message, error) {
 	return Message{ContentType: jsonType, Attributes: attributes, Headers: headers, Body: o.Payload}, nil
 }
 
-func encodeStructured(source string, o outbox.Outgoing) (Message, error) {
+func encodeStructured(source string, o Outgoing) (Message, error) {
 	attributes, headers, err := attributesOf(source, o)
 	if err != nil {
 		return Message{}, err
@@ -102,7 +102,7 @@ func encodeStructured(source string, o outbox.Outgoing) (Message, error) {
 }
 
 // attributesOf returns the attributes of an event except datacontenttype, and the headers that are not attributes.
-func attributesOf(source string, o outbox.Outgoing) (attributes, headers map[string]string, err error) {
+func attributesOf(source string, o Outgoing) (attributes, headers map[string]string, err error) {
 	if source == "" {
 		source = "/" + o.Namespace
 	}
@@ -168,14 +168,14 @@ func instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-func tenant(o outbox.Outgoing) string {
+func tenant(o Outgoing) string {
 	if !o.TenantID.Valid {
 		return ""
 	}
 	return o.TenantID.UUID.String()
 }
 
-func entityVersion(o outbox.Outgoing) string {
+func entityVersion(o Outgoing) string {
 	if o.Entity.Version == 0 {
 		return ""
 	}

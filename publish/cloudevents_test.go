@@ -19,8 +19,8 @@ var (
 )
 
 // full returns an event that has every fact.
-func full() outbox.Outgoing {
-	return outbox.Outgoing{
+func full() publish.Outgoing {
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID: eventID, Namespace: "users", Topic: "user_renamed", Version: 3,
 			TenantID:     uuid.NullUUID{UUID: tenantID, Valid: true},
@@ -85,7 +85,7 @@ func TestStructuredIsOneDocument(t *testing.T) {
 
 func TestMissingFactsAreLeftOut(t *testing.T) {
 	t.Parallel()
-	o := outbox.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed"}, Payload: json.RawMessage(`1`)}
+	o := publish.Outgoing{Event: outbox.Event{ID: eventID, Namespace: "users", Topic: "user_renamed"}, Payload: json.RawMessage(`1`)}
 	m, err := publish.CloudEvents("", publish.Binary)(o)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
@@ -111,12 +111,12 @@ func TestNamesOfAttributes(t *testing.T) {
 
 func TestControlCharactersAreRefusedPermanently(t *testing.T) {
 	t.Parallel()
-	spoil := map[string]func(o *outbox.Outgoing, bad string){
-		"partitionkey": func(o *outbox.Outgoing, bad string) { o.PartitionKey = bad },
-		"dedupekey":    func(o *outbox.Outgoing, bad string) { o.DedupeKey = bad },
-		"entitytype":   func(o *outbox.Outgoing, bad string) { o.Entity.Type = bad },
-		"entityid":     func(o *outbox.Outgoing, bad string) { o.Entity.ID = bad },
-		"tracestate":   func(o *outbox.Outgoing, bad string) { o.Headers["tracestate"] = bad },
+	spoil := map[string]func(o *publish.Outgoing, bad string){
+		"partitionkey": func(o *publish.Outgoing, bad string) { o.PartitionKey = bad },
+		"dedupekey":    func(o *publish.Outgoing, bad string) { o.DedupeKey = bad },
+		"entitytype":   func(o *publish.Outgoing, bad string) { o.Entity.Type = bad },
+		"entityid":     func(o *publish.Outgoing, bad string) { o.Entity.ID = bad },
+		"tracestate":   func(o *publish.Outgoing, bad string) { o.Headers["tracestate"] = bad },
 	}
 	for name, set := range spoil {
 		for _, mode := range []publish.Mode{publish.Binary, publish.Structured} {

@@ -24,7 +24,7 @@ var errNoReturn = errors.New("send event: the publisher called runtime.Goexit")
 //     with outbox.ErrNotSent only if it has handed nothing of the event to the broker.
 //   - A panic of send is a failed attempt.
 func Each(
-	ctx context.Context, events []outbox.Outgoing, concurrency int, send func(context.Context, outbox.Outgoing) error,
+	ctx context.Context, events []Outgoing, concurrency int, send func(context.Context, Outgoing) error,
 ) []error {
 	r := &round{ctx: ctx, events: events, send: send, errs: make([]error, len(events)), down: make(map[string]error)}
 	for i := range r.errs {
@@ -45,7 +45,7 @@ func Each(
 }
 
 // chainsOf returns the positions of the events, grouped by key and in order.
-func chainsOf(events []outbox.Outgoing) [][]int {
+func chainsOf(events []Outgoing) [][]int {
 	chains := make([][]int, 0, len(events))
 	byKey := make(map[string]int)
 	for i, o := range events {
@@ -66,8 +66,8 @@ func chainsOf(events []outbox.Outgoing) [][]int {
 // round is one call of Each.
 type round struct {
 	ctx    context.Context
-	events []outbox.Outgoing
-	send   func(context.Context, outbox.Outgoing) error
+	events []Outgoing
+	send   func(context.Context, Outgoing) error
 	errs   []error
 
 	mu     sync.Mutex
@@ -88,7 +88,7 @@ func (r *round) run(chain []int) {
 	}
 }
 
-func (r *round) one(o outbox.Outgoing) (err error) {
+func (r *round) one(o Outgoing) (err error) {
 	if r.ctx.Err() != nil {
 		return fmt.Errorf("send event: %w: %w", outbox.ErrNotSent, context.Cause(r.ctx))
 	}

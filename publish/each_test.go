@@ -20,10 +20,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // batch makes an event per key, for one destination.
-func batch(destination string, keys ...string) []outbox.Outgoing {
-	events := make([]outbox.Outgoing, len(keys))
+func batch(destination string, keys ...string) []publish.Outgoing {
+	events := make([]publish.Outgoing, len(keys))
 	for i, key := range keys {
-		events[i] = outbox.Outgoing{Event: outbox.Event{ID: uuid.New()}, Destination: destination, Key: key}
+		events[i] = publish.Outgoing{Event: outbox.Event{ID: uuid.New()}, Destination: destination, Key: key}
 	}
 	return events
 }
@@ -37,7 +37,7 @@ func TestEachKeepsTheOrderOfAKey(t *testing.T) {
 	events := batch("d", keys...)
 	var mu sync.Mutex
 	got := make(map[string][]uuid.UUID)
-	errs := publish.Each(t.Context(), events, 5, func(_ context.Context, o outbox.Outgoing) error {
+	errs := publish.Each(t.Context(), events, 5, func(_ context.Context, o publish.Outgoing) error {
 		mu.Lock()
 		defer mu.Unlock()
 		got[o.Key] = append(got[o.Key], o.ID)
@@ -57,7 +57,7 @@ func TestEachSendsNothingBehindAFailure(t *testing.T) {
 	events := batch("d", "a", "b", "a", "", "a", "", "b")
 	broken := errors.New("broken")
 	var sent sync.Map
-	errs := publish.Each(t.Context(), events, 3, func(_ context.Context, o outbox.Outgoing) error {
+	errs := publish.Each(t.Context(), events, 3, func(_ context.Context, o publish.Outgoing) error {
 		sent.Store(o.ID, true)
 		if o.ID == events[2].ID || o.ID == events[3].ID {
 			return broken
@@ -77,7 +77,7 @@ func TestEachUsesItsConcurrency(t *testing.T) {
 		var together sync.WaitGroup // passes when all of them run concurrently
 		together.Add(want)
 		var first atomic.Int64
-		errs := publish.Each(t.Context(), batch("d", make([]string, 20)...), concurrency, func(context.Context, outbox.Outgoing) error {
+		errs := publish.Each(t.Context(), batch("d", make([]string, 20)...), concurrency, func(context.Context, publish.Outgoing) error {
 			if n := running.Add(1); n > int64(want) {
 				return fmt.Errorf("%d concurrently", n)
 			}
@@ -101,7 +101,7 @@ func TestEachGivesUpOnAnUnavailableDestination(t *testing.T) {
 	t.Parallel()
 	events := append(batch("gone", "a", "a", "", "b"), batch("there", "a", "", "c")...)
 	var sent atomic.Int64
-	errs := publish.Each(t.Context(), events, 1, func(_ context.Context, o outbox.Outgoing) error {
+	errs := publish.Each(t.Context(), events, 1, func(_ context.Context, o publish.Outgoing) error {
 		if o.Destination == "gone" {
 			sent.Add(1)
 			return outbox.Unavailable(errors.New("no route"))
@@ -119,7 +119,7 @@ func TestEachStopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
-	errs := publish.Each(ctx, batch("d", "c", "a", "", "b"), 1, func(context.Context, outbox.Outgoing) error {
+	errs := publish.Each(ctx, batch("d", "c", "a", "", "b"), 1, func(context.Context, publish.Outgoing) error {
 		cancel(stop)
 		return nil
 	})
@@ -135,7 +135,7 @@ func TestEachGivesUpOnAnUnavailableBroker(t *testing.T) {
 	t.Parallel()
 	events := append(batch("one", "a", "a", ""), batch("two", "b", "")...)
 	var sent atomic.Int64
-	errs := publish.Each(t.Context(), events, 1, func(context.Context, outbox.Outgoing) error {
+	errs := publish.Each(t.Context(), events, 1, func(context.Context, publish.Outgoing) error {
 		sent.Add(1)
 		return outbox.BrokerUnavailable(errors.New("no route"))
 	})
@@ -149,7 +149,7 @@ func TestEachGivesUpOnAnUnavailableBroker(t *testing.T) {
 // TestEachSurvivesTheSender: an event whose send did not return never counts as sent.
 func TestEachSurvivesTheSender(t *testing.T) {
 	t.Parallel()
-	errs := publish.Each(t.Context(), batch("d", "a", "a", "b", ""), 2, func(_ context.Context, o outbox.Outgoing) error {
+	errs := publish.Each(t.Context(), batch("d", "a", "a", "b", ""), 2, func(_ context.Context, o publish.Outgoing) error {
 		if o.Key == "a" {
 			panic("secret")
 		}
@@ -159,7 +159,7 @@ func TestEachSurvivesTheSender(t *testing.T) {
 	require.NotContains(t, errs[0].Error(), "secret")
 	require.Equal(t, []error{outbox.ErrBehind, nil, nil}, errs[1:])
 
-	errs = publish.Each(t.Context(), batch("d", "a", "a", "b", ""), 2, func(context.Context, outbox.Outgoing) error {
+	errs = publish.Each(t.Context(), batch("d", "a", "a", "b", ""), 2, func(context.Context, publish.Outgoing) error {
 		runtime.Goexit()
 		return nil
 	})

@@ -13,8 +13,8 @@ import (
 )
 
 // renamed stands for an event that a dispatcher or listener hands to a publisher.
-func renamed(key, name string) outbox.Outgoing {
-	return outbox.Outgoing{
+func renamed(key, name string) publish.Outgoing {
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID:        uuid.MustParse("0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11"),
 			Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key,
@@ -67,7 +67,7 @@ func ExampleJSON() {
 // An Encoder of your own can add to another one. It says with outbox.Permanent that an event can never be encoded.
 func ExampleEncoder() {
 	encode := publish.CloudEvents("/accounts", publish.Binary)
-	var region publish.Encoder = func(o outbox.Outgoing) (publish.Message, error) {
+	var region publish.Encoder = func(o publish.Outgoing) (publish.Message, error) {
 		if o.Key == "" {
 			return publish.Message{}, outbox.Permanent(errors.New("encode event: it has no key"))
 		}
@@ -101,13 +101,13 @@ func ExampleEncoder_Encode() {
 // Each makes a Publisher of a function that sends one event. The second event of user/17 is not sent, because the first one
 // failed.
 func ExampleEach() {
-	send := func(_ context.Context, o outbox.Outgoing) error {
+	send := func(_ context.Context, o publish.Outgoing) error {
 		if string(o.Payload) == `{"name":""}` {
 			return outbox.Permanent(errors.New("the broker refuses an empty name"))
 		}
 		return nil
 	}
-	events := []outbox.Outgoing{renamed("user/17", ""), renamed("user/17", "Zoë"), renamed("user/18", "Max")}
+	events := []publish.Outgoing{renamed("user/17", ""), renamed("user/17", "Zoë"), renamed("user/18", "Max")}
 	errs := publish.Each(context.Background(), events, 16, send)
 	fmt.Println(outbox.IsPermanent(errs[0]), errors.Is(errs[1], outbox.ErrBehind), errs[2])
 	// Output: true true <nil>

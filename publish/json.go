@@ -3,8 +3,6 @@ package publish
 import (
 	"strconv"
 	"strings"
-
-	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // JSON returns an Encoder that does not change the payload and puts the facts of the event into headers: outbox-id,
@@ -13,7 +11,7 @@ import (
 // are left out, as is an entity version of 0. The event's own headers are sent too, except those with the name of a fact
 // in any case.
 func JSON() Encoder {
-	return func(o outbox.Outgoing) (Message, error) {
+	return func(o Outgoing) (Message, error) {
 		facts := map[string]string{
 			"outbox-id":             o.ID.String(),
 			"outbox-type":           o.Namespace + "." + o.Topic,

@@ -31,7 +31,7 @@ func TestJSONPutsTheFactsIntoHeaders(t *testing.T) {
 
 func TestJSONLeavesOutMissingFacts(t *testing.T) {
 	t.Parallel()
-	o := outbox.Outgoing{Event: outbox.Event{
+	o := publish.Outgoing{Event: outbox.Event{
 		ID: eventID, Namespace: "users", Topic: "user_renamed", Headers: map[string]string{"outbox-tenant-id": "forged"},
 	}}
 	m, err := publish.JSON()(o)
@@ -47,7 +47,7 @@ func TestEncodeFallsBackAndSurvives(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/users", m.Attributes["source"])
 
-	_, err = publish.Encoder(func(o outbox.Outgoing) (publish.Message, error) { panic(string(o.Payload)) }).Encode(full())
+	_, err = publish.Encoder(func(o publish.Outgoing) (publish.Message, error) { panic(string(o.Payload)) }).Encode(full())
 	require.ErrorContains(t, err, "encoder panicked (string)")
 	require.ErrorContains(t, err, "json_test.go", "the stack tells where")
 	require.NotContains(t, err.Error(), "Zoë")

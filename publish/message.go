@@ -7,7 +7,7 @@
 //
 //	publisher, err := kafka.New(kafka.Config{
 //		Brokers: []string{"kafka-1:9092"},
-//		Encoder: publish.CloudEvents("/accounts", publish.Structured),
+//		Encoder: CloudEvents("/accounts", Structured),
 //	})
 //
 // To write a publisher for a broker that takes one message at a time, implement outbox.Publisher with Each. Each keeps the
@@ -23,8 +23,6 @@ package publish
 import (
 	"fmt"
 	"runtime/debug"
-
-	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // Message is an event in the form in which a broker gets it.
@@ -42,11 +40,11 @@ type Message struct {
 // Encoder makes a Message of an event. The Message may share the payload with the event and nothing else. An Encoder must be
 // safe for concurrent use. Its error says what happens to the event, like the error of a Publisher: outbox.Permanent and so
 // on.
-type Encoder func(outbox.Outgoing) (Message, error)
+type Encoder func(Outgoing) (Message, error)
 
 // Encode encodes one event. Publishers call this method and not e itself: a nil Encoder means CloudEvents("", Binary), and
 // a panic of e becomes an error.
-func (e Encoder) Encode(o outbox.Outgoing) (m Message, err error) {
+func (e Encoder) Encode(o Outgoing) (m Message, err error) {
 	if e == nil {
 		return encodeBinary("", o)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -41,9 +42,9 @@ func (UnimplementedBenchDropHandlers) HandleOrderDropped(context.Context, outbox
 // NewBenchDropDispatcher returns a dispatcher that claims the events of namespace bench_drop from
 // the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewBenchDropDispatcher(pool *pgxpool.Pool, h BenchDropHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(OrderDroppedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewBenchDropDispatcher(pool *pgxpool.Pool, h BenchDropHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(OrderDroppedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOrderDropped(ctx, outbox.Delivery[OrderDropped]{Event: e, Payload: *p.(*OrderDropped)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -43,17 +44,17 @@ func (UnimplementedMoverHandlers) HandleOrderMoved(context.Context, outbox.Deliv
 // NewMoverListener returns listener mover, which reads the log in the database of pool with its own
 // cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out
 // of bounds, or says that h is nil.
-func NewMoverListener(pool *pgxpool.Pool, h MoverHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewMoverListener(pool *pgxpool.Pool, h MoverHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "mover",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenUntyped(OrderMovedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(OrderMovedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOrderMoved(ctx, outbox.Delivery[OrderMoved]{Event: e, Payload: *p.(*OrderMoved)})
 		}),
 	)

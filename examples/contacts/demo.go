@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/directory"
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 const (
@@ -146,7 +147,7 @@ func (d demo) drainAll(ctx context.Context) error {
 	handler := &events.ContactsHandler{Directory: directory.New(d.pool)}
 	reports := make([]outbox.DrainReport, shardCount)
 	err := together(shardCount, func(i int) error {
-		dispatcher, err := events.NewContactsDispatcher(d.pool, handler, outbox.DispatcherConfig{TenantIDs: d.shard(i)})
+		dispatcher, err := events.NewContactsDispatcher(d.pool, handler, queue.Config{TenantIDs: d.shard(i)})
 		if err != nil {
 			return err
 		}

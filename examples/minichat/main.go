@@ -20,6 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/ledger"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 func main() {
@@ -55,7 +56,7 @@ func run(ctx context.Context, url string, out io.Writer) (err error) {
 	dispatching, stop := context.WithCancel(ctx)
 	defer stop()
 	handler := announcer{&events.MiniChatHandler{Ledger: books}, told, dispatching.Done()}
-	dispatcher, err := events.NewMiniChatDispatcher(pool, handler, outbox.DispatcherConfig{})
+	dispatcher, err := events.NewMiniChatDispatcher(pool, handler, queue.Config{})
 	if err != nil {
 		return err
 	}

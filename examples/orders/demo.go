@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/orders/events"
 	"github.com/outboxgen/outboxgen/examples/orders/order"
 	"github.com/outboxgen/outboxgen/examples/orders/shipping"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 const (
@@ -104,7 +104,7 @@ func request(shop uuid.UUID, i int) order.Request {
 // drainBacklog runs a dispatcher until no event is left, and prints the size of the backlog meanwhile.
 func (d demo) drainBacklog(ctx context.Context) error {
 	handler := &events.OrdersHandler{Shipping: shipping.NewDesk(d.pool)}
-	dispatcher, err := events.NewOrdersDispatcher(d.pool, handler, outbox.DispatcherConfig{})
+	dispatcher, err := events.NewOrdersDispatcher(d.pool, handler, queue.Config{})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 	"github.com/outboxgen/outboxgen/examples/threads/hub"
 	"github.com/outboxgen/outboxgen/examples/threads/web"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 const (
@@ -29,25 +30,25 @@ const (
 type service struct {
 	clients   *hub.Hub
 	handler   http.Handler
-	broadcast *outbox.Listener
-	companion *outbox.Listener
-	replies   *outbox.Dispatcher
+	broadcast *listener.Listener
+	companion *listener.Listener
+	replies   *queue.Dispatcher
 }
 
 func newService(pool *pgxpool.Pool) (*service, error) {
 	s := &service{clients: hub.New(clientBuffer)}
 	s.handler = web.NewHandler(pool, s.clients)
 	var err error
-	s.broadcast, err = events.NewBroadcastListener(pool, &events.BroadcastHandler{Clients: s.clients}, outbox.ListenerConfig{})
+	s.broadcast, err = events.NewBroadcastListener(pool, &events.BroadcastHandler{Clients: s.clients}, listener.Config{})
 	if err != nil {
 		return nil, err
 	}
-	s.companion, err = events.NewCompanionListener(pool, &events.CompanionHandler{}, outbox.ListenerConfig{})
+	s.companion, err = events.NewCompanionListener(pool, &events.CompanionHandler{}, listener.Config{})
 	if err != nil {
 		return nil, err
 	}
 	s.replies, err = events.NewRepliesDispatcher(pool,
-		&events.RepliesHandler{Companion: companion.New(pool, companion.Echo)}, outbox.DispatcherConfig{})
+		&events.RepliesHandler{Companion: companion.New(pool, companion.Echo)}, queue.Config{})
 	if err != nil {
 		return nil, err
 	}

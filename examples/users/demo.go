@@ -15,7 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 	"github.com/outboxgen/outboxgen/examples/users/events"
 	"github.com/outboxgen/outboxgen/examples/users/user"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
@@ -44,8 +45,8 @@ func (d demo) run(ctx context.Context) error {
 	}
 	defer toKafka.Close()
 	onBadDays := &unruly{publisher: toKafka}
-	relay, err := events.NewRelayListener(d.users, outbox.ListenerConfig{
-		Publishers: map[string]outbox.Publisher{"kafka": onBadDays},
+	relay, err := events.NewRelayListener(d.users, listener.Config{
+		Publishers: map[string]publish.Publisher{"kafka": onBadDays},
 	})
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (d demo) run(ctx context.Context) error {
 }
 
 // play creates, renames and deletes users, and checks the cards when all messages have arrived.
-func (d demo) play(ctx context.Context, onBadDays *unruly, relay *outbox.Listener, projection *cards.Projection, stopRelay func() error) error {
+func (d demo) play(ctx context.Context, onBadDays *unruly, relay *listener.Listener, projection *cards.Projection, stopRelay func() error) error {
 	d.say("%d users sign up, are renamed and deleted, by %d concurrent clients", people, clients)
 	if err := d.traffic(ctx); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/user"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // TestRun runs the demo twice with one database and one cluster, so that the second run finds the data of the first.
@@ -85,10 +86,10 @@ func TestCompare(t *testing.T) {
 // publisher accepts all events except those in refused.
 type publisher struct {
 	refused uuid.UUID
-	sent    []outbox.Outgoing
+	sent    []publish.Outgoing
 }
 
-func (p *publisher) Publish(_ context.Context, events []outbox.Outgoing) []error {
+func (p *publisher) Publish(_ context.Context, events []publish.Outgoing) []error {
 	errs := make([]error, len(events))
 	for i, e := range events {
 		if e.ID == p.refused {
@@ -103,9 +104,9 @@ func (p *publisher) Publish(_ context.Context, events []outbox.Outgoing) []error
 // TestUnruly checks that results are in the order of the events, whatever the order in which they were sent.
 func TestUnruly(t *testing.T) {
 	t.Parallel()
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	for range 100 {
-		events = append(events, outbox.Outgoing{Event: outbox.Event{ID: uuid.New()}})
+		events = append(events, publish.Outgoing{Event: outbox.Event{ID: uuid.New()}})
 	}
 	p := &publisher{refused: events[41].ID}
 	u := &unruly{publisher: p}

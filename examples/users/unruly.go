@@ -5,30 +5,30 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // unruly wraps a publisher and does what brokers, mirrors and restored backups sometimes do: it shuffles each batch, and
 // sends about every second event again later. The wrapped publisher keeps the order, and repeats an event only if it does
 // not know whether the event has arrived.
 type unruly struct {
-	publisher outbox.Publisher
+	publisher publish.Publisher
 
 	mu    sync.Mutex
-	later []outbox.Outgoing // events to send again
-	sent  int               // messages that Kafka has, including repeats
-	again int               // repeats among them
+	later []publish.Outgoing // events to send again
+	sent  int                // messages that Kafka has, including repeats
+	again int                // repeats among them
 }
 
 // Publish implements outbox.Publisher.
-func (u *unruly) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (u *unruly) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	repeats := u.later
 	u.later = nil
-	all := append(append([]outbox.Outgoing(nil), events...), repeats...)
+	all := append(append([]publish.Outgoing(nil), events...), repeats...)
 	places := rand.Perm(len(all))
-	mixed := make([]outbox.Outgoing, len(all))
+	mixed := make([]publish.Outgoing, len(all))
 	for i, place := range places {
 		mixed[place] = all[i]
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -26,7 +27,7 @@ during rebase. rewind, rebase and detach show what they would do, and do it with
 
 // administer runs fn with a ListenerAdmin for the schema.
 func (a *app) administer(
-	db *database, fn func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error,
+	db *database, fn func(ctx context.Context, ops *admin.Admin, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, args []string) error {
@@ -34,18 +35,18 @@ func (a *app) administer(
 			if err != nil {
 				return err
 			}
-			return a.withAdmin(ctx, db, schema, func(ops *outbox.ListenerAdmin) error { return fn(ctx, ops, args) })
+			return a.withAdmin(ctx, db, schema, func(ops *admin.Admin) error { return fn(ctx, ops, args) })
 		})(c, args)
 	}
 }
 
-func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn func(*outbox.ListenerAdmin) error) error {
+func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn func(*admin.Admin) error) error {
 	pool, err := db.pool(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	ops, err := outbox.NewListenerAdmin(pool, schema)
+	ops, err := admin.New(pool, schema)
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	switch {
 	case err == nil, errors.Is(err, errReported):
 		return err
-	case errors.As(err, new(*outbox.UnknownListenerError)), errors.Is(err, outbox.ErrNotSkippable):
+	case errors.As(err, new(*admin.UnknownListenerError)), errors.Is(err, outbox.ErrNotSkippable):
 		return usage(err)
 	case errors.Is(err, outbox.ErrNotMigrated):
 		return fmt.Errorf("schema %s: %w", schema, err)
@@ -107,7 +108,7 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 		Short: short,
 		Long:  long,
 		Args:  cobra.ExactArgs(1),
-		RunE: a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
+		RunE: a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 			do := ops.Resume
 			if paused {
 				do = ops.Pause
@@ -128,7 +129,7 @@ func (a *app) listenerSkip(db *database) *cobra.Command {
 skips the event that has failed. With an id it skips the event at which a shard stands, as list shows it,
 or a parked event. The dead letter contains a copy of the event.`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
+		RunE: a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 			id := uuid.Nil
 			if len(args) > 1 {
 				var err error
@@ -166,7 +167,7 @@ events a second time, so they must be idempotent. Events in the dead letters are
 		since, err = parseMoment(to, time.Now())
 		return err
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 		if !yes {
 			ops = ops.Preview()
 		}
@@ -214,7 +215,7 @@ First remove the listener from outbox.yaml and stop its processes: a process tha
 error, and a process that starts attaches the listener again, at the start that the YAML gives.`,
 		Args: cobra.ExactArgs(1),
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, args []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 		if !yes {
 			ops = ops.Preview()
 		}
@@ -250,7 +251,7 @@ has left it behind. It rewrites the log in one transaction. Stop the listeners f
 running. If there is nothing to repair, rebase says so and changes nothing.`,
 		Args: cobra.NoArgs,
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, _ []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		if !yes {
 			ops = ops.Preview()
 		}

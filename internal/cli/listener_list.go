@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -38,7 +39,7 @@ type shardRow struct {
 	AdvancedAt    *time.Time `json:"advanced_at,omitempty"`
 }
 
-func newShardRow(s outbox.ListenerStatus) shardRow {
+func newShardRow(s admin.ListenerStatus) shardRow {
 	row := shardRow{
 		Listener: s.Listener, Shard: s.Shard, Shards: s.Shards, ReshardTo: s.ReshardTo,
 		State: string(s.State), Paused: s.Paused, Alarm: alarming(s),
@@ -57,8 +58,8 @@ func newShardRow(s outbox.ListenerStatus) shardRow {
 }
 
 // alarming reports whether s needs attention, independent of its state.
-func alarming(s outbox.ListenerStatus) bool {
-	return s.State == outbox.ListenerRestored || s.MaxLag > 0 && s.Lag > s.MaxLag
+func alarming(s admin.ListenerStatus) bool {
+	return s.State == admin.ListenerRestored || s.MaxLag > 0 && s.Lag > s.MaxLag
 }
 
 func moment(t time.Time) *time.Time {
@@ -96,7 +97,7 @@ dead letters than --dead allows.`,
 		}
 		return nil
 	}
-	c.RunE = a.administer(db, func(ctx context.Context, ops *outbox.ListenerAdmin, _ []string) error {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		shards, err := ops.List(ctx)
 		if err != nil {
 			return err
@@ -130,7 +131,7 @@ dead letters than --dead allows.`,
 			}
 			switch {
 			case !alarming(s):
-			case s.State == outbox.ListenerRestored:
+			case s.State == admin.ListenerRestored:
 				a.notef("listener %s shard %d: %v", s.Listener, s.Shard, outbox.ErrRestored)
 			default:
 				a.notef("listener %s shard %d lags %s, more than max_lag %s", s.Listener, s.Shard, ageText(s.Lag), span(s.MaxLag))
@@ -143,7 +144,7 @@ dead letters than --dead allows.`,
 	return c
 }
 
-func shardTable(shards []outbox.ListenerStatus) [][]any {
+func shardTable(shards []admin.ListenerStatus) [][]any {
 	table := [][]any{{"LISTENER", "SHARD", "STATE", "UNREAD", "AGE", "HOLDER", "PARKED", "DEAD", "EVENT", "ATTEMPTS", "LAST ERROR"}}
 	for _, s := range shards {
 		r := newShardRow(s)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -46,7 +47,7 @@ they run; use prune for other topics, or in a cron job. Without --yes it only sh
 					return err
 				}
 			}
-			return a.withAdmin(ctx, &db, schema, func(admin *outbox.ListenerAdmin) error { return a.prune(ctx, admin, m, yes) })
+			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error { return a.prune(ctx, admin, m, yes) })
 		}),
 	}
 	db.flags(c)
@@ -54,7 +55,7 @@ they run; use prune for other topics, or in a cron job. Without --yes it only sh
 	return c
 }
 
-func (a *app) prune(ctx context.Context, admin *outbox.ListenerAdmin, m *model.Model, yes bool) error {
+func (a *app) prune(ctx context.Context, admin *admin.Admin, m *model.Model, yes bool) error {
 	if !yes {
 		admin = admin.Preview()
 	}

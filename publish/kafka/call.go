@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // call is one call of Publish. It sends events in rounds. Each round waits for the one before. In a round, the events with
 // one key go to one topic, and a topic gets no more than fits into a batch.
 type call struct {
 	p       *Publisher
-	events  []outbox.Outgoing
+	events  []publish.Outgoing
 	records []*kgo.Record // nil if an event could not be encoded
 	errs    []error
 	settled []bool
@@ -28,7 +29,7 @@ type call struct {
 	halted error            // why no more events are sent
 }
 
-func newCall(p *Publisher, events []outbox.Outgoing) *call {
+func newCall(p *Publisher, events []publish.Outgoing) *call {
 	c := &call{
 		p: p, events: events, records: make([]*kgo.Record, len(events)), errs: make([]error, len(events)),
 		settled: make([]bool, len(events)), open: len(events),

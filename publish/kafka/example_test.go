@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // UserRenamed stands for a generated payload, and userRenamedTopic for its topic, which has
@@ -42,14 +43,14 @@ func Example() {
 	}
 	defer publisher.Close() // after Run has returned
 
-	cfg := outbox.DispatcherConfig{Publishers: map[string]outbox.Publisher{"kafka": publisher}}
-	_, err = outbox.NewDispatcher(pool, cfg, outbox.Publish(userRenamedTopic, outbox.Publication{
+	cfg := queue.Config{Publishers: map[string]publish.Publisher{"kafka": publisher}}
+	_, err = queue.NewDispatcher(pool, cfg, queue.Publish(userRenamedTopic, publish.Publication{
 		Broker: "kafka", Destination: "sc.domain.user",
 	}))
 	fmt.Println("dispatcher:", err)
 
 	// While no broker answers, events are handed back and no attempt is counted.
-	errs := publisher.Publish(ctx, []outbox.Outgoing{event("user/17", 1), event("user/17", 2)})
+	errs := publisher.Publish(ctx, []publish.Outgoing{event("user/17", 1), event("user/17", 2)})
 	fmt.Println(outbox.IsUnavailable(errs[0]), errors.Is(errs[1], outbox.ErrBehind))
 	// Output:
 	// dispatcher: <nil>

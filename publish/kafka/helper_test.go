@@ -19,6 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
@@ -103,8 +104,8 @@ func (c *cluster) received(topic string) []*kgo.Record {
 }
 
 // event returns an event with a key.
-func event(key string, n int) outbox.Outgoing {
-	return outbox.Outgoing{
+func event(key string, n int) publish.Outgoing {
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID: uuid.Must(uuid.NewV7()), Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key,
 			Attempt: 1, MaxAttempts: 5, CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 0, time.UTC),
@@ -114,7 +115,7 @@ func event(key string, n int) outbox.Outgoing {
 }
 
 // large returns an event that the cluster refuses: it does not compress below the limit.
-func large(o outbox.Outgoing) outbox.Outgoing {
+func large(o publish.Outgoing) publish.Outgoing {
 	var b strings.Builder
 	for b.Len() < 400_000 {
 		b.WriteString(uuid.NewString())
@@ -135,10 +136,10 @@ func header(r *kgo.Record, name string) string {
 }
 
 // settle publishes until all events are there.
-func settle(t testing.TB, p *kafka.Publisher, events []outbox.Outgoing) {
+func settle(t testing.TB, p *kafka.Publisher, events []publish.Outgoing) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		var pending []outbox.Outgoing
+		var pending []publish.Outgoing
 		for i, err := range p.Publish(t.Context(), events) {
 			if err != nil {
 				pending = append(pending, events[i])

@@ -151,7 +151,7 @@ type Publisher struct {
 	turns  map[string]chan struct{} // by destination: has one element per running call of Publish
 }
 
-var _ outbox.Publisher = (*Publisher)(nil)
+var _ publish.Publisher = (*Publisher)(nil)
 
 // Format writes where the publisher sends events, for any verb. It shows no options, which may have credentials.
 func (p *Publisher) Format(w fmt.State, _ rune) {
@@ -181,7 +181,7 @@ func New(cfg Config) (*Publisher, error) {
 }
 
 // Publish implements outbox.Publisher. The package comment lists what each error of Kafka means for an event.
-func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []err
 	var sending sync.WaitGroup
 	for _, s := range shares {
 		sending.Go(func() {
-			part := make([]outbox.Outgoing, len(s.events))
+			part := make([]publish.Outgoing, len(s.events))
 			for n, i := range s.events {
 				part[n] = events[i]
 			}
@@ -216,7 +216,7 @@ func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []err
 }
 
 // send publishes events with one producer: holder, or any when it is nil.
-func (p *Publisher) send(ctx context.Context, holder *client, events []outbox.Outgoing) []error {
+func (p *Publisher) send(ctx context.Context, holder *client, events []publish.Outgoing) []error {
 	c := newCall(p, events)
 	producer, err := p.pool.take(ctx, holder)
 	if err != nil {
@@ -245,7 +245,7 @@ func (p *Publisher) Close() {
 
 // enter waits until the calls for the same destination are fewer than Config.Concurrency. Calls for different destinations
 // do not wait for each other.
-func (p *Publisher) enter(ctx context.Context, events []outbox.Outgoing) (leave func(), err error) {
+func (p *Publisher) enter(ctx context.Context, events []publish.Outgoing) (leave func(), err error) {
 	destination := events[0].Destination
 	for _, o := range events {
 		if o.Destination != destination {

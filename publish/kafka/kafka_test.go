@@ -87,7 +87,7 @@ func TestOptionsKeepThePromises(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := c.publisher(t, func(cfg *kafka.Config) { cfg.Options, cfg.Timeout = []kgo.Opt{option}, time.Minute })
-			var events []outbox.Outgoing
+			var events []publish.Outgoing
 			for n := range 200 {
 				events = append(events, event(name, n))
 			}
@@ -114,7 +114,7 @@ func TestBinaryRecord(t *testing.T) {
 	o.Entity = outbox.Entity{Type: "user", ID: "17", Version: 3}
 	o.Headers = map[string]string{"traceparent": "00-a-b-01", "x-reason": "maßvoll", "ce_id": "forged", "content-type": "text/plain",
 		"ce_traceparent": "forged", "CE_tracestate": "forged", "ce_dedupekey": "forged", "Ce_anything": "forged", "Content-Type": "text/plain"}
-	require.Equal(t, []error{nil}, c.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
+	require.Equal(t, []error{nil}, c.publisher(t).Publish(t.Context(), []publish.Outgoing{o}))
 
 	got := c.received(topic)
 	require.Len(t, got, 1)
@@ -148,7 +148,7 @@ func TestStructuredRecord(t *testing.T) {
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Encoder = publish.CloudEvents("/people", publish.Structured) })
 	o := event("", 1)
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{o}))
 
 	got := c.received(topic)
 	require.Len(t, got, 1)
@@ -170,7 +170,7 @@ func TestProducerSettings(t *testing.T) {
 	p := c.publisher(t, func(cfg *kafka.Config) {
 		cfg.Options = []kgo.Opt{kgo.RequiredAcks(kgo.NoAck()), kgo.ProducerBatchCompression(kgo.GzipCompression())}
 	})
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 1)}))
 	request := <-seen
 	require.EqualValues(t, -1, request.Acks)
 	batch := batchesOf(t, request)[0]
@@ -188,10 +188,10 @@ func TestClosedPublisher(t *testing.T) {
 		return nil, nil, true // no reply
 	})
 	result := make(chan []error, 1)
-	go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 1), event("a", 2)}) }()
+	go func() { result <- p.Publish(context.Background(), []publish.Outgoing{event("a", 1), event("a", 2)}) }()
 	<-hung
 	p.Close()
-	for _, errs := range [][]error{<-result, p.Publish(t.Context(), []outbox.Outgoing{event("a", 1), event("a", 2)})} {
+	for _, errs := range [][]error{<-result, p.Publish(t.Context(), []publish.Outgoing{event("a", 1), event("a", 2)})} {
 		require.ErrorIs(t, errs[0], kafka.ErrClosed)
 		require.True(t, outbox.IsUnavailable(errs[0]))
 		require.Equal(t, outbox.ErrBehind, errs[1])
@@ -212,11 +212,11 @@ func TestCallsWaitForTheirTurn(t *testing.T) {
 		return nil, nil, false
 	})
 	result := make(chan []error, 1)
-	go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 1)}) }()
+	go func() { result <- p.Publish(context.Background(), []publish.Outgoing{event("a", 1)}) }()
 	<-hung
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	errs := p.Publish(ctx, []outbox.Outgoing{event("b", 1), event("b", 2)})
+	errs := p.Publish(ctx, []publish.Outgoing{event("b", 1), event("b", 2)})
 	require.ErrorIs(t, errs[0], context.DeadlineExceeded)
 	require.False(t, outbox.IsUnavailable(errs[0]))
 	require.Equal(t, outbox.ErrBehind, errs[1])
@@ -228,10 +228,10 @@ func TestCallsWaitForTheirTurn(t *testing.T) {
 func TestEncoderDecides(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	events := []outbox.Outgoing{event("a", 0), event("a", 1), event("a", 2), event("b", 3), event("c", 4)}
+	events := []publish.Outgoing{event("a", 0), event("a", 1), event("a", 2), event("b", 3), event("c", 4)}
 	odd, bad := errors.New("registry does not answer"), errors.New("no schema")
 	p := c.publisher(t, func(cfg *kafka.Config) {
-		cfg.Encoder = func(o outbox.Outgoing) (publish.Message, error) {
+		cfg.Encoder = func(o publish.Outgoing) (publish.Message, error) {
 			switch o.ID {
 			case events[1].ID:
 				return publish.Message{}, outbox.Unavailable(odd)
@@ -256,7 +256,7 @@ func TestKeysSpread(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(6, "other"))
 	p := c.publisher(t)
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	for i, key := range []string{"user/1", "user/2", "user/3", "user/4", "user/5", "user/6", "user/7", "user/8"} {
 		events = append(events, event(key, i))
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // TestLogPastDeadLetters: events of a log that are too large for the cluster become dead letters. All others arrive once, in
@@ -56,9 +58,9 @@ func TestLogPastDeadLetters(t *testing.T) {
 					_, err := stepped.Untyped().EnqueueMany(t.Context(), tx, steps)
 					return err
 				}))
-				l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "relay", ParkKeys: park}, outbox.ListenerConfig{
-					BatchSize: 1000, Logger: slog.New(slog.DiscardHandler), Publishers: map[string]outbox.Publisher{"kafka": c.publisher(t)},
-				}, outbox.ListenPublish(stepped, outbox.Publication{Broker: "kafka", Destination: topic}))
+				l, err := listener.New(pool, listener.Spec{Name: "relay", ParkKeys: park}, listener.Config{
+					BatchSize: 1000, Logger: slog.New(slog.DiscardHandler), Publishers: map[string]publish.Publisher{"kafka": c.publisher(t)},
+				}, listener.Publish(stepped, publish.Publication{Broker: "kafka", Destination: topic}))
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
@@ -33,7 +34,7 @@ func TestOneBatchForAKey(t *testing.T) {
 	for range 3 {
 		p := c.publisher(t)
 		for range 2 {
-			var events []outbox.Outgoing
+			var events []publish.Outgoing
 			for n := range 2000 {
 				events = append(events, event("hot", n))
 			}
@@ -58,7 +59,7 @@ func TestNewTopicIsSentImmediately(t *testing.T) {
 	p := c.publisher(t, func(cfg *kafka.Config) {
 		cfg.Options = []kgo.Opt{kgo.WithHooks(slowHook{})}
 	})
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
 }
 
 // TestKeyInSeveralRounds: events that do not fit into a batch wait until the batch before them has been taken.
@@ -66,7 +67,7 @@ func TestKeyInSeveralRounds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.BatchBytes = 4 << 10 })
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	for n := range 100 {
 		events = append(events, event("hot", n))
 	}
@@ -101,11 +102,11 @@ func TestKeyAcrossTopics(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "audit"))
 	p := c.publisher(t)
-	to := func(o outbox.Outgoing, topic string) outbox.Outgoing {
+	to := func(o publish.Outgoing, topic string) publish.Outgoing {
 		o.Destination = topic
 		return o
 	}
-	events := []outbox.Outgoing{
+	events := []publish.Outgoing{
 		event("a", 0), to(event("a", 1), "audit"), event("a", 2), to(event("b", 3), "audit"), event("b", 4), to(event("c", 5), "audit"),
 	}
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "audit", Err: kerr.UnknownServerError, Count: 1})
@@ -138,7 +139,7 @@ func TestRefusedInCompany(t *testing.T) {
 	p := c.publisher(t, func(cfg *kafka.Config) {
 		cfg.Options = []kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression())}
 	})
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	for n := range 64 {
 		o := event([]string{"user/13", "user/14", ""}[n%3], n)
 		o.Destination = "one"
@@ -181,7 +182,7 @@ func TestLostAck(t *testing.T) {
 			c := newCluster(t, kfake.ListenFn(w.listen))
 			p := c.publisher(t)
 			lose(c, w)
-			events := []outbox.Outgoing{event("a", 0), event("b", 1), event("a", 2)}
+			events := []publish.Outgoing{event("a", 0), event("b", 1), event("a", 2)}
 			require.Equal(t, make([]error, 3), p.Publish(t.Context(), events))
 			require.Len(t, c.received(topic), 3)
 			require.Equal(t, w.asked(), w.count(), "the wire has not tampered with a reply")
@@ -195,7 +196,7 @@ func TestLateReplies(t *testing.T) {
 	w := &wire{}
 	c := newCluster(t, kfake.ListenFn(w.listen))
 	p := c.publisher(t)
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	for n := range 60 {
 		events = append(events, event(string(rune('a'+n%20)), n))
 	}
@@ -226,14 +227,14 @@ func TestGivenUpIsNotSent(t *testing.T) {
 			first, second := event("a", 0), event("a", 1)
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			errs := p.Publish(ctx, []outbox.Outgoing{first, second})
+			errs := p.Publish(ctx, []publish.Outgoing{first, second})
 			require.Error(t, errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			h.Remove()
-			require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("b", 2)}))
+			require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("b", 2)}))
 			require.Len(t, c.received(topic), 1, "a failed event was sent later")
 
-			require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
+			require.Equal(t, make([]error, 2), p.Publish(t.Context(), []publish.Outgoing{first, second}))
 			var of []string
 			for _, r := range c.received(topic) {
 				if string(r.Key) == "a" {
@@ -252,7 +253,7 @@ func TestInDoubtIsFenced(t *testing.T) {
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Concurrency = 1 })
 	first, second := event("a", 0), event("a", 1)
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", -1)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", -1)}))
 
 	seen, waken := make(chan struct{}), make(chan struct{})
 	held := false
@@ -266,13 +267,13 @@ func TestInDoubtIsFenced(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan []error, 1)
-	go func() { result <- p.Publish(ctx, []outbox.Outgoing{first}) }()
+	go func() { result <- p.Publish(ctx, []publish.Outgoing{first}) }()
 	<-seen
 	cancel()
 	require.ErrorIs(t, (<-result)[0], context.Canceled)
-	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
+	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []publish.Outgoing{first, second}))
 	close(waken)
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 2)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 2)}))
 
 	got := c.received(topic)
 	require.Equal(t, []string{first.ID.String(), second.ID.String()}, []string{idOf(got[1]), idOf(got[2])})
@@ -284,10 +285,10 @@ func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 5 * time.Second })
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
 	c.Close()
 	first, second := event("a", 1), event("a", 2)
-	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, event("", 3)})
+	errs := p.Publish(t.Context(), []publish.Outgoing{first, second, event("", 3)})
 	require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 	require.ErrorContains(t, errs[0], "connection refused")
 	require.Equal(t, outbox.ErrBehind, errs[1])
@@ -297,7 +298,7 @@ func TestDownAndBack(t *testing.T) {
 	p.Close()
 	require.Len(t, c.received(topic), 1)
 	p = c.publisher(t)
-	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []outbox.Outgoing{first, second}))
+	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []publish.Outgoing{first, second}))
 	require.Len(t, c.received(topic), 3)
 }
 
@@ -324,12 +325,12 @@ func TestLateDuplicateIsNeverLast(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "one"))
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = time.Minute })
-	to := func(key string, n int) outbox.Outgoing {
+	to := func(key string, n int) publish.Outgoing {
 		o := event(key, n)
 		o.Destination = "one"
 		return o
 	}
-	events := []outbox.Outgoing{to("a", 0), to("a", 1), to("a", 2), to("a", 3)}
+	events := []publish.Outgoing{to("a", 0), to("a", 1), to("a", 2), to("a", 3)}
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), events[:1]))
 
 	// The next two requests wait until they are woken: the one of the record in doubt, and another one of the same producer,
@@ -354,7 +355,7 @@ func TestLateDuplicateIsNeverLast(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, (<-doubtful)[0], context.Canceled)
 	busy := make(chan []error, 1)
-	go func() { busy <- p.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{to("b", 0)}) }()
+	go func() { busy <- p.Publish(context.WithoutCancel(t.Context()), []publish.Outgoing{to("b", 0)}) }()
 	<-seen
 	again := make(chan []error, 1)
 	go func() { again <- p.Publish(context.WithoutCancel(t.Context()), events[1:]) }()
@@ -362,7 +363,7 @@ func TestLateDuplicateIsNeverLast(t *testing.T) {
 	late := func() {
 		close(wakens[0])
 		for n := range 20 { // behind the late record, through a free producer
-			require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{to("c", n)}))
+			require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{to("c", n)}))
 		}
 	}
 	select {
@@ -393,13 +394,13 @@ func TestKeysLeaveTheProducerThatWroteThem(t *testing.T) {
 	c := newCluster(t)
 	p := c.publisher(t)
 	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	for n := range 40 {
 		events = append(events, event(string(rune('a'+n%20)), n))
 	}
 	var calls sync.WaitGroup
 	for part := range 4 { // one call per key, concurrently through several producers
-		var own []outbox.Outgoing
+		var own []publish.Outgoing
 		for _, o := range events {
 			if int(o.Key[0])%4 == part {
 				own = append(own, o)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
 
@@ -61,7 +62,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 			})
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
 			first, second := event("a", 0), event("a", 1)
-			errs := p.Publish(t.Context(), []outbox.Outgoing{first, second})
+			errs := p.Publish(t.Context(), []publish.Outgoing{first, second})
 			got := attempt
 			if outbox.IsPermanent(errs[0]) {
 				got = permanent
@@ -73,7 +74,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 			require.Equal(t, want, got, "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			h.Remove()
-			settle(t, p, []outbox.Outgoing{first, second})
+			settle(t, p, []publish.Outgoing{first, second})
 		})
 	}
 }
@@ -85,7 +86,7 @@ func TestUnknownTopic(t *testing.T) {
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience })
 	first, second, other := event("a", 0), event("a", 1), event("b", 2)
 	first.Destination, second.Destination = "late", "late"
-	publish := func() []error { return p.Publish(t.Context(), []outbox.Outgoing{first, second, other}) }
+	publish := func() []error { return p.Publish(t.Context(), []publish.Outgoing{first, second, other}) }
 
 	errs := publish()
 	require.ErrorIs(t, errs[0], kerr.UnknownTopicOrPartition)
@@ -116,7 +117,7 @@ func TestTopicThatStaysUnknown(t *testing.T) {
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = patience; cfg.UnknownTopicTimeout = -1 })
 	first, second, other, none := event("a", 0), event("a", 1), event("b", 2), event("c", 3)
 	first.Destination, second.Destination, none.Destination = "misspelt", "misspelt", ""
-	errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other, none})
+	errs := p.Publish(t.Context(), []publish.Outgoing{first, second, other, none})
 	require.True(t, outbox.IsPermanent(errs[0]), "%v", errs[0])
 	require.Equal(t, outbox.ErrBehind, errs[1])
 	require.NoError(t, errs[2])
@@ -140,7 +141,7 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			errs := c.publisher(t, config).Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1), event("", 2)})
+			errs := c.publisher(t, config).Publish(t.Context(), []publish.Outgoing{event("a", 0), event("a", 1), event("", 2)})
 			require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, name != "no rights", outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
@@ -150,7 +151,7 @@ func TestCredentials(t *testing.T) {
 	}
 	t.Run("right credentials", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret"), func(cfg *kafka.Config) { cfg.Timeout = patience }).Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+		require.Equal(t, []error{nil}, c.publisher(t, login("root", "secret"), func(cfg *kafka.Config) { cfg.Timeout = patience }).Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
 	})
 }
 
@@ -170,7 +171,7 @@ func TestNobodyAnswers(t *testing.T) {
 			require.NoError(t, err)
 			defer p.Close()
 			began := time.Now()
-			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
+			errs := p.Publish(t.Context(), []publish.Outgoing{event("a", 0), event("a", 1)})
 			require.Less(t, time.Since(began), patience)
 			require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])
@@ -178,7 +179,7 @@ func TestNobodyAnswers(t *testing.T) {
 
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			errs = p.Publish(ctx, []outbox.Outgoing{event("a", 0)})
+			errs = p.Publish(ctx, []publish.Outgoing{event("a", 0)})
 			require.ErrorIs(t, errs[0], context.DeadlineExceeded)
 			require.False(t, outbox.IsUnavailable(errs[0]), "the context ended the call, not the broker")
 		})
@@ -190,12 +191,12 @@ func TestSilentTopicIsNotTheWholeBroker(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = time.Second })
-	settle(t, p, []outbox.Outgoing{event("a", 0)})
+	settle(t, p, []publish.Outgoing{event("a", 0)})
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return nil, nil, true // no reply
 	})
-	err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0]
+	err := p.Publish(t.Context(), []publish.Outgoing{event("a", 1)})[0]
 	require.True(t, outbox.IsUnavailable(err), "%v", err)
 	require.False(t, outbox.IsBrokerUnavailable(err), "%v", err)
 }
@@ -215,8 +216,8 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	p := c.publisher(t, func(cfg *kafka.Config) { cfg.BatchBytes, cfg.Timeout = 2<<10, time.Hour })
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
-	events := make([]outbox.Outgoing, 100)
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
+	events := make([]publish.Outgoing, 100)
 	for n := range events {
 		events[n] = event("", n)
 	}
@@ -252,7 +253,7 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	defer away.Close()
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	for _, err := range away.Publish(ctx, []outbox.Outgoing{event("", 0), event("b", 1)}) {
+	for _, err := range away.Publish(ctx, []publish.Outgoing{event("", 0), event("b", 1)}) {
 		require.ErrorIs(t, err, outbox.ErrNotSent)
 	}
 }
@@ -268,7 +269,7 @@ func TestUnknownTopicAroundAnOutage(t *testing.T) {
 			answered := func(code *kerr.Error) error {
 				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: -1})
 				defer h.Remove()
-				err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]
+				err := p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})[0]
 				require.ErrorIs(t, err, code)
 				return err
 			}
@@ -284,7 +285,7 @@ func TestUnknownTopicAroundAnOutage(t *testing.T) {
 		p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout, cfg.UnknownTopicTimeout = 20*time.Second, time.Nanosecond })
 		o := event("a", 0)
 		o.Destination = "late"
-		publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+		publish := func() error { return p.Publish(t.Context(), []publish.Outgoing{o})[0] }
 		require.ErrorIs(t, publish(), kerr.UnknownTopicOrPartition)
 		c.Close()
 		err := publish()
@@ -316,17 +317,17 @@ func TestTopicsDoNotWaitForEachOther(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	stuck := make([]outbox.Outgoing, 3)
+	stuck := make([]publish.Outgoing, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	for n := range stuck {
 		o := event(fmt.Sprintf("stuck/%d", n), n)
 		o.Destination = "stuck"
-		calls.Go(func() { p.Publish(ctx, []outbox.Outgoing{o}) })
+		calls.Go(func() { p.Publish(ctx, []publish.Outgoing{o}) })
 	}
 	<-hung
 	for n := range 100 {
-		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", n)}))
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", n)}))
 	}
 	cancel()
 	calls.Wait()

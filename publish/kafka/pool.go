@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // target is the topic and partition of a record.
@@ -43,7 +43,7 @@ type share struct {
 
 // shares splits events by the producers that their topic keys are bound to. The events with one key stay together and in
 // order, even if they go to several topics.
-func (p *pool) shares(events []outbox.Outgoing) []share {
+func (p *pool) shares(events []publish.Outgoing) []share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.bound) == 0 {

@@ -20,7 +20,7 @@ const (
 )
 
 // recordOf encodes an event. The record shares the event's payload.
-func recordOf(encoder publish.Encoder, o outbox.Outgoing) (*kgo.Record, error) {
+func recordOf(encoder publish.Encoder, o publish.Outgoing) (*kgo.Record, error) {
 	if o.Destination == "" {
 		return nil, outbox.Permanent(errors.New("produce event: its destination is empty"))
 	}

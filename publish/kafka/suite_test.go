@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/publishtest"
 )
@@ -22,7 +21,7 @@ func TestConformance(t *testing.T) {
 		return publishtest.Target{
 			Publisher: c.publisher(t), Destination: topic, Set: b.set,
 			Received: b.messages,
-			Refuse:   func(o *outbox.Outgoing) { *o = large(*o) },
+			Refuse:   func(o *publish.Outgoing) { *o = large(*o) },
 		}
 	}})
 }

@@ -6,7 +6,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/publishtest"
 )
@@ -18,7 +17,7 @@ func TestConformance(t *testing.T) {
 		f := &faulty{broker: b}
 		return publishtest.Target{
 			Publisher: b.publisher(t), Destination: subject, Set: f.set, Received: f.messages,
-			Refuse: func(o *outbox.Outgoing) { *o = large(*o, 600<<10) },
+			Refuse: func(o *publish.Outgoing) { *o = large(*o, 600<<10) },
 		}
 	}})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/nats"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // UserRenamed stands for a generated payload, and userRenamedTopic for its topic, which has
@@ -39,14 +40,14 @@ func Example() {
 	}
 	defer publisher.Close() // after Run has returned
 
-	cfg := outbox.DispatcherConfig{Publishers: map[string]outbox.Publisher{"nats": publisher}}
-	_, err = outbox.NewDispatcher(pool, cfg, outbox.Publish(userRenamedTopic, outbox.Publication{
+	cfg := queue.Config{Publishers: map[string]publish.Publisher{"nats": publisher}}
+	_, err = queue.NewDispatcher(pool, cfg, queue.Publish(userRenamedTopic, publish.Publication{
 		Broker: "nats", Destination: "sc.domain.user",
 	}))
 	fmt.Println("dispatcher:", err)
 
 	// While no server answers, events are handed back and no attempt is counted.
-	errs := publisher.Publish(ctx, []outbox.Outgoing{event("user/17", 1), event("user/17", 2)})
+	errs := publisher.Publish(ctx, []publish.Outgoing{event("user/17", 1), event("user/17", 2)})
 	fmt.Println(outbox.IsUnavailable(errs[0]), errors.Is(errs[1], outbox.ErrBehind))
 	// Output:
 	// dispatcher: <nil>

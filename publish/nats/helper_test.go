@@ -171,8 +171,8 @@ func decoded(t testing.TB, header natsgo.Header, data []byte) publish.Message {
 }
 
 // event returns an event with a key.
-func event(key string, n int) outbox.Outgoing {
-	return outbox.Outgoing{
+func event(key string, n int) publish.Outgoing {
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID: uuid.Must(uuid.NewV7()), Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key,
 			Attempt: 1, MaxAttempts: 5, CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 0, time.UTC),
@@ -182,16 +182,16 @@ func event(key string, n int) outbox.Outgoing {
 }
 
 // large returns an event with a payload of so many bytes.
-func large(o outbox.Outgoing, bytes int) outbox.Outgoing {
+func large(o publish.Outgoing, bytes int) publish.Outgoing {
 	o.Payload = json.RawMessage(`"` + strings.Repeat("x", bytes) + `"`)
 	return o
 }
 
 // settle publishes until all events are stored. A connection takes a moment to come back.
-func settle(t testing.TB, p *nats.Publisher, events []outbox.Outgoing) {
+func settle(t testing.TB, p *nats.Publisher, events []publish.Outgoing) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		var pending []outbox.Outgoing
+		var pending []publish.Outgoing
 		for i, err := range p.Publish(t.Context(), events) {
 			if err != nil {
 				pending = append(pending, events[i])

@@ -22,7 +22,7 @@ const (
 )
 
 // messageOf encodes an event for a stream; "" means any stream. The message shares the event's payload.
-func messageOf(encoder publish.Encoder, o outbox.Outgoing, stream string) (*nats.Msg, error) {
+func messageOf(encoder publish.Encoder, o publish.Outgoing, stream string) (*nats.Msg, error) {
 	if !isSubject(o.Destination) {
 		return nil, outbox.Permanent(fmt.Errorf("publish to NATS: %q is not a valid subject", o.Destination))
 	}
@@ -58,7 +58,7 @@ func messageOf(encoder publish.Encoder, o outbox.Outgoing, stream string) (*nats
 
 // renamed returns msg under another id, for a stream that no longer has the message but reports a duplicate. The new id
 // depends only on the message that is gone, so that the next attempt after a lost confirmation uses the same id.
-func renamed(msg *nats.Msg, o outbox.Outgoing, gone *jetstream.PubAck) *nats.Msg {
+func renamed(msg *nats.Msg, o publish.Outgoing, gone *jetstream.PubAck) *nats.Msg {
 	header := maps.Clone(msg.Header)
 	header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s:%d", o.ID, gone.Sequence)}
 	return &nats.Msg{Subject: msg.Subject, Header: header, Data: msg.Data}

@@ -174,7 +174,7 @@ type Publisher struct {
 	duplicates, again atomic.Int64
 }
 
-var _ outbox.Publisher = (*Publisher)(nil)
+var _ publish.Publisher = (*Publisher)(nil)
 
 // Format writes where the publisher sends events, without credentials, for any verb.
 func (p *Publisher) Format(w fmt.State, _ rune) {
@@ -207,7 +207,7 @@ func New(cfg Config) (*Publisher, error) {
 }
 
 // Publish implements outbox.Publisher. The package comment lists what each error of JetStream means for an event.
-func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
 	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
@@ -238,7 +238,7 @@ func (p *Publisher) Counts() Counts {
 }
 
 // send publishes one event. It returns nil when the stream has it.
-func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
+func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	if p.closing.Err() != nil {
 		return outbox.BrokerUnavailable(ErrClosed)
 	}

@@ -76,7 +76,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	p, err := nats.New(cfg)
 	require.NoError(t, err)
 	defer p.Close()
-	tell(cfg, &cfg, p, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0].Error())
+	tell(cfg, &cfg, p, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})[0].Error())
 	require.Contains(t, told.String(), "nats.Publisher(127.0.0.1:1)")
 	for _, secret := range []string{"hunter2", "hun/", "ter2", hex.EncodeToString([]byte("hunter2"))} {
 		require.NotContains(t, told.String(), secret)
@@ -94,7 +94,7 @@ func TestBinaryMessage(t *testing.T) {
 		"traceparent": "00-a-b-01", "x-reason": "maßvoll", "CE-Id": "forged", "Content-Type": "text/plain",
 		"nats-rollup": "all", "Nats-Expected-Last-Sequence": "17", "Nats-Msg-Id": "forged",
 	}
-	require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
+	require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []publish.Outgoing{o}))
 
 	got := b.received()
 	require.Len(t, got, 1)
@@ -128,7 +128,7 @@ func TestOtherEncoders(t *testing.T) {
 	for _, encoder := range []publish.Encoder{publish.CloudEvents("/people", publish.Structured), publish.JSON()} {
 		p := b.publisher(t, func(cfg *nats.Config) { cfg.Encoder = encoder })
 		o.ID = uuid.Must(uuid.NewV7())
-		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{o}))
 	}
 	got := b.received()
 	require.Equal(t, natsgo.Header{
@@ -146,7 +146,7 @@ func TestSentAgainIsStoredOnce(t *testing.T) {
 	b := newBroker(t)
 	o := event("a", 1)
 	for range 3 {
-		require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []outbox.Outgoing{o}))
+		require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []publish.Outgoing{o}))
 	}
 	require.Len(t, b.received(), 1)
 }
@@ -156,7 +156,7 @@ func TestRewindAfterAPurge(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	p := b.publisher(t)
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	var ids []string
 	for n := range 10 {
 		events = append(events, event("a", n))
@@ -206,11 +206,11 @@ func TestDuplicatesThatCannotBeChecked(t *testing.T) {
 	})
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.URL, cfg.Timeout = b.url("relay", "relay"), 200*time.Millisecond })
 	o := event("a", 0)
-	settle(t, p, []outbox.Outgoing{o})
+	settle(t, p, []publish.Outgoing{o})
 	stream, err := b.js.Stream(t.Context(), b.stream.Name)
 	require.NoError(t, err)
 	require.NoError(t, stream.Purge(t.Context()))
-	settle(t, p, []outbox.Outgoing{o})
+	settle(t, p, []publish.Outgoing{o})
 	require.Contains(t, b.stored(t), o.ID.String())
 }
 
@@ -220,22 +220,22 @@ func TestConfirmationOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	named := b.publisher(t, func(cfg *nats.Config) { cfg.Stream = "USERS" })
-	require.Equal(t, []error{nil}, named.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	require.Equal(t, []error{nil}, named.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
 	require.Equal(t, "USERS", b.received()[0].Header.Get("Nats-Expected-Stream"))
 	wrong := b.publisher(t, func(cfg *nats.Config) { cfg.Stream = "ORDERS" })
-	err := wrong.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0]
+	err := wrong.Publish(t.Context(), []publish.Outgoing{event("a", 1)})[0]
 	require.True(t, outbox.IsUnavailable(err), "%v", err)
 	require.ErrorContains(t, err, "expected stream does not match")
 
 	seen := b.silence()
 	result := make(chan []error, 1)
-	go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("a", 2)}) }()
+	go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []publish.Outgoing{event("a", 2)}) }()
 	require.NoError(t, (<-seen).Respond([]byte(`{"stream":"FORGED","seq":17}`)))
 	err = (<-result)[0]
 	require.True(t, outbox.IsUnavailable(err), "%v", err)
 	require.ErrorContains(t, err, `confirmed by "FORGED", which is not the stream USERS`)
 	for range 2 { // a stream that always says "duplicate" is not asked for ever
-		go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("a", 3)}) }()
+		go func() { result <- named.Publish(context.WithoutCancel(t.Context()), []publish.Outgoing{event("a", 3)}) }()
 		for done := false; !done; {
 			select {
 			case m := <-seen:
@@ -258,12 +258,12 @@ func TestSubjectsDoNotWaitForEachOther(t *testing.T) {
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.Timeout, cfg.Concurrency = time.Hour, 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan []error, 1)
-	go func() { result <- p.Publish(ctx, []outbox.Outgoing{event("a", 0), event("b", 1)}) }()
+	go func() { result <- p.Publish(ctx, []publish.Outgoing{event("a", 0), event("b", 1)}) }()
 	<-seen
 	for n := range 50 {
 		o := event("a", n)
 		o.Destination = "sc.other"
-		require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+		require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{o}))
 	}
 	cancel()
 	<-result
@@ -274,7 +274,7 @@ func TestClosedPublisher(t *testing.T) {
 	b := newBroker(t)
 	seen := b.silence()
 	p := b.publisher(t)
-	events := []outbox.Outgoing{event("a", 1), event("a", 2)}
+	events := []publish.Outgoing{event("a", 1), event("a", 2)}
 	result := make(chan []error, 1)
 	go func() { result <- p.Publish(context.Background(), events) }()
 	<-seen
@@ -306,7 +306,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	b := newBroker(t)
 	seen := b.silence()
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.Concurrency = 3; cfg.Timeout = patience })
-	events := []outbox.Outgoing{event("a", 0), event("a", 1), event("b", 2), event("", 3), event("c", 4)}
+	events := []publish.Outgoing{event("a", 0), event("a", 1), event("b", 2), event("", 3), event("c", 4)}
 	result := make(chan []error, 1)
 	go func() { result <- p.Publish(context.Background(), events) }()
 	flying := make(map[string]*natsgo.Msg)
@@ -336,15 +336,15 @@ func TestGivenUpIsNotSent(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	p := b.publisher(t)
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
 	b.kill()
 	require.Eventually(t, func() bool {
-		return outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})[0])
+		return outbox.IsUnavailable(p.Publish(t.Context(), []publish.Outgoing{event("a", 1)})[0])
 	}, patience, 10*time.Millisecond)
-	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("c", 1)})[0]))
+	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []publish.Outgoing{event("c", 1)})[0]))
 	b.start()
 	last := event("b", 2)
-	settle(t, p, []outbox.Outgoing{last})
+	settle(t, p, []publish.Outgoing{last})
 	got := b.ids()
 	require.Len(t, got, 2)
 	require.Equal(t, last.ID.String(), got[1])
@@ -357,7 +357,7 @@ func TestKilledWhilePublishing(t *testing.T) {
 	b.stream.Duplicates = 100 * time.Millisecond // so that an event that is sent again may be stored twice
 	b.configure(b.stream)
 	p := b.publisher(t)
-	var events []outbox.Outgoing
+	var events []publish.Outgoing
 	total := 0
 	more := func(n int) { // to be published
 		for range n {
@@ -380,7 +380,7 @@ func TestKilledWhilePublishing(t *testing.T) {
 			default:
 			}
 			more(max(0, 500-len(events)))
-			var pending []outbox.Outgoing
+			var pending []publish.Outgoing
 			for i, err := range p.Publish(t.Context(), events[:400]) {
 				require.False(t, outbox.IsPermanent(err), "%v", err)
 				if outbox.IsUnavailable(err) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/nats"
 )
 
@@ -41,7 +42,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 		{`gibberish`, attempt},
 	} {
 		result := make(chan []error, 1)
-		go func() { result <- p.Publish(context.Background(), []outbox.Outgoing{event("a", 0), event("a", 1)}) }()
+		go func() { result <- p.Publish(context.Background(), []publish.Outgoing{event("a", 0), event("a", 1)}) }()
 		require.NoError(t, (<-seen).Respond([]byte(c.answer)))
 		errs := <-result
 		got := attempt
@@ -61,7 +62,7 @@ func TestOutcomeOfCodes(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	events := []outbox.Outgoing{event("a", 0), large(event("a", 1), 600<<10), event("a", 2), large(event("b", 3), 2<<20), event("c", 4), event("d", 5)}
+	events := []publish.Outgoing{event("a", 0), large(event("a", 1), 600<<10), event("a", 2), large(event("b", 3), 2<<20), event("c", 4), event("d", 5)}
 	events[5].Headers = map[string]string{"x-long": strings.Repeat("x", 70_000)}
 	errs := b.publisher(t).Publish(t.Context(), events)
 	require.NoError(t, errs[0])
@@ -83,14 +84,14 @@ func TestWhatNATSCannotCarry(t *testing.T) {
 	for _, bad := range []string{"", "sc..user", "sc.domain.", ".sc", "sc.*.user", "sc.>", "sc.domain user", "sc.\r\nPUB"} {
 		o := event("a", 0)
 		o.Destination = bad
-		errs := p.Publish(t.Context(), []outbox.Outgoing{o})
+		errs := p.Publish(t.Context(), []publish.Outgoing{o})
 		require.True(t, outbox.IsPermanent(errs[0]), "%q: %v", bad, errs[0])
 		require.ErrorContains(t, errs[0], "is not a valid subject")
 	}
 	for name, value := range map[string]string{"x y": "1", "x:y": "1", "": "1", "x-ü": "1", "x": "1\r\nNats-Rollup: all"} {
 		o := event("a", 0)
 		o.Headers = map[string]string{name: value}
-		errs := p.Publish(t.Context(), []outbox.Outgoing{o})
+		errs := p.Publish(t.Context(), []publish.Outgoing{o})
 		require.True(t, outbox.IsPermanent(errs[0]), "%q: %v", name, errs[0])
 	}
 	require.Empty(t, b.received())
@@ -104,7 +105,7 @@ func TestNoStream(t *testing.T) {
 		p := b.publisher(t, func(cfg *nats.Config) { cfg.NoStreamTimeout = timeout })
 		first, second, other := event("a", 0), event("a", 1), event("b", 2)
 		first.Destination, second.Destination = "sc.misspelt", "sc.misspelt"
-		errs := p.Publish(t.Context(), []outbox.Outgoing{first, second, other})
+		errs := p.Publish(t.Context(), []publish.Outgoing{first, second, other})
 		require.ErrorIs(t, errs[0], jetstream.ErrNoStreamResponse)
 		require.ErrorContains(t, errs[0], "publish to sc.misspelt at 127.0.0.1:")
 		require.ErrorContains(t, errs[0], "no stream has this subject: create one")
@@ -116,10 +117,10 @@ func TestNoStream(t *testing.T) {
 	p := b.publisher(t)
 	o := event("a", 0)
 	o.Destination = "sc.late"
-	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{o})[0]))
+	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []publish.Outgoing{o})[0]))
 	b.stream.Subjects = append(b.stream.Subjects, "sc.late")
 	b.configure(b.stream)
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{o}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{o}))
 }
 
 // TestWithoutJetStream: an event for a server without JetStream is unavailable.
@@ -133,7 +134,7 @@ func TestWithoutJetStream(t *testing.T) {
 	p, err := nats.New(nats.Config{URL: s.ClientURL(), NoStreamTimeout: -1})
 	require.NoError(t, err)
 	defer p.Close()
-	errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})
+	errs := p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})
 	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 	require.ErrorContains(t, errs[0], "ask for its stream: ")
 }
@@ -145,8 +146,8 @@ func TestFullStream(t *testing.T) {
 	b.stream.MaxMsgs, b.stream.Discard = 1, jetstream.DiscardNew
 	b.configure(b.stream)
 	p := b.publisher(t)
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
-	errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 1)})
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
+	errs := p.Publish(t.Context(), []publish.Outgoing{event("a", 1)})
 	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 	require.ErrorContains(t, errs[0], "maximum messages exceeded")
 }
@@ -168,14 +169,14 @@ func TestNobodyAnswers(t *testing.T) {
 			})
 			require.NoError(t, err)
 			defer p.Close()
-			errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1)})
+			errs := p.Publish(t.Context(), []publish.Outgoing{event("a", 0), event("a", 1)})
 			require.True(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 			require.ErrorContains(t, errs[0], "publish to sc.domain.user at "+addr+": not connected")
 			require.NotContains(t, errs[0].Error(), "secret")
 			require.Equal(t, outbox.ErrBehind, errs[1])
 			why := map[string]string{"refused": "connection refused", "silent": "timeout"}[name]
 			require.Eventually(t, func() bool {
-				err := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]
+				err := p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})[0]
 				return strings.Contains(err.Error(), why)
 			}, patience, 20*time.Millisecond, "it says why once it has tried again")
 		})
@@ -185,13 +186,13 @@ func TestNobodyAnswers(t *testing.T) {
 		b := newBroker(t)
 		b.silence()
 		p := b.publisher(t, func(cfg *nats.Config) { cfg.Timeout = 100 * time.Millisecond })
-		errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})
+		errs := p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})
 		require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 		require.False(t, outbox.IsBrokerUnavailable(errs[0]), "%v", errs[0])
 
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		errs = b.publisher(t).Publish(ctx, []outbox.Outgoing{event("a", 0)})
+		errs = b.publisher(t).Publish(ctx, []publish.Outgoing{event("a", 0)})
 		require.ErrorIs(t, errs[0], context.DeadlineExceeded)
 		require.False(t, outbox.IsUnavailable(errs[0]), "the context ended the call, not the broker")
 	})
@@ -217,7 +218,7 @@ func TestCredentials(t *testing.T) {
 			t.Parallel()
 			p := b.publisher(t, func(cfg *nats.Config) { cfg.URL = url; cfg.Timeout = 200 * time.Millisecond })
 			require.Eventually(t, func() bool {
-				errs := p.Publish(t.Context(), []outbox.Outgoing{event("a", 0), event("a", 1), event("", 2)})
+				errs := p.Publish(t.Context(), []publish.Outgoing{event("a", 0), event("a", 1), event("", 2)})
 				require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 				require.Equal(t, outbox.ErrBehind, errs[1])
 				require.True(t, outbox.IsUnavailable(errs[2]), "%v", errs[2])
@@ -226,7 +227,7 @@ func TestCredentials(t *testing.T) {
 		})
 	}
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.URL = b.url("root", "secret") })
-	require.Equal(t, []error{nil}, p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)}))
+	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)}))
 }
 
 // TestCredentialsAreFixed: the publisher does not give up after a server has refused its credentials.
@@ -244,11 +245,11 @@ func TestCredentialsAreFixed(t *testing.T) {
 		cfg.Options = []natsgo.Option{natsgo.NoReconnect(), natsgo.ReconnectBufSize(1 << 20)} // options without effect
 	})
 	require.Eventually(t, func() bool { return connections() >= before+4 }, patience, 20*time.Millisecond)
-	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []outbox.Outgoing{event("a", 0)})[0]))
+	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})[0]))
 	b.kill()
 	b.opts.Password = "new secret"
 	b.start()
-	settle(t, p, []outbox.Outgoing{event("a", 0)})
+	settle(t, p, []publish.Outgoing{event("a", 0)})
 }
 
 // TestStopChargesOnlyWhatWasSent: when a process stops, events that were not sent are handed back, and events that wait for
@@ -261,7 +262,7 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan []error, 1)
 	go func() {
-		result <- p.Publish(ctx, []outbox.Outgoing{event("", 0), event("", 1), event("", 2), event("", 3), event("", 4)})
+		result <- p.Publish(ctx, []publish.Outgoing{event("", 0), event("", 1), event("", 2), event("", 3), event("", 4)})
 	}()
 	for range 3 {
 		<-seen
@@ -280,7 +281,7 @@ func TestNoStreamAroundAnOutage(t *testing.T) {
 	p := b.publisher(t, func(cfg *nats.Config) { cfg.NoStreamTimeout = time.Nanosecond })
 	o := event("a", 0)
 	o.Destination = "sc.late"
-	publish := func() error { return p.Publish(t.Context(), []outbox.Outgoing{o})[0] }
+	publish := func() error { return p.Publish(t.Context(), []publish.Outgoing{o})[0] }
 	require.True(t, outbox.IsUnavailable(publish()))
 	b.kill()
 	require.Eventually(t, func() bool { return strings.Contains(publish().Error(), "not connected") }, patience, time.Millisecond)

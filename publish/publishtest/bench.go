@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // events makes an event per key, in order.
-func (b *bench) events(keys ...string) []outbox.Outgoing {
-	events := make([]outbox.Outgoing, len(keys))
+func (b *bench) events(keys ...string) []publish.Outgoing {
+	events := make([]publish.Outgoing, len(keys))
 	for i, key := range keys {
 		id, err := uuid.NewV7()
 		require.NoError(b, err)
 		b.made++
-		events[i] = outbox.Outgoing{
+		events[i] = publish.Outgoing{
 			Event: outbox.Event{
 				ID: id, Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key, Attempt: 1, MaxAttempts: 5,
 				CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 123456000, time.UTC),
@@ -36,7 +37,7 @@ func (b *bench) events(keys ...string) []outbox.Outgoing {
 }
 
 // publish hands a copy of the events to the publisher and then overwrites the copy: Publish must not retain events.
-func (b *bench) publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (b *bench) publish(ctx context.Context, events []publish.Outgoing) []error {
 	given := slices.Clone(events)
 	for i := range given {
 		given[i].Payload = slices.Clone(given[i].Payload)
@@ -48,13 +49,13 @@ func (b *bench) publish(ctx context.Context, events []outbox.Outgoing) []error {
 			given[i].Payload[at] = 'x'
 		}
 		clear(given[i].Headers)
-		given[i] = outbox.Outgoing{}
+		given[i] = publish.Outgoing{}
 	}
 	return errs
 }
 
 // try publishes within the suite's patience. It fails unless there is one result per event.
-func (b *bench) try(events []outbox.Outgoing) []error {
+func (b *bench) try(events []publish.Outgoing) []error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), b.patience)
 	defer cancel()
@@ -62,7 +63,7 @@ func (b *bench) try(events []outbox.Outgoing) []error {
 }
 
 // within publishes. It fails unless Publish returns when ctx ends, with one result per event.
-func (b *bench) within(ctx context.Context, events []outbox.Outgoing) []error {
+func (b *bench) within(ctx context.Context, events []publish.Outgoing) []error {
 	b.Helper()
 	result := make(chan []error, 1)
 	go func() { result <- b.publish(ctx, events) }()
@@ -81,7 +82,7 @@ func (b *bench) within(ctx context.Context, events []outbox.Outgoing) []error {
 
 // must publishes to a healthy broker. It fails unless the broker takes all events. No promise says how fast that is: the limit,
 // longer than that of the promises, only ends what hangs.
-func (b *bench) must(events []outbox.Outgoing) {
+func (b *bench) must(events []publish.Outgoing) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*b.patience)
 	defer cancel()
@@ -91,7 +92,7 @@ func (b *bench) must(events []outbox.Outgoing) {
 }
 
 // ids returns the ids of the events that the broker has, in the broker's order. It fails if the broker has another event.
-func (b *bench) ids(events []outbox.Outgoing) []uuid.UUID {
+func (b *bench) ids(events []publish.Outgoing) []uuid.UUID {
 	b.Helper()
 	known := make(map[string]bool)
 	for _, o := range events {
@@ -106,14 +107,14 @@ func (b *bench) ids(events []outbox.Outgoing) []uuid.UUID {
 }
 
 // requireOnce fails unless the broker has each of the events once, in order per key.
-func (b *bench) requireOnce(events []outbox.Outgoing) {
+func (b *bench) requireOnce(events []publish.Outgoing) {
 	b.Helper()
 	require.Len(b, b.ids(events), len(events), "each event once")
 	b.requireInOrder(events)
 }
 
 // requireInOrder fails unless the broker has each of the events, and their first copies in order per key.
-func (b *bench) requireInOrder(events []outbox.Outgoing) {
+func (b *bench) requireInOrder(events []publish.Outgoing) {
 	b.Helper()
 	got := b.ids(events)
 	first := make(map[uuid.UUID]int)
@@ -135,7 +136,7 @@ func (b *bench) requireInOrder(events []outbox.Outgoing) {
 }
 
 // requireAbsent fails if the broker has one of the events at the positions absent. all are the events that were sent.
-func (b *bench) requireAbsent(all []outbox.Outgoing, absent ...int) {
+func (b *bench) requireAbsent(all []publish.Outgoing, absent ...int) {
 	b.Helper()
 	got := b.ids(all)
 	for _, i := range absent {

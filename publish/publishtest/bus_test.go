@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/publishtest"
 )
@@ -83,7 +82,7 @@ func (b *memoryBus) Send(ctx context.Context, subject string, headers map[string
 }
 
 // target returns a memoryBus and a publisher for it, which create makes.
-func target(t testing.TB, create func(*memoryBus) outbox.Publisher) publishtest.Target {
+func target(t testing.TB, create func(*memoryBus) publish.Publisher) publishtest.Target {
 	bus := newMemoryBus()
 	t.Cleanup(func() { close(bus.released) })
 	return publishtest.Target{
@@ -91,7 +90,7 @@ func target(t testing.TB, create func(*memoryBus) outbox.Publisher) publishtest.
 		Destination: "users.renamed",
 		Received:    func() []publish.Message { return bus.received("users.renamed") },
 		Set:         bus.set,
-		Refuse: func(o *outbox.Outgoing) {
+		Refuse: func(o *publish.Outgoing) {
 			o.Payload = []byte(`"` + strings.Repeat("x", maxBody) + `"`)
 		},
 	}
@@ -105,7 +104,7 @@ func newPublisher(bus Bus, encoder publish.Encoder) *BusPublisher {
 func TestBusPublisher(t *testing.T) {
 	t.Parallel()
 	publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
-		return target(t, func(bus *memoryBus) outbox.Publisher { return newPublisher(bus, nil) })
+		return target(t, func(bus *memoryBus) publish.Publisher { return newPublisher(bus, nil) })
 	}})
 }
 

@@ -39,7 +39,7 @@ func envelopeSurvives(b *bench) {
 	want, err := publish.CloudEvents("", publish.Binary)(o)
 	require.NoError(b, err)
 
-	b.must([]outbox.Outgoing{o})
+	b.must([]publish.Outgoing{o})
 	received := b.Received()
 	require.Len(b, received, 1)
 	got := received[0]
@@ -58,7 +58,7 @@ func envelopeSurvives(b *bench) {
 
 func emptyBatch(b *bench) {
 	require.Empty(b, b.Publisher.Publish(b.Context(), nil))
-	require.Empty(b, b.Publisher.Publish(b.Context(), []outbox.Outgoing{}))
+	require.Empty(b, b.Publisher.Publish(b.Context(), []publish.Outgoing{}))
 	require.Empty(b, b.Received())
 }
 
@@ -76,7 +76,7 @@ func largeBatch(b *bench) {
 }
 
 func orderWithinKey(b *bench) {
-	var all []outbox.Outgoing
+	var all []publish.Outgoing
 	for range 5 {
 		keys := make([]string, 60)
 		for i := range keys {
@@ -92,8 +92,8 @@ func orderWithinKey(b *bench) {
 // concurrentCalls lets each caller publish its own keys, as dispatchers do.
 func concurrentCalls(b *bench) {
 	const callers, calls = 8, 10
-	batches := make([][]outbox.Outgoing, callers*calls)
-	var all []outbox.Outgoing
+	batches := make([][]publish.Outgoing, callers*calls)
+	var all []publish.Outgoing
 	for i := range batches {
 		one, other := fmt.Sprintf("%d first", i%callers), fmt.Sprintf("%d second", i%callers)
 		batches[i] = b.events(one, other, one, "", other, one, "")
@@ -133,7 +133,7 @@ func refusedEvent(b *bench) {
 	b.requireAbsent(events, 1, 2, 4)
 
 	b.must(events[2:3]) // the refused event is a dead letter now
-	b.requireOnce([]outbox.Outgoing{events[0], events[2], events[3], events[5]})
+	b.requireOnce([]publish.Outgoing{events[0], events[2], events[3], events[5]})
 }
 
 // unencodableEvent: an event that the encoder refuses is like one that the broker refuses.
@@ -146,7 +146,7 @@ func unencodableEvent(b *bench) {
 	b.requireBehind(errs[2], "behind the event that cannot be encoded")
 	require.NoError(b, errs[3])
 	require.NoError(b, errs[4])
-	b.requireOnce([]outbox.Outgoing{events[0], events[3], events[4]})
+	b.requireOnce([]publish.Outgoing{events[0], events[3], events[4]})
 }
 
 // endedContext: nothing is sent, no attempt is counted, and all events can be sent later.

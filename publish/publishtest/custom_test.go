@@ -29,11 +29,11 @@ type BusPublisher struct {
 }
 
 // Publish implements outbox.Publisher, with up to 16 keys concurrently.
-func (p *BusPublisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (p *BusPublisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	return publish.Each(ctx, events, 16, p.send)
 }
 
-func (p *BusPublisher) send(ctx context.Context, o outbox.Outgoing) error {
+func (p *BusPublisher) send(ctx context.Context, o publish.Outgoing) error {
 	m, err := p.Encoder.Encode(o)
 	if err != nil {
 		return err // it says what happens to the event

@@ -18,7 +18,7 @@ import (
 func Example() {
 	bus := newMemoryBus()
 	publisher := &BusPublisher{Bus: bus, Timeout: time.Second}
-	errs := publisher.Publish(context.Background(), []outbox.Outgoing{{
+	errs := publisher.Publish(context.Background(), []publish.Outgoing{{
 		Event:       outbox.Event{ID: uuid.MustParse("0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11"), Namespace: "users", Topic: "user_renamed", Version: 1},
 		Payload:     []byte(`{"name":"Zoë"}`),
 		Destination: "users.renamed",
@@ -40,7 +40,7 @@ func ExampleRun() {
 				Destination: "users.renamed",
 				Received:    func() []publish.Message { return bus.received("users.renamed") },
 				Set:         bus.set, // publishtest.Healthy, Failing, Down or Hanging
-				Refuse:      func(o *outbox.Outgoing) { o.Payload = []byte(`"` + strings.Repeat("x", maxBody) + `"`) },
+				Refuse:      func(o *publish.Outgoing) { o.Payload = []byte(`"` + strings.Repeat("x", maxBody) + `"`) },
 			}
 		}})
 	}

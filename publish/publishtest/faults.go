@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // failingBroker: the first event of each key fails, those behind it are not sent, and all of them succeed later.
@@ -87,7 +88,7 @@ func nothingLost(b *bench) {
 		}
 	}
 	all := b.events(keys...)
-	var pending []outbox.Outgoing
+	var pending []publish.Outgoing
 	for at := 0; at < len(all); at += 40 {
 		pending = append(pending, all[at:at+40]...)
 		fault := Fault(at / 40 % 4)
@@ -109,9 +110,9 @@ func nothingLost(b *bench) {
 }
 
 // failed returns the events that have failed. It fails if an event was refused, or sent behind a failed one of its key.
-func (b *bench) failed(events []outbox.Outgoing, errs []error) []outbox.Outgoing {
+func (b *bench) failed(events []publish.Outgoing, errs []error) []publish.Outgoing {
 	b.Helper()
-	var failed []outbox.Outgoing
+	var failed []publish.Outgoing
 	held := make(map[string]uuid.UUID)
 	for i, err := range errs {
 		o := events[i]
@@ -127,7 +128,7 @@ func (b *bench) failed(events []outbox.Outgoing, errs []error) []outbox.Outgoing
 }
 
 // settle publishes until a broker that is healthy again has all events. The first attempts may still meet the fault.
-func (b *bench) settle(events []outbox.Outgoing) {
+func (b *bench) settle(events []publish.Outgoing) {
 	b.Helper()
 	for deadline := time.Now().Add(b.patience); len(events) > 0; {
 		errs := b.try(events)

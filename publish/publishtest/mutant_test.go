@@ -18,15 +18,15 @@ import (
 )
 
 // publisherFunc is a function as a Publisher.
-type publisherFunc func(ctx context.Context, events []outbox.Outgoing) []error
+type publisherFunc func(ctx context.Context, events []publish.Outgoing) []error
 
-func (f publisherFunc) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (f publisherFunc) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	return f(ctx, events)
 }
 
 // mapped changes each error of good.
-func mapped(good outbox.Publisher, change func(error) error) publisherFunc {
-	return func(ctx context.Context, events []outbox.Outgoing) []error {
+func mapped(good publish.Publisher, change func(error) error) publisherFunc {
+	return func(ctx context.Context, events []publish.Outgoing) []error {
 		errs := good.Publish(ctx, events)
 		for i, err := range errs {
 			if err != nil {
@@ -40,20 +40,20 @@ func mapped(good outbox.Publisher, change func(error) error) publisherFunc {
 // mutants are publishers with one fault each, and the check that must notice the fault.
 var mutants = map[string]struct {
 	noticed string
-	breaks  func(bus *memoryBus, good outbox.Publisher) publisherFunc
+	breaks  func(bus *memoryBus, good publish.Publisher) publisherFunc
 }{
-	"sends what is behind a failure": {"an event that the broker refuses", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) (errs []error) {
+	"sends what is behind a failure": {"an event that the broker refuses", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) (errs []error) {
 			for i := range events {
 				errs = append(errs, good.Publish(ctx, events[i:i+1])...)
 			}
 			return errs
 		}
 	}},
-	"reports every event as sent": {"nothing is lost under faults", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"reports every event as sent": {"nothing is lost under faults", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(error) error { return nil })
 	}},
-	"reports what ctx has cut off as sent": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"reports what ctx has cut off as sent": {"a hanging broker", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, context.DeadlineExceeded) {
 				return nil
@@ -61,15 +61,15 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"loses the end of a large batch": {"a large batch", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"loses the end of a large batch": {"a large batch", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			errs := make([]error, len(events))
 			copy(errs, good.Publish(ctx, events[:min(len(events), 900)]))
 			return errs
 		}
 	}},
-	"reverses the order": {"order within a key", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"reverses the order": {"order within a key", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			events = slices.Clone(events)
 			slices.Reverse(events)
 			errs := good.Publish(ctx, events)
@@ -77,34 +77,34 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"sends twice": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"sends twice": {"everything arrives once", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			good.Publish(ctx, events)
 			return good.Publish(ctx, events)
 		}
 	}},
-	"drops headers": {"the envelope survives", func(bus *memoryBus, _ outbox.Publisher) publisherFunc {
+	"drops headers": {"the envelope survives", func(bus *memoryBus, _ publish.Publisher) publisherFunc {
 		encode := publish.CloudEvents("", publish.Binary)
-		return newPublisher(bus, func(o outbox.Outgoing) (publish.Message, error) {
+		return newPublisher(bus, func(o publish.Outgoing) (publish.Message, error) {
 			m, err := encode(o)
 			delete(m.Headers, "x-empty")
 			return m, err
 		}).Publish
 	}},
-	"drops attributes": {"the envelope survives", func(bus *memoryBus, _ outbox.Publisher) publisherFunc {
+	"drops attributes": {"the envelope survives", func(bus *memoryBus, _ publish.Publisher) publisherFunc {
 		encode := publish.CloudEvents("", publish.Binary)
-		return newPublisher(bus, func(o outbox.Outgoing) (publish.Message, error) {
+		return newPublisher(bus, func(o publish.Outgoing) (publish.Message, error) {
 			m, err := encode(o)
 			delete(m.Attributes, "tracestate")
 			return m, err
 		}).Publish
 	}},
-	"has too few results": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"has too few results": {"everything arrives once", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			return good.Publish(ctx, events)[:len(events)/2]
 		}
 	}},
-	"refuses events for errors that may pass": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"refuses events for errors that may pass": {"a failing broker", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, outbox.ErrBehind) {
 				return err
@@ -112,7 +112,7 @@ var mutants = map[string]struct {
 			return outbox.Permanent(err)
 		})
 	}},
-	"counts attempts for an outage": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"counts attempts for an outage": {"a broker that is down", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if outbox.IsUnavailable(err) {
 				return errNotConnected
@@ -120,10 +120,10 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"never counts an attempt": {"a failing broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"never counts an attempt": {"a failing broker", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, outbox.Unavailable)
 	}},
-	"counts attempts for events behind a failed one": {"a broker that is down", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"counts attempts for events behind a failed one": {"a broker that is down", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, outbox.ErrBehind) {
 				return errors.New("failed")
@@ -131,7 +131,7 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"retries events that are refused": {"an event that cannot be encoded", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"retries events that are refused": {"an event that cannot be encoded", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if outbox.IsPermanent(err) {
 				return errors.New(err.Error())
@@ -139,8 +139,8 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"fails a batch as a whole": {"an event that the broker refuses", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"fails a batch as a whole": {"an event that the broker refuses", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			errs := good.Publish(ctx, events)
 			if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 				for j := range errs {
@@ -150,12 +150,12 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"continues after its context has ended": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"continues after its context has ended": {"a context that has ended", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			return good.Publish(context.WithoutCancel(ctx), events)
 		}
 	}},
-	"counts attempts for events that were not sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"counts attempts for events that were not sent": {"a context that has ended", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if errors.Is(err, outbox.ErrNotSent) {
 				return context.Canceled
@@ -163,8 +163,8 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
-	"reports sent events as not sent": {"a context that has ended", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"reports sent events as not sent": {"a context that has ended", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			errs := good.Publish(context.WithoutCancel(ctx), events)
 			for i := range errs {
 				if ctx.Err() != nil {
@@ -174,15 +174,15 @@ var mutants = map[string]struct {
 			return errs
 		}
 	}},
-	"does not return when its context ends": {"a hanging broker", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"does not return when its context ends": {"a hanging broker", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			return good.Publish(context.WithoutCancel(ctx), events)
 		}
 	}},
-	"keeps events": {"everything arrives once", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"keeps events": {"everything arrives once", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		var mu sync.Mutex
-		var kept []outbox.Outgoing
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+		var kept []publish.Outgoing
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(kept) > 0 {
@@ -192,17 +192,17 @@ var mutants = map[string]struct {
 			return make([]error, len(events))
 		}
 	}},
-	"panics without events": {"an empty batch", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+	"panics without events": {"an empty batch", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			if len(events) == 0 {
 				return []error{errors.New("nothing to send")}
 			}
 			return good.Publish(ctx, events)
 		}
 	}},
-	"mixes up concurrent calls": {"concurrent calls", func(_ *memoryBus, good outbox.Publisher) publisherFunc {
+	"mixes up concurrent calls": {"concurrent calls", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		var calls atomic.Int64
-		return func(ctx context.Context, events []outbox.Outgoing) []error {
+		return func(ctx context.Context, events []publish.Outgoing) []error {
 			if calls.Add(1) == 40 {
 				return make([]error, len(events))
 			}
@@ -243,7 +243,7 @@ func TestSuiteNoticesMutants(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, publishtest.Names(), m.noticed)
 			h := publishtest.Harness{Patience: 500 * time.Millisecond, Start: func(t testing.TB) publishtest.Target {
-				return target(t, func(bus *memoryBus) outbox.Publisher { return m.breaks(bus, newPublisher(bus, nil)) })
+				return target(t, func(bus *memoryBus) publish.Publisher { return m.breaks(bus, newPublisher(bus, nil)) })
 			}}
 			require.False(t, passes(t, m.noticed, h), "the check %q does not notice the fault", m.noticed)
 		})
@@ -259,7 +259,7 @@ func TestLackingFaultsAreLeftOut(t *testing.T) {
 	publishtest.Run(t, publishtest.Harness{
 		Lacks: []publishtest.Fault{publishtest.Failing, publishtest.Down, publishtest.Hanging},
 		Start: func(t testing.TB) publishtest.Target {
-			tg := target(t, func(bus *memoryBus) outbox.Publisher { return newPublisher(bus, nil) })
+			tg := target(t, func(bus *memoryBus) publish.Publisher { return newPublisher(bus, nil) })
 			tg.Set = func(f publishtest.Fault) { set.Store(f, true) }
 			return tg
 		},

@@ -25,7 +25,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
 
@@ -66,7 +65,7 @@ type Harness struct {
 
 // Target is a publisher and the broker behind it.
 type Target struct {
-	Publisher outbox.Publisher
+	Publisher publish.Publisher
 	// Destination is a destination that the broker has.
 	Destination string
 	// Received returns what the broker has taken at Destination, in the broker's order. A message that it took twice is
@@ -76,7 +75,7 @@ type Target struct {
 	// Set puts the broker into a state and returns when it is in that state. The broker keeps what it has taken.
 	Set func(Fault)
 	// Refuse changes an event so that the broker refuses this event, and no other, permanently: outbox.Permanent.
-	Refuse func(*outbox.Outgoing)
+	Refuse func(*publish.Outgoing)
 }
 
 // Run runs the suite. Each of its tests is a parallel subtest of t.

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
-var _ outbox.Publisher = (*webhook.Publisher)(nil)
+var _ publish.Publisher = (*webhook.Publisher)(nil)
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()

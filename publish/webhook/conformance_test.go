@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/publishtest"
 )
 
@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 					r.set(hang)
 				}
 			},
-			Refuse: func(o *outbox.Outgoing) { o.Headers = map[string]string{refused: "yes"} },
+			Refuse: func(o *publish.Outgoing) { o.Headers = map[string]string{refused: "yes"} },
 		}
 	}})
 }
@@ -64,7 +64,7 @@ func TestConformanceWithAnOverloadedServer(t *testing.T) {
 					publishtest.Hanging: hang,
 				}[f])
 			},
-			Refuse: func(o *outbox.Outgoing) {
+			Refuse: func(o *publish.Outgoing) {
 				o.Payload = append(append([]byte(`"`), bytes.Repeat([]byte("x"), 1<<19)...), '"')
 			},
 		}

@@ -33,7 +33,7 @@ func Example() {
 	}
 	defer publisher.Close() // after Run has returned
 
-	errs := publisher.Publish(context.Background(), []outbox.Outgoing{{
+	errs := publisher.Publish(context.Background(), []publish.Outgoing{{
 		Event: outbox.Event{
 			ID: uuid.MustParse("0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11"), Namespace: "users", Topic: "user_renamed", Version: 1,
 		},

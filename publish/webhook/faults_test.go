@@ -13,8 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/webhook"
 )
 
@@ -75,11 +77,11 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 	p := newPublisher(t, h.url, func(c *webhook.Config) {
 		c.Timeout, c.MaxRetryAfter = 2*time.Second, 300*time.Millisecond
 	})
-	l, err := outbox.NewListener(pool, outbox.ListenerSpec{
+	l, err := listener.New(pool, listener.Spec{
 		Name: "relay", Retry: outbox.Retry{MaxAttempts: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond},
-	}, outbox.ListenerConfig{
-		BatchSize: 500, Logger: quiet(), Publishers: map[string]outbox.Publisher{"webhook": p},
-	}, outbox.ListenPublish(stepTaken, outbox.Publication{Broker: "webhook", Destination: "crm"}))
+	}, listener.Config{
+		BatchSize: 500, Logger: quiet(), Publishers: map[string]publish.Publisher{"webhook": p},
+	}, listener.Publish(stepTaken, publish.Publication{Broker: "webhook", Destination: "crm"}))
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())

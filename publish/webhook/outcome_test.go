@@ -24,7 +24,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/webhook"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // outcome is what an error means for its event.
@@ -160,7 +162,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	t.Cleanup(func() { close(stay) }) // before the receiver stops
 	p := newPublisher(t, r.url, nil)
 	result := make(chan []error, 1)
-	go func() { result <- p.Publish(context.WithoutCancel(t.Context()), []outbox.Outgoing{event("k")}) }()
+	go func() { result <- p.Publish(context.WithoutCancel(t.Context()), []publish.Outgoing{event("k")}) }()
 	select {
 	case errs := <-result:
 		require.Equal(t, attempt, outcomeOf(errs[0], 0))
@@ -185,7 +187,7 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan []error, 2)
 	for range cap(results) { // a call that waits for the requests of another one
-		go func() { results <- p.Publish(ctx, slices.Repeat([]outbox.Outgoing{event("")}, events)) }()
+		go func() { results <- p.Publish(ctx, slices.Repeat([]publish.Outgoing{event("")}, events)) }()
 	}
 	arrived.Wait()
 	cancel()
@@ -217,9 +219,9 @@ func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 	spec := stepTaken.Untyped().Spec()
 	spec.Log, spec.Retry = false, outbox.Retry{MaxAttempts: 1}
 	once := outbox.NewTopic[step](spec)
-	d, err := outbox.NewDispatcher(pool, outbox.DispatcherConfig{
-		Logger: quiet(), ShutdownTimeout: time.Millisecond, Publishers: map[string]outbox.Publisher{"webhook": p},
-	}, outbox.Publish(once, outbox.Publication{Broker: "webhook", Destination: "crm"}))
+	d, err := queue.NewDispatcher(pool, queue.Config{
+		Logger: quiet(), ShutdownTimeout: time.Millisecond, Publishers: map[string]publish.Publisher{"webhook": p},
+	}, queue.Publish(once, publish.Publication{Broker: "webhook", Destination: "crm"}))
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		steps := make([]step, events)
@@ -283,7 +285,7 @@ func TestHangingServer(t *testing.T) {
 		cancel(stop)
 		hang(w, q)
 	})
-	errs := newPublisher(t, r.url, nil).Publish(ctx, slices.Repeat([]outbox.Outgoing{event("k")}, 2))
+	errs := newPublisher(t, r.url, nil).Publish(ctx, slices.Repeat([]publish.Outgoing{event("k")}, 2))
 	require.ErrorIs(t, errs[0], stop)
 	require.Equal(t, attempt, outcomeOf(errs[0], 0))
 	require.ErrorIs(t, errs[1], outbox.ErrBehind)
@@ -395,7 +397,7 @@ func TestRestingEndpoint(t *testing.T) {
 			"crm": {URL: busy.url, Secrets: []string{secret}}, "mail": {URL: idle.url, Secrets: []string{secret}},
 		}
 	})
-	events := []outbox.Outgoing{event("a"), event(""), event("b"), event("a"), event("c")}
+	events := []publish.Outgoing{event("a"), event(""), event("b"), event("a"), event("c")}
 	events[4].Destination = "mail"
 	errs := p.Publish(t.Context(), events)
 	require.Equal(t, unavailable, outcomeOf(errs[0], 0))
@@ -481,10 +483,10 @@ func TestEndpointsDoNotWaitForEachOther(t *testing.T) {
 	for _, destination := range []string{"mail", "audit"} {
 		o := event("")
 		o.Destination = destination
-		calls.Go(func() { p.Publish(ctx, slices.Repeat([]outbox.Outgoing{o}, 100)) })
+		calls.Go(func() { p.Publish(ctx, slices.Repeat([]publish.Outgoing{o}, 100)) })
 	}
 	arrived.Wait()
-	for _, err := range p.Publish(t.Context(), slices.Repeat([]outbox.Outgoing{event("")}, 50)) {
+	for _, err := range p.Publish(t.Context(), slices.Repeat([]publish.Outgoing{event("")}, 50)) {
 		require.NoError(t, err)
 	}
 	cancel()
@@ -515,7 +517,7 @@ func TestConcurrency(t *testing.T) {
 	done := make(chan []error)
 	for range 2 {
 		go func() {
-			done <- p.Publish(t.Context(), []outbox.Outgoing{event(""), event(""), event(""), event(""), event("")})
+			done <- p.Publish(t.Context(), []publish.Outgoing{event(""), event(""), event(""), event(""), event("")})
 		}()
 	}
 	for range 2 {

@@ -217,8 +217,8 @@ func newPublisher(t testing.TB, url string, change func(*webhook.Config)) *webho
 }
 
 // event returns an event for "crm".
-func event(key string) outbox.Outgoing {
-	return outbox.Outgoing{
+func event(key string) publish.Outgoing {
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID: uuid.Must(uuid.NewV7()), Namespace: "users", Topic: "user_renamed", Version: 1, PartitionKey: key, Attempt: 1,
 			Headers: map[string]string{},
@@ -228,9 +228,9 @@ func event(key string) outbox.Outgoing {
 }
 
 // send publishes one event.
-func send(t testing.TB, p *webhook.Publisher, o outbox.Outgoing) error {
+func send(t testing.TB, p *webhook.Publisher, o publish.Outgoing) error {
 	o.Headers = maps.Clone(o.Headers)
-	errs := p.Publish(t.Context(), []outbox.Outgoing{o})
+	errs := p.Publish(t.Context(), []publish.Outgoing{o})
 	require.Len(t, errs, 1)
 	return errs[0]
 }

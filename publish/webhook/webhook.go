@@ -220,7 +220,7 @@ func New(config Config) (*Publisher, error) {
 var errClosed = outbox.BrokerUnavailable(errors.New("post event: the publisher is closed"))
 
 // Publish implements outbox.Publisher. The package comment lists what each answer of an endpoint means for an event.
-func (p *Publisher) Publish(ctx context.Context, events []outbox.Outgoing) []error {
+func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	return publish.Each(ctx, events, p.config.Concurrency, p.send)
 }
 
@@ -231,7 +231,7 @@ func (p *Publisher) Close() {
 	p.transport.CloseIdleConnections()
 }
 
-func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
+func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	if p.closed.Load() {
 		return errClosed
 	}
@@ -252,7 +252,7 @@ func (p *Publisher) send(ctx context.Context, o outbox.Outgoing) error {
 	return nil
 }
 
-func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing) error {
+func (p *Publisher) attempt(ctx context.Context, e *endpoint, o publish.Outgoing) error {
 	m, err := p.config.Encoder.Encode(o)
 	if err != nil {
 		return err
@@ -270,7 +270,7 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o outbox.Outgoing)
 	return p.post(ctx, e, header, m.Body)
 }
 
-func (p *Publisher) log(ctx context.Context, host string, o outbox.Outgoing, err error) {
+func (p *Publisher) log(ctx context.Context, host string, o publish.Outgoing, err error) {
 	level := slog.LevelDebug
 	if _, wrong := errors.AsType[*configError](err); wrong {
 		level = slog.LevelWarn

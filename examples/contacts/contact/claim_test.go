@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/contact"
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 func TestOldestIsClaimedFirst(t *testing.T) {
@@ -34,7 +35,7 @@ func TestOldestIsClaimedFirst(t *testing.T) {
 	s := store(t, pool)
 	var claimed []uuid.UUID
 	for range 3 {
-		batch, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: 3})
+		batch, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3})
 		require.NoError(t, err)
 		require.Len(t, batch, 3)
 		claimed = append(claimed, ids(batch)...)
@@ -56,7 +57,7 @@ func TestConcurrentClaimsNeverOverlap(t *testing.T) {
 		s := store(t, pool)
 		claiming.Go(func() {
 			for {
-				claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{BatchSize: batch})
+				claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: batch})
 				mu.Lock()
 				for _, c := range claimed {
 					holders[c.ID]++
@@ -93,30 +94,30 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 	before := row(t, pool, mine.ID)
 
 	for name, foreign := range map[string]struct {
-		store *outbox.Store
-		claim outbox.Claimed
+		store *queue.Store
+		claim queue.Claimed
 	}{
 		"another worker":                     {other, mine},
 		"the same worker, whose lease ended": {holder, stale},
 	} {
-		for verb, finalise := range map[string]func() ([]outbox.Outcome, error){
-			"ack":     func() ([]outbox.Outcome, error) { return foreign.store.Ack(t.Context(), foreign.claim) },
-			"release": func() ([]outbox.Outcome, error) { return foreign.store.Release(t.Context(), foreign.claim) },
-			"extend":  func() ([]outbox.Outcome, error) { return foreign.store.Extend(t.Context(), time.Hour, foreign.claim) },
-			"nack": func() ([]outbox.Outcome, error) {
-				return foreign.store.Nack(t.Context(), outbox.Failure{Claimed: foreign.claim, Err: errors.New("not mine")})
+		for verb, finalise := range map[string]func() ([]queue.Outcome, error){
+			"ack":     func() ([]queue.Outcome, error) { return foreign.store.Ack(t.Context(), foreign.claim) },
+			"release": func() ([]queue.Outcome, error) { return foreign.store.Release(t.Context(), foreign.claim) },
+			"extend":  func() ([]queue.Outcome, error) { return foreign.store.Extend(t.Context(), time.Hour, foreign.claim) },
+			"nack": func() ([]queue.Outcome, error) {
+				return foreign.store.Nack(t.Context(), queue.Failure{Claimed: foreign.claim, Err: errors.New("not mine")})
 			},
 		} {
 			outcomes, err := finalise()
 			require.ErrorIs(t, err, outbox.ErrLeaseLost, "%s: %s", name, verb)
-			require.Equal(t, []outbox.Outcome{outbox.Lost}, outcomes, "%s: %s", name, verb)
+			require.Equal(t, []queue.Outcome{queue.Lost}, outcomes, "%s: %s", name, verb)
 			require.Equal(t, before, row(t, pool, mine.ID), "%s: %s", name, verb)
 		}
 	}
 
 	outcomes, err := holder.Ack(t.Context(), mine)
 	require.NoError(t, err)
-	require.Equal(t, []outbox.Outcome{outbox.Applied}, outcomes)
+	require.Equal(t, []queue.Outcome{queue.Applied}, outcomes)
 	require.NotEqual(t, before, row(t, pool, mine.ID))
 }
 
@@ -129,22 +130,22 @@ func linkMany(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID, n int) {
 	}
 }
 
-func store(t *testing.T, pool *pgxpool.Pool) *outbox.Store {
+func store(t *testing.T, pool *pgxpool.Pool) *queue.Store {
 	t.Helper()
-	s, err := outbox.NewStore(pool, outbox.StoreConfig{Namespace: events.IdentityLinkedTopic.Untyped().Spec().Namespace})
+	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: events.IdentityLinkedTopic.Untyped().Spec().Namespace})
 	require.NoError(t, err)
 	return s
 }
 
-func claimOne(t *testing.T, s *outbox.Store) outbox.Claimed {
+func claimOne(t *testing.T, s *queue.Store) queue.Claimed {
 	t.Helper()
-	claimed, err := s.Claim(t.Context(), outbox.ClaimConfig{})
+	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{})
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 	return claimed[0]
 }
 
-func ids(claimed []outbox.Claimed) []uuid.UUID {
+func ids(claimed []queue.Claimed) []uuid.UUID {
 	var all []uuid.UUID
 	for _, c := range claimed {
 		all = append(all, c.ID)

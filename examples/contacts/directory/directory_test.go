@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 func TestDrainShardedByTenant(t *testing.T) {
@@ -99,10 +100,10 @@ func linkMany(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID, n int) {
 	}))
 }
 
-func dispatcher(t *testing.T, pool *pgxpool.Pool, shard []uuid.UUID) *outbox.Dispatcher {
+func dispatcher(t *testing.T, pool *pgxpool.Pool, shard []uuid.UUID) *queue.Dispatcher {
 	t.Helper()
 	h := &events.ContactsHandler{Directory: directory.New(pool)}
-	d, err := events.NewContactsDispatcher(pool, h, outbox.DispatcherConfig{BatchSize: 10, TenantIDs: shard})
+	d, err := events.NewContactsDispatcher(pool, h, queue.Config{BatchSize: 10, TenantIDs: shard})
 	require.NoError(t, err)
 	return d
 }

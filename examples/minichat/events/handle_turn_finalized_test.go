@@ -13,6 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // recordFunc is a function as a ledger.
@@ -40,7 +41,7 @@ func TestHandlerPassesTheEventOn(t *testing.T) {
 		require.Equal(t, turn, got)
 		return nil
 	})}
-	d, err := events.NewMiniChatDispatcher(pool, h, outbox.DispatcherConfig{})
+	d, err := events.NewMiniChatDispatcher(pool, h, queue.Config{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.Drain(t, d))
 }

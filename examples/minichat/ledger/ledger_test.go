@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/ledger"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 func open(t *testing.T) *pgxpool.Pool {
@@ -42,7 +43,7 @@ func TestDispatcherKeepsTheLedger(t *testing.T) {
 		return err
 	}))
 
-	d, err := events.NewMiniChatDispatcher(pool, &events.MiniChatHandler{Ledger: books}, outbox.DispatcherConfig{})
+	d, err := events.NewMiniChatDispatcher(pool, &events.MiniChatHandler{Ledger: books}, queue.Config{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DrainReport{Delivered: 3}, outboxtest.Drain(t, d))
 

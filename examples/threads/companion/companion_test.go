@@ -15,8 +15,10 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/database"
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // fixture is a database with a thread in which a user has asked a question.
@@ -65,9 +67,9 @@ func (f *fixture) replies() []string {
 	return texts
 }
 
-func (f *fixture) dispatcher(c *companion.Companion) *outbox.Dispatcher {
+func (f *fixture) dispatcher(c *companion.Companion) *queue.Dispatcher {
 	f.t.Helper()
-	d, err := events.NewRepliesDispatcher(f.pool, &events.RepliesHandler{Companion: c}, outbox.DispatcherConfig{})
+	d, err := events.NewRepliesDispatcher(f.pool, &events.RepliesHandler{Companion: c}, queue.Config{})
 	require.NoError(f.t, err)
 	return d
 }
@@ -77,7 +79,7 @@ func (f *fixture) dispatcher(c *companion.Companion) *outbox.Dispatcher {
 func TestQuestionIsAnswered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	listener, err := events.NewCompanionListener(f.pool, &events.CompanionHandler{}, outbox.ListenerConfig{})
+	listener, err := events.NewCompanionListener(f.pool, &events.CompanionHandler{}, listener.Config{})
 	require.NoError(t, err)
 	dispatcher := f.dispatcher(companion.New(f.pool, companion.Echo))
 	for range 2 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -45,10 +46,10 @@ func (UnimplementedCompanionHandlers) HandleMessageCreated(context.Context, pgx.
 // NewCompanionListener returns listener companion, which reads the log in the database of pool with
 // its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "companion",
 			Lease:  30 * time.Second,
@@ -56,7 +57,7 @@ func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.Li
 			Retry:  outbox.Retry{MaxAttempts: 40, BaseDelay: 200 * time.Millisecond, MaxDelay: 30 * time.Second},
 		},
 		cfg,
-		outbox.ListenTxUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleMessageCreated(ctx, tx, outbox.Delivery[MessageCreated]{Event: e, Payload: *p.(*MessageCreated)})
 		}),
 	)

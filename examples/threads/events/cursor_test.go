@@ -10,22 +10,24 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/examples/threads/database"
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
-func (f *fixture) admin() *outbox.ListenerAdmin {
+func (f *fixture) admin() *admin.Admin {
 	f.t.Helper()
-	a, err := outbox.NewListenerAdmin(f.pool, database.Schema)
+	a, err := admin.New(f.pool, database.Schema)
 	require.NoError(f.t, err)
 	return a
 }
 
 // status returns the status of a listener with one shard.
-func (f *fixture) status(name string) outbox.ListenerStatus {
+func (f *fixture) status(name string) admin.ListenerStatus {
 	f.t.Helper()
 	list, err := f.admin().List(f.t.Context())
 	require.NoError(f.t, err)
@@ -35,7 +37,7 @@ func (f *fixture) status(name string) outbox.ListenerStatus {
 		}
 	}
 	require.FailNow(f.t, "listener is not attached", name)
-	return outbox.ListenerStatus{}
+	return admin.ListenerStatus{}
 }
 
 // TestWhereALateListenerStarts attaches both listeners when the thread already has messages, one of them not committed.
@@ -51,7 +53,7 @@ func TestWhereALateListenerStarts(t *testing.T) {
 	require.NoError(t, err)
 
 	heard, asked := newBroadcaster(nil), newAsker(nil)
-	broadcast, companion := f.broadcast(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	broadcast, companion := f.broadcast(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	require.Zero(t, outboxtest.DrainListener(t, broadcast), "latest: only events that commit from now on")
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion), "earliest: all events that are kept")
 
@@ -71,11 +73,11 @@ func TestCursorSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.thread()
-	f.attached(newBroadcaster(nil), outbox.ListenerConfig{})
+	f.attached(newBroadcaster(nil), listener.Config{})
 	for _, text := range []string{"a", "b", "c"} {
 		f.post(id, text)
 		heard := newBroadcaster(nil)
-		outboxtest.DrainListener(t, f.broadcast(heard, outbox.ListenerConfig{}))
+		outboxtest.DrainListener(t, f.broadcast(heard, listener.Config{}))
 		require.Equal(t, []string{text}, heard.handled(id))
 	}
 }
@@ -86,8 +88,8 @@ func TestPauseAndResume(t *testing.T) {
 	f := newFixture(t)
 	id := f.thread()
 	heard, asked := newBroadcaster(nil), newAsker(nil)
-	f.start(f.attached(heard, outbox.ListenerConfig{}))
-	f.start(f.companion(asked, outbox.ListenerConfig{}))
+	f.start(f.attached(heard, listener.Config{}))
+	f.start(f.companion(asked, listener.Config{}))
 	f.post(id, "a")
 	heard.await(t, func(got []delivery) bool { return len(got) == 1 })
 
@@ -96,9 +98,9 @@ func TestPauseAndResume(t *testing.T) {
 	asked.await(t, func(got []delivery) bool { return len(got) == 3 })
 	require.Equal(t, []string{"a"}, heard.handled(id))
 	paused := f.status("broadcast")
-	require.Equal(t, outbox.ListenerPaused, paused.State)
+	require.Equal(t, admin.ListenerPaused, paused.State)
 	require.GreaterOrEqual(t, paused.Unread, int64(2))
-	require.NotEqual(t, outbox.ListenerPaused, f.status("companion").State)
+	require.NotEqual(t, admin.ListenerPaused, f.status("companion").State)
 
 	require.NoError(t, f.admin().Resume(t.Context(), "broadcast"))
 	heard.await(t, func(got []delivery) bool { return len(got) == 3 })
@@ -122,7 +124,7 @@ func TestSkip(t *testing.T) {
 		}
 		return nil
 	})
-	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	broadcast, companion := f.attached(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	one, two := f.thread(), f.thread()
 	f.post(one, "bad", "after")
 	f.post(two, "elsewhere")
@@ -134,7 +136,7 @@ func TestSkip(t *testing.T) {
 	require.EqualValues(t, 1, aside.ParkedKeys)
 	require.EqualValues(t, 2, aside.ParkedEvents)
 	blocked := f.status("companion")
-	require.Equal(t, outbox.ListenerBlocked, blocked.State)
+	require.Equal(t, admin.ListenerBlocked, blocked.State)
 	require.Equal(t, "will not work", blocked.LastError)
 
 	for _, name := range []string{"broadcast", "companion"} {
@@ -162,7 +164,7 @@ func TestRewind(t *testing.T) {
 	f := newFixture(t)
 	id := f.thread()
 	heard, asked := newBroadcaster(nil), newAsker(nil)
-	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	broadcast, companion := f.attached(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	f.post(id, "a", "b", "c")
 	outboxtest.DrainListener(t, broadcast)
 	outboxtest.DrainListener(t, companion)
@@ -190,12 +192,12 @@ func TestDetach(t *testing.T) {
 	f := newFixture(t)
 	id := f.thread()
 	heard := newBroadcaster(nil)
-	broadcast := f.attached(heard, outbox.ListenerConfig{})
+	broadcast := f.attached(heard, listener.Config{})
 	f.post(id, "never heard")
 	_, err := f.admin().Detach(t.Context(), "broadcast")
 	require.NoError(t, err)
 	_, err = f.admin().Detach(t.Context(), "broadcast")
-	var unknown *outbox.UnknownListenerError
+	var unknown *admin.UnknownListenerError
 	require.ErrorAs(t, err, &unknown)
 
 	require.Zero(t, outboxtest.DrainListener(t, broadcast))

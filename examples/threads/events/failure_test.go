@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/examples/threads/events"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -54,7 +55,7 @@ func TestRetryBacksOff(t *testing.T) {
 		}
 		return errors.New("no client can be reached")
 	})
-	broadcast := f.attached(heard, outbox.ListenerConfig{Retry: outbox.Retry{MaxAttempts: 4}})
+	broadcast := f.attached(heard, listener.Config{Retry: outbox.Retry{MaxAttempts: 4}})
 	f.post(failing, "bad", "next")
 	f.post(other, "fine")
 	f.start(broadcast)
@@ -87,7 +88,7 @@ func TestAttemptsSpentMakeADeadLetter(t *testing.T) {
 		}
 		return nil
 	})
-	broadcast := f.attached(heard, outbox.ListenerConfig{Retry: outbox.Retry{MaxAttempts: 4}})
+	broadcast := f.attached(heard, listener.Config{Retry: outbox.Retry{MaxAttempts: 4}})
 	f.post(id, "good", "bad", "next")
 	require.Equal(t, outbox.DrainReport{Delivered: 2, Retried: 3, Dead: 1}, outboxtest.DrainListener(t, broadcast))
 	require.Equal(t, []string{"good", "next"}, heard.handled(id))
@@ -115,7 +116,7 @@ func TestPermanentFailureIsADeadLetter(t *testing.T) {
 		}
 		return nil
 	})
-	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	broadcast, companion := f.attached(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	f.post(id, "hello", "too loud", "too hard", "bye")
 
 	require.Equal(t, outbox.DrainReport{Delivered: 3, Dead: 1}, outboxtest.DrainListener(t, broadcast))

@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/database"
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -80,7 +81,7 @@ func (f *fixture) jobs() int {
 }
 
 // broadcast returns the listener with handler h.
-func (f *fixture) broadcast(h events.BroadcastHandlers, cfg outbox.ListenerConfig) *outbox.Listener {
+func (f *fixture) broadcast(h events.BroadcastHandlers, cfg listener.Config) *listener.Listener {
 	f.t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	l, err := events.NewBroadcastListener(f.pool, h, cfg)
@@ -89,7 +90,7 @@ func (f *fixture) broadcast(h events.BroadcastHandlers, cfg outbox.ListenerConfi
 }
 
 // companion returns the listener with handler h.
-func (f *fixture) companion(h events.CompanionHandlers, cfg outbox.ListenerConfig) *outbox.Listener {
+func (f *fixture) companion(h events.CompanionHandlers, cfg listener.Config) *listener.Listener {
 	f.t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	l, err := events.NewCompanionListener(f.pool, h, cfg)
@@ -99,7 +100,7 @@ func (f *fixture) companion(h events.CompanionHandlers, cfg outbox.ListenerConfi
 
 // attached returns broadcast with handler h, already attached, because a listener that starts at the latest event misses
 // everything from before its first run.
-func (f *fixture) attached(h events.BroadcastHandlers, cfg outbox.ListenerConfig) *outbox.Listener {
+func (f *fixture) attached(h events.BroadcastHandlers, cfg listener.Config) *listener.Listener {
 	f.t.Helper()
 	l := f.broadcast(h, cfg)
 	require.Zero(f.t, outboxtest.DrainListener(f.t, l))
@@ -107,7 +108,7 @@ func (f *fixture) attached(h events.BroadcastHandlers, cfg outbox.ListenerConfig
 }
 
 // start runs l until the test ends, or stop is called.
-func (f *fixture) start(l *outbox.Listener) (stop func()) {
+func (f *fixture) start(l *listener.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	over := make(chan error, 1)
 	go func() { over <- l.Run(ctx) }()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -35,7 +36,7 @@ func TestBothListenersSeeEveryMessage(t *testing.T) {
 	f := newFixture(t)
 	one, two := f.thread(), f.thread()
 	heard, asked := newBroadcaster(nil), newAsker(nil)
-	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	broadcast, companion := f.attached(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	f.post(one, "a", "b")
 	f.post(two, "c")
 	f.post(one, "d")
@@ -62,7 +63,7 @@ func TestCompanionAsksForUsersOnly(t *testing.T) {
 	reply.Role, reply.Author = events.RoleCompanion, "companion"
 	require.NoError(t, f.postDraft(reply))
 
-	companion := f.companion(&events.CompanionHandler{}, outbox.ListenerConfig{})
+	companion := f.companion(&events.CompanionHandler{}, listener.Config{})
 	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion))
 	require.Equal(t, 1, f.jobs())
 	outboxtest.RequireEnqueued(t, f.pool, events.ReplyRequestedTopic, func(r events.ReplyRequested) bool {
@@ -74,7 +75,7 @@ func TestHandlerPushesToTheClients(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	clients := make(clientsChannel, 1)
-	broadcast := f.attached(&events.BroadcastHandler{Clients: clients}, outbox.ListenerConfig{})
+	broadcast := f.attached(&events.BroadcastHandler{Clients: clients}, listener.Config{})
 	id := f.thread()
 	f.post(id, "hello")
 	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
@@ -92,7 +93,7 @@ func TestRolledBackMessageIsSeenByNobody(t *testing.T) {
 	f := newFixture(t)
 	id := f.thread()
 	heard, asked := newBroadcaster(nil), newAsker(nil)
-	broadcast, companion := f.attached(heard, outbox.ListenerConfig{}), f.companion(asked, outbox.ListenerConfig{})
+	broadcast, companion := f.attached(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, created, err := thread.Post(t.Context(), tx, f.draft(id, "lost"))
@@ -125,8 +126,8 @@ func TestOneListenerFailsAndTheOtherGoesOn(t *testing.T) {
 		}
 	})
 	asked := newAsker(nil)
-	broadcast := f.attached(heard, outbox.ListenerConfig{MaxAttempts: 1000})
-	companion := f.companion(asked, outbox.ListenerConfig{})
+	broadcast := f.attached(heard, listener.Config{MaxAttempts: 1000})
+	companion := f.companion(asked, listener.Config{})
 	f.start(broadcast)
 	f.start(companion)
 
@@ -169,8 +170,8 @@ func TestOrderInAThreadUnderConcurrentPosters(t *testing.T) {
 		_, err := f.pool.Exec(t.Context(), "SELECT") // takes long enough for the next message to overtake, if it could
 		return err
 	}), newAsker(nil)
-	f.start(f.attached(heard, outbox.ListenerConfig{BatchSize: 7}))
-	f.start(f.companion(asked, outbox.ListenerConfig{BatchSize: 5}))
+	f.start(f.attached(heard, listener.Config{BatchSize: 7}))
+	f.start(f.companion(asked, listener.Config{BatchSize: 5}))
 
 	const posters, each = 6, 12
 	var busy sync.WaitGroup
@@ -216,7 +217,7 @@ func TestThreadsAreServedAtOnce(t *testing.T) {
 		}
 		return nil
 	})
-	broadcast := f.attached(heard, outbox.ListenerConfig{})
+	broadcast := f.attached(heard, listener.Config{})
 	f.post(one, "hello")
 	f.post(two, "hello")
 	report, err := broadcast.Drain(t.Context()) // not DrainListener, which runs one handler at a time

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/examples/threads/events"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -53,7 +54,7 @@ func TestJobsExactlyOnceThoughTheListenerRestarts(t *testing.T) {
 			}
 			return noteAsk(ctx, tx, d)
 		})
-		require.NoError(t, f.companion(asked, outbox.ListenerConfig{}).Run(ctx))
+		require.NoError(t, f.companion(asked, listener.Config{}).Run(ctx))
 		stop()
 	}
 	require.Greater(t, starts, 10)
@@ -88,7 +89,7 @@ func TestJobsExactlyOnceThoughItFails(t *testing.T) {
 		}
 		return nil
 	})
-	companion := f.companion(asked, outbox.ListenerConfig{})
+	companion := f.companion(asked, listener.Config{})
 	for drains := 0; f.jobs() < messages; drains++ {
 		require.Less(t, drains, messages)
 		outboxtest.DrainListener(t, companion)

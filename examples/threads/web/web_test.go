@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/threads/hub"
 	"github.com/outboxgen/outboxgen/examples/threads/thread"
 	"github.com/outboxgen/outboxgen/examples/threads/web"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
@@ -55,7 +55,7 @@ func newFixtureWith(t *testing.T, h *hub.Hub) *fixture {
 // broadcast runs the listener from now on, until the test ends.
 func (f *fixture) broadcast(clients events.Clients) {
 	f.t.Helper()
-	l, err := events.NewBroadcastListener(f.pool, &events.BroadcastHandler{Clients: clients}, outbox.ListenerConfig{})
+	l, err := events.NewBroadcastListener(f.pool, &events.BroadcastHandler{Clients: clients}, listener.Config{})
 	require.NoError(f.t, err)
 	outboxtest.DrainListener(f.t, l)
 	ctx, cancel := context.WithCancel(f.t.Context())

@@ -11,7 +11,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 	"github.com/outboxgen/outboxgen/examples/users/events/userevents"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 func TestCardsFollowTheUsers(t *testing.T) {
@@ -30,7 +30,7 @@ func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	events, want := f.lives(20)
-	var twice []outbox.Outgoing
+	var twice []publish.Outgoing
 	for _, e := range events {
 		twice = append(twice, e, e)
 	}

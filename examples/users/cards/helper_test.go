@@ -122,7 +122,7 @@ func (f *fixture) lag(group string) (lag int64) {
 }
 
 // publish sends events in the given order, as the relay of the users does.
-func (f *fixture) publish(events ...outbox.Outgoing) {
+func (f *fixture) publish(events ...publish.Outgoing) {
 	f.t.Helper()
 	records := make([]*kgo.Record, len(events))
 	for i, e := range events {
@@ -152,13 +152,13 @@ var joined = time.Date(2026, 11, 21, 13, 14, 15, 0, time.UTC)
 
 // life returns the events of a new user, and the card that they lead to. The user is created, renamed so many times, and
 // deleted or not.
-func (f *fixture) life(renames int, deleted bool) ([]outbox.Outgoing, cards.Card) {
+func (f *fixture) life(renames int, deleted bool) ([]publish.Outgoing, cards.Card) {
 	card := cards.Card{UserID: uuid.New(), Version: 1, JoinedAt: joined}
 	profile := func() userevents.Profile {
 		card.Name, card.Email = fmt.Sprintf("name %d", card.Version), "a@example.com"
 		return userevents.Profile{Name: card.Name, Email: card.Email, JoinedAt: joined}
 	}
-	events := []outbox.Outgoing{f.event(card, "created", userevents.UserCreated{
+	events := []publish.Outgoing{f.event(card, "created", userevents.UserCreated{
 		TenantID: f.tenant, UserID: card.UserID, UserVersion: 1, Profile: profile(),
 	})}
 	for range renames {
@@ -176,12 +176,12 @@ func (f *fixture) life(renames int, deleted bool) ([]outbox.Outgoing, cards.Card
 	return events, card
 }
 
-func (f *fixture) event(card cards.Card, topic string, payload any) outbox.Outgoing {
+func (f *fixture) event(card cards.Card, topic string, payload any) publish.Outgoing {
 	f.t.Helper()
 	body, err := json.Marshal(payload)
 	require.NoError(f.t, err)
 	key := card.UserID.String()
-	return outbox.Outgoing{
+	return publish.Outgoing{
 		Event: outbox.Event{
 			ID: uuid.Must(uuid.NewV7()), Namespace: "user", Topic: topic, Version: 1, PartitionKey: key,
 			TenantID:  uuid.NullUUID{UUID: f.tenant, Valid: true},
@@ -193,8 +193,8 @@ func (f *fixture) event(card cards.Card, topic string, payload any) outbox.Outgo
 }
 
 // lives returns the events of n users and their cards. The events of different users are mixed, those of one are in order.
-func (f *fixture) lives(n int) (events []outbox.Outgoing, want []cards.Card) {
-	queues := make([][]outbox.Outgoing, n)
+func (f *fixture) lives(n int) (events []publish.Outgoing, want []cards.Card) {
+	queues := make([][]publish.Outgoing, n)
 	var turns []int
 	for i := range n {
 		var card cards.Card

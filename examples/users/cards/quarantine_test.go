@@ -11,22 +11,22 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/examples/users/cards"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // TestUnreadableMessagesAreQuarantined: whatever message arrives, the projection keeps it with the reason and continues.
 func TestUnreadableMessagesAreQuarantined(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		spoil func(e *outbox.Outgoing)
+		spoil func(e *publish.Outgoing)
 		raw   *kgo.Record // instead of an event
 		want  string
 	}{
-		"newer version": {spoil: func(e *outbox.Outgoing) { e.Version = 2 }, want: "consume user/created version 2, event "},
-		"unknown topic": {spoil: func(e *outbox.Outgoing) { e.Topic = "promoted" }, want: "consume user/promoted"},
-		"no JSON":       {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage("{") }, want: "payload is not JSON"},
-		"missing field": {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage("{}") }, want: "field tenant_id is missing"},
-		"no UUID": {spoil: func(e *outbox.Outgoing) { e.Payload = json.RawMessage(`{"tenant_id": "S3CRET"}`) },
+		"newer version": {spoil: func(e *publish.Outgoing) { e.Version = 2 }, want: "consume user/created version 2, event "},
+		"unknown topic": {spoil: func(e *publish.Outgoing) { e.Topic = "promoted" }, want: "consume user/promoted"},
+		"no JSON":       {spoil: func(e *publish.Outgoing) { e.Payload = json.RawMessage("{") }, want: "payload is not JSON"},
+		"missing field": {spoil: func(e *publish.Outgoing) { e.Payload = json.RawMessage("{}") }, want: "field tenant_id is missing"},
+		"no UUID": {spoil: func(e *publish.Outgoing) { e.Payload = json.RawMessage(`{"tenant_id": "S3CRET"}`) },
 			want: "field tenant_id does not fit uuid.UUID"},
 		"no event": {raw: &kgo.Record{Key: []byte{0, 0xff}, Value: []byte{0, 0xff}, Headers: []kgo.RecordHeader{{Key: "\x00\xff", Value: nil}}},
 			want: "malformed message"},

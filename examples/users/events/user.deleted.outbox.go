@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -60,7 +61,7 @@ func userDeletedKeys(untyped any) outbox.Keys {
 }
 
 // userDeletedPublication says where user/deleted is published: to Kafka topic sc.domain.user.
-var userDeletedPublication = outbox.Publication{
+var userDeletedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -65,7 +66,7 @@ func userRenamedKeys(untyped any) outbox.Keys {
 }
 
 // userRenamedPublication says where user/renamed is published: to Kafka topic sc.domain.user.
-var userRenamedPublication = outbox.Publication{
+var userRenamedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }

@@ -19,7 +19,10 @@ import (
 
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Message is an event as a consumer gets it.
@@ -30,7 +33,7 @@ type Message struct {
 
 // Broker is the broker between the two ends.
 type Broker struct {
-	Publisher   outbox.Publisher
+	Publisher   publish.Publisher
 	Destination string
 	// Consume reads what the broker has at Destination, in order, and hands it to apply in batches. It ends when ctx ends or
 	// apply returns an error, which it then returns. The next call continues behind the last batch for which apply returned
@@ -73,12 +76,12 @@ var quick = outbox.Retry{MaxAttempts: 50, BaseDelay: 50 * time.Millisecond, MaxD
 func Log(t testing.TB, b Broker, events int) {
 	t.Helper()
 	pool := pgtest.Database(t)
-	l, err := outbox.NewListener(pool, outbox.ListenerSpec{Name: "relay", Shards: 2, Retry: quick},
-		outbox.ListenerConfig{
+	l, err := listener.New(pool, listener.Spec{Name: "relay", Shards: 2, Retry: quick},
+		listener.Config{
 			BatchSize: 1000, PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-			Publishers: map[string]outbox.Publisher{"broker": b.Publisher},
+			Publishers: map[string]publish.Publisher{"broker": b.Publisher},
 		},
-		outbox.ListenPublish(topic(true), outbox.Publication{Broker: "broker", Destination: b.Destination}))
+		listener.Publish(topic(true), publish.Publication{Broker: "broker", Destination: b.Destination}))
 	require.NoError(t, err)
 	relay(t, pool, b, topic(true), events, l.Run)
 	require.Equal(t, 0, value(t, pool, "SELECT (SELECT count(*) FROM outbox.dead_letters) + (SELECT count(*) FROM outbox.parked)"))
@@ -93,12 +96,12 @@ func Queue(t testing.TB, b Broker, events int) {
 	stepped := topic(false)
 	var runs []func(context.Context) error
 	for range 2 {
-		d, err := outbox.NewDispatcher(pool,
-			outbox.DispatcherConfig{
+		d, err := queue.NewDispatcher(pool,
+			queue.Config{
 				PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-				Publishers: map[string]outbox.Publisher{"broker": b.Publisher},
+				Publishers: map[string]publish.Publisher{"broker": b.Publisher},
 			},
-			outbox.Publish(stepped, outbox.Publication{Broker: "broker", Destination: b.Destination}))
+			queue.Publish(stepped, publish.Publication{Broker: "broker", Destination: b.Destination}))
 		require.NoError(t, err)
 		runs = append(runs, d.Run)
 	}

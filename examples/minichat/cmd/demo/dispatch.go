@@ -18,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 	"github.com/outboxgen/outboxgen/examples/minichat/ledger"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 const (
@@ -67,7 +68,7 @@ func dispatch(ctx context.Context, stop context.CancelFunc, journalPath string) 
 		return err
 	}
 	h := &witness{next: &events.MiniChatHandler{Ledger: ledger.New(pool)}, journal: j}
-	d, err := events.NewMiniChatDispatcher(pool, h, outbox.DispatcherConfig{
+	d, err := events.NewMiniChatDispatcher(pool, h, queue.Config{
 		WorkerID:        worker,
 		BatchSize:       50,
 		Concurrency:     concurrency,

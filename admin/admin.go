@@ -1,0 +1,332 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Admin looks after the listeners of a schema from outside: it needs neither their handlers nor their
+// processes, which may run meanwhile. It holds no state and may be used from any number of goroutines.
+type Admin struct {
+	pool     *pgxpool.Pool
+	db       *dbschema.Schema
+	preview  bool
+	progress func(done, total int64)
+}
+
+// New returns an administration of the listeners of schema; "" means "outbox". pool stays the caller's.
+func New(pool *pgxpool.Pool, schema string) (*Admin, error) {
+	if pool == nil {
+		return nil, errors.New("new listener admin: no pool")
+	}
+	db, err := dbschema.Open(schema)
+	if err != nil {
+		return nil, fmt.Errorf("new listener admin: %w", err)
+	}
+	return &Admin{pool: pool, db: db, progress: func(int64, int64) {}}, nil
+}
+
+// Preview returns an administration that changes nothing: its methods return what those of a would, as things stand.
+func (a *Admin) Preview() *Admin {
+	b := *a
+	b.preview = true
+	return &b
+}
+
+// WithProgress returns an administration whose Rebase tells report how many of the events of the log it has been through.
+func (a *Admin) WithProgress(report func(done, total int64)) *Admin {
+	b := *a
+	b.progress = report
+	return &b
+}
+
+// UnknownListenerError says that no listener of that name is attached: none has run yet, or it was detached.
+type UnknownListenerError struct {
+	Name  string
+	Known []string // that are attached, by name
+}
+
+// Error names the listener and those that are attached.
+func (e *UnknownListenerError) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("unknown listener %q: none is attached", e.Name)
+	}
+	return fmt.Sprintf("unknown listener %q: attached are %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// ListenerState is what a shard of a listener is about.
+type ListenerState string
+
+// The states. Where several hold, the first of them is told.
+const (
+	// ListenerRestored: the database was restored and the listener will not run before Rebase.
+	ListenerRestored ListenerState = "restored"
+	// ListenerPaused: Pause was called.
+	ListenerPaused ListenerState = "paused"
+	// ListenerBlocked: the event it stands at has failed and waits for its next attempt.
+	ListenerBlocked ListenerState = "blocked"
+	// ListenerLagging: an event that it has not handled is older than its max_lag.
+	ListenerLagging ListenerState = "lagging"
+	// ListenerResharding: it waits for its other shards, to change their number.
+	ListenerResharding ListenerState = "resharding"
+	// ListenerRunning: a process holds it and has events of it to handle.
+	ListenerRunning ListenerState = "running"
+	// ListenerWaiting: there are events to read, and no process holds it.
+	ListenerWaiting ListenerState = "waiting"
+	// ListenerIdle: there is nothing to read.
+	ListenerIdle ListenerState = "idle"
+)
+
+// ListenerStatus is one shard of a listener.
+type ListenerStatus struct {
+	Listener      string
+	Shard, Shards int
+	ReshardTo     int // the number of shards that was asked for, 0 when none was
+	State         ListenerState
+	Paused        bool
+	// Holder is the worker that holds the shard until LeaseUntil; not valid when nobody does. An idle shard is
+	// held by nobody.
+	Holder     uuid.NullUUID
+	LeaseUntil time.Time
+	// Position is the seq up to which the shard has read the log, except what had not committed then.
+	Position int64
+	// Unread estimates the events it has not read: the positions behind its own, divided by Shards. Numbers that
+	// were rolled back and events of topics that it does not read count, too.
+	Unread int64
+	// Lag is the age of the oldest event it has not handled, parked ones included; MaxLag is what raises
+	// an alarm, 0 when nothing does.
+	Lag, MaxLag time.Duration
+	// Attempts is how often the event it stands at has failed, Head that event, RetryAfter when it is tried again
+	// and LastError why it failed. When its process died of the event there is no telling which one it was: Head is the
+	// first that may be.
+	Attempts   int
+	Head       uuid.NullUUID
+	RetryAfter time.Time
+	LastError  string
+	// DeadLetters are those that are kept; ParkedEvents wait behind failed ones of ParkedKeys.
+	DeadLetters, ParkedKeys, ParkedEvents int64
+	AttachedAt                            time.Time
+	AdvancedAt                            time.Time // zero before the first lease
+}
+
+// List returns the shards of all listeners that are attached, by name and number. It reads no more of a long log
+// than of a short one.
+func (a *Admin) List(ctx context.Context) ([]ListenerStatus, error) {
+	q := a.db.Each(a.pool)
+	rows, err := q.ListenerList(ctx)
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
+	list := make([]ListenerStatus, len(rows))
+	for i, r := range rows {
+		list[i] = statusOf(r)
+	}
+	for i := 0; i < len(list); {
+		end, blocked := i, false
+		for ; end < len(list) && list[end].Listener == list[i].Listener; end++ {
+			blocked = blocked || list[end].Attempts > 0
+		}
+		if blocked {
+			if err := fillHeads(ctx, q, list[i:end]); err != nil {
+				return nil, err
+			}
+		}
+		i = end
+	}
+	return list, nil
+}
+
+// fillHeads fills in the events at which the shards of one listener stand.
+func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
+	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
+	if err != nil {
+		return dbschema.Wrap("list listeners", err)
+	}
+	for _, r := range rows {
+		for i := range shards {
+			if shards[i].Shard == int(r.Shard) && shards[i].Attempts > 0 {
+				shards[i].Head = uuid.NullUUID{UUID: r.ID.Bytes, Valid: true}
+			}
+		}
+	}
+	return nil
+}
+
+func statusOf(r dbsqlc.ListenerListRow) ListenerStatus {
+	s := ListenerStatus{
+		Listener: r.Listener, Shard: int(r.Shard), Shards: int(r.Shards), ReshardTo: int(r.ReshardTo), Paused: r.Paused,
+		Position: r.Position, Unread: r.Unread, Lag: max(microseconds(r.LagUs), 0), MaxLag: microseconds(r.MaxLagUs),
+		Attempts: int(r.RetryCount), RetryAfter: r.RetryAfter.Time, LastError: r.LastError,
+		DeadLetters: r.DeadLetters, ParkedKeys: r.ParkedKeys, ParkedEvents: r.ParkedEvents,
+		AttachedAt: r.CreatedAt.Time, AdvancedAt: r.AdvancedAt.Time, State: ListenerIdle,
+	}
+	if r.Leased {
+		s.Holder, s.LeaseUntil = uuid.NullUUID{UUID: r.LeaseBy.Bytes, Valid: true}, r.LeaseUntil.Time
+	}
+	work := r.Running || s.Unread > 0
+	switch {
+	case r.Restored:
+		s.State = ListenerRestored
+	case r.Paused:
+		s.State = ListenerPaused
+	case s.Attempts > 0:
+		s.State = ListenerBlocked
+	case s.MaxLag > 0 && s.Lag > s.MaxLag:
+		s.State = ListenerLagging
+	case s.ReshardTo > 0:
+		s.State = ListenerResharding
+	case work && r.Leased:
+		s.State = ListenerRunning
+	case work:
+		s.State = ListenerWaiting
+	}
+	return s
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// Pause keeps the listener from taking further events; those being handled are finished. What is enqueued waits, and is
+// kept. It is no error if the listener is paused already.
+func (a *Admin) Pause(ctx context.Context, name string) error {
+	return a.pause(ctx, "pause listener", name, true)
+}
+
+// Resume ends a pause, and wakes the listener. It is no error if it is not paused.
+func (a *Admin) Resume(ctx context.Context, name string) error {
+	return a.pause(ctx, "resume listener", name, false)
+}
+
+func (a *Admin) pause(ctx context.Context, what, name string, paused bool) error {
+	err := a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+		if err := requireAttached(ctx, q, name); err != nil {
+			return err
+		}
+		_, err := q.ListenerPause(ctx, dbsqlc.ListenerPauseParams{Paused: paused, Listener: name})
+		return err
+	})
+	if err == nil && !paused {
+		a.wakeListeners(ctx)
+	}
+	return err
+}
+
+// DetachReport tells what Detach deleted.
+type DetachReport struct {
+	Shards int
+	// Parked are the parked events, which will not be tried again. Those that were not read yet
+	// are not counted: they stay in the log for the other listeners.
+	Parked int64
+}
+
+// Detach forgets the listener: its cursors and the events that it has parked. Its dead letters stay for their
+// retention, and the log no longer waits for it. A process that still runs it ends with an error that says so; one
+// that is started attaches it again, at the start that the YAML says.
+func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
+	var r DetachReport
+	err := a.locked(ctx, "detach listener", func(q *dbsqlc.Queries) error {
+		if err := requireAttached(ctx, q, name); err != nil {
+			return err
+		}
+		shards, err := q.ListenerDetach(ctx, name)
+		if err != nil {
+			return err
+		}
+		r.Shards = int(shards)
+		r.Parked, err = q.ParkedDetach(ctx, name)
+		return err
+	})
+	if err != nil {
+		return DetachReport{}, err
+	}
+	a.wakeListeners(ctx)
+	return r, nil
+}
+
+// requireAttached returns an error unless the listener is attached.
+func requireAttached(ctx context.Context, q *dbsqlc.Queries, name string) error {
+	names, err := q.ListenerNames(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if n == name {
+			return nil
+		}
+	}
+	return &UnknownListenerError{Name: name, Known: names}
+}
+
+// requireMovable is requireAttached, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
+func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
+	if err := requireAttached(ctx, q, name); err != nil {
+		return err
+	}
+	reg, err := q.ListenerRegistration(ctx, name)
+	if err == nil && reg.Restored {
+		err = outbox.ErrRestored
+	}
+	return err
+}
+
+var errPreview = errors.New("rolled back: it was to be looked at")
+
+// adminTries bounds how often something is tried again because somebody else was faster.
+const adminTries = 10
+
+// locked runs call under the lock of the schema's cursors, again if it met another in a deadlock. In a preview
+// everything is undone.
+func (a *Admin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
+	for tries := 1; ; tries++ {
+		err := a.db.WithCursorLock(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
+			return cmp.Or(call(q), a.endPreview())
+		})
+		switch {
+		case errors.Is(err, errPreview):
+			return nil
+		case tries < adminTries && collided(err):
+		default:
+			return err
+		}
+	}
+}
+
+func (a *Admin) endPreview() error {
+	if a.preview {
+		return errPreview
+	}
+	return nil
+}
+
+// collided tells whether PostgreSQL has ended a transaction in favour of another.
+func collided(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
+}
+
+// wakeListeners wakes sleeping listeners. Polling covers a missed wake-up.
+func (a *Admin) wakeListeners(ctx context.Context) {
+	if !a.preview {
+		_ = a.db.Each(a.pool).BellRing(ctx, doorbell.OfLog(a.db).Channel)
+	}
+}
+
+// eventOf returns an event as its columns describe it, without its payload.
+func eventOf(e outbox.Event, id, tenant pgtype.UUID, headers []byte) outbox.Event {
+	e.ID, e.TenantID, e.Headers = id.Bytes, uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}, pgvalue.Headers(headers)
+	return e
+}

@@ -1,0 +1,133 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/retention"
+	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// PruneReport tells what Prune deleted, and what it left because of whom.
+type PruneReport struct {
+	Log         int64 // events of log topics
+	DeadLetters int64 // dead letters of listeners
+	Queue       int64 // events of queue topics, delivered or dead
+	Blocked     int64 // events of log topics past their retention that stay for some listener
+	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
+	// any more.
+	BlockedBy map[string]int64
+}
+
+// Prune deletes, for topics ("namespace/topic", of either delivery, with their retention), the events of the log that are
+// older than that and that every listener of the schema has passed, dead letters of listeners, and delivered and dead
+// events of the queue. It works in chunks of a transaction each, so that what it has done when an error ends it is done.
+func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (PruneReport, error) {
+	r := PruneReport{BlockedBy: make(map[string]int64)}
+	keep := make(map[string]outbox.Retention, len(topics))
+	for topic, retention := range topics {
+		if _, _, ok := strings.Cut(topic, "/"); !ok {
+			return r, fmt.Errorf("prune: topic %q is not named like mini_chat/turn_finalized", topic)
+		}
+		keep[topic] = settings.RetentionWithDefaults(retention)
+	}
+	if len(keep) == 0 {
+		return r, nil
+	}
+	if err := a.pruneLog(ctx, keep, &r); err != nil {
+		return r, err
+	}
+	return r, a.pruneQueue(ctx, keep, &r)
+}
+
+func (a *Admin) pruneLog(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
+	if a.preview {
+		return a.countPrunable(ctx, topics, r)
+	}
+	deleted, blocked, err := retention.Log(ctx, a.db, a.pool, topics)
+	r.Log, r.Blocked = int64(deleted), int64(blocked)
+	if err != nil {
+		return err
+	}
+	deadLetters, err := retention.DeadLetters(ctx, a.db, a.pool, topics)
+	r.DeadLetters = int64(deadLetters)
+	if err != nil || blocked == 0 {
+		return err
+	}
+	return a.blockedBy(ctx, topics, r)
+}
+
+// countPrunable counts what pruneLog would delete and leave.
+func (a *Admin) countPrunable(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
+	q := a.db.EachPlanned(a.pool) // they walk whole tables
+	names, delivered, dead := retentions(topics)
+	row, err := q.LogPrunable(ctx, dbsqlc.LogPrunableParams{Topics: names, RetentionsUs: delivered})
+	if err != nil {
+		return dbschema.Wrap("prune log", err)
+	}
+	r.Log, r.Blocked = row.Old-row.Blocked, row.Blocked
+	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, dbsqlc.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
+		return dbschema.Wrap("prune dead letters", err)
+	}
+	if r.Blocked == 0 {
+		return nil
+	}
+	return a.blockedBy(ctx, topics, r)
+}
+
+func (a *Admin) blockedBy(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
+	names, delivered, _ := retentions(topics)
+	rows, err := a.db.EachPlanned(a.pool).LogBlocked(ctx, dbsqlc.LogBlockedParams{Topics: names, RetentionsUs: delivered})
+	if err != nil {
+		return dbschema.Wrap("prune log", err)
+	}
+	for _, row := range rows {
+		r.BlockedBy[row.Listener] = row.Blocked
+	}
+	return nil
+}
+
+// pruneQueue deletes, or counts, what is final and old of the queue.
+func (a *Admin) pruneQueue(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
+	for _, name := range slices.Sorted(maps.Keys(topics)) {
+		delivered, err := a.pruneFinal(ctx, name, "delivered", topics[name].Delivered)
+		if r.Queue += delivered; err != nil {
+			return err
+		}
+		dead, err := a.pruneFinal(ctx, name, "dead", topics[name].Dead)
+		if r.Queue += dead; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Admin) pruneFinal(ctx context.Context, name, status string, keep time.Duration) (int64, error) {
+	namespace, topic, _ := strings.Cut(name, "/")
+	if a.preview {
+		n, err := a.db.EachPlanned(a.pool).EventPrunable(ctx, dbsqlc.EventPrunableParams{
+			Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep),
+		})
+		return n, dbschema.Wrap("prune", err)
+	}
+	n, err := retention.Queue(ctx, a.db, a.pool, namespace, topic, status, keep)
+	return int64(n), err
+}
+
+// retentions lists topics for SQL.
+func retentions(topics map[string]outbox.Retention) (names []string, delivered, dead []int64) {
+	for _, name := range slices.Sorted(maps.Keys(topics)) {
+		names = append(names, name)
+		delivered = append(delivered, topics[name].Delivered.Microseconds())
+		dead = append(dead, topics[name].Dead.Microseconds())
+	}
+	return names, delivered, dead
+}

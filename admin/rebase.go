@@ -1,0 +1,254 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// RebaseReport tells what Rebase found and did.
+type RebaseReport struct {
+	// Needed tells whether there was anything to do: not if the database is the one that its cursors were made in, and its
+	// sequence is ahead of them.
+	Needed bool
+	// Listeners are those whose cursors were rebased: all that are attached.
+	Listeners []string
+	// Events is how many events the log holds, Behind how many of them some cursor had gone past without having
+	// delivered them, since they committed late.
+	Events, Behind int64
+}
+
+// LeaseHeldError says that a listener is being run.
+type LeaseHeldError struct {
+	Listener string
+	Worker   uuid.UUID
+	Until    time.Time // by the database's clock, unless the worker renews its lease
+}
+
+// Error names the listener, its holder and until when it waits for it.
+func (e *LeaseHeldError) Error() string {
+	return fmt.Sprintf("listener %s is held by worker %s until %s: stop it first", e.Listener, e.Worker, e.Until.UTC().Format(time.RFC3339))
+}
+
+// Rebase makes the cursors of a restored database, which Run refuses with ErrRestored, cursors of the cluster that it is in
+// now. It also brings a sequence forward that is behind the log or a cursor, which Run refuses with ErrSequence. Afterwards
+// each listener handles exactly what it had not handled when the dump was taken, and what has been enqueued since. Attempts
+// that had failed are forgotten. No listener may run; enqueueing may.
+//
+// It is one transaction, which rewrites the xid of every event of the log: when it fails or is killed nothing has
+// changed.
+func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
+	const what = "rebase listeners"
+	var r RebaseReport
+	needed, err := a.needed(ctx)
+	if err != nil || !needed {
+		return r, dbschema.Wrap(what, err)
+	}
+	var trouble backoff.Retrier
+	for tries := 1; ; tries++ {
+		r = RebaseReport{Needed: true}
+		err := pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+			return a.rebase(ctx, a.db.On(tx), &r)
+		})
+		switch {
+		case err == nil, errors.Is(err, errPreview):
+			a.wakeListeners(ctx)
+			return r, nil
+		case tries > adminTries, !errors.Is(err, errLocked) && !collided(err):
+			return RebaseReport{Needed: true}, dbschema.Wrap(what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return RebaseReport{Needed: true}, dbschema.Wrap(what, ctx.Err())
+		case <-time.After(trouble.Next()):
+		}
+	}
+}
+
+// needed tells whether there is anything to do. A sequence that is behind is brought forward, before the transaction that
+// puts the cursors right: whatever had drawn a number behind a cursor until then has an xid below the bounds of the new
+// cursors, and so is either seen by it or a straggler.
+func (a *Admin) needed(ctx context.Context) (bool, error) {
+	q := a.db.Each(a.pool)
+	needed, err := q.RebaseNeeded(ctx)
+	if err != nil {
+		return false, err
+	}
+	behind, reached, err := a.db.CheckSequence(ctx, q)
+	switch {
+	case behind && a.preview:
+		return true, nil
+	case behind:
+		return true, q.RebaseSequence(ctx, reached)
+	}
+	return needed, err
+}
+
+// errLocked: somebody prunes, or moves a cursor.
+var errLocked = errors.New("the cursors of the schema are locked")
+
+// The xids that events of a rebased log have. They are below those that any transaction of any cluster ever has for an
+// event, and so ended in all snapshots but those of cursors that list them.
+const (
+	xidOfAll    = 3 // delivered to every listener, or above its position
+	firstOfMark = 4 // of events behind some cursor, one for each set of such cursors
+)
+
+// rebaseChunk is how many positions of the log one statement rewrites.
+const rebaseChunk = 10_000
+
+// rebase does it all in one transaction at REPEATABLE READ, so that there is one snapshot: of what was delivered, of the
+// log, and in the new cursors.
+//
+// What a cursor had gone past without having delivered it is a straggler: its transaction was not finished in lo. That is
+// how it is kept. Such events get an xid that stands for the set of cursors that have yet to deliver them, and these
+// cursors list it in their new lo as one that has not finished. They are stragglers of the next window then, in the order of
+// the log, filtered by topics and counted by prune like any other.
+func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) error {
+	if err := q.RebaseLock(ctx); err != nil {
+		return err
+	}
+	start, err := q.RebaseStart(ctx, a.db.CursorLock())
+	if err != nil {
+		return err
+	}
+	if !start.Locked {
+		return errLocked
+	}
+	cursors, err := q.RebaseCursors(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range cursors {
+		if c.Live {
+			return &LeaseHeldError{Listener: c.Listener, Worker: c.LeaseBy.Bytes, Until: c.LeaseUntil.Time}
+		}
+		if !slices.Contains(r.Listeners, c.Listener) {
+			r.Listeners = append(r.Listeners, c.Listener)
+		}
+	}
+	missed, err := q.RebaseMissed(ctx)
+	if err != nil {
+		return err
+	}
+	r.Events, r.Behind = start.Events, int64(len(missed))
+	if a.preview {
+		return errPreview
+	}
+	snapshot, err := parseSnapshot(start.Snapshot)
+	if err != nil {
+		return err
+	}
+	m := markMissed(missed, snapshot.xmin-firstOfMark)
+	least := start.LastSeq
+	for i, c := range cursors {
+		least = max(least, c.HighSeq)
+		err := q.RebaseCursor(ctx, dbsqlc.RebaseCursorParams{
+			Lo: snapshot.without(m.of[int32(i)]), HighSeq: c.HighSeq, Listener: c.Listener, Shard: c.Shard,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.rewrite(ctx, q, snapshot.xmin, m.last, start.Events); err != nil {
+		return err
+	}
+	if err := q.RebaseMark(ctx, dbsqlc.RebaseMarkParams{Seqs: m.seqs, Xids: m.xids}); err != nil {
+		return err
+	}
+	return q.RebaseSequence(ctx, least)
+}
+
+// rewrite gives the events of the log an xid that is visible everywhere: those whose xid is not below xmin, and those that
+// an earlier rebase has marked with one up to last.
+func (a *Admin) rewrite(ctx context.Context, q *dbsqlc.Queries, xmin, last, total int64) error {
+	p := dbsqlc.RebaseRewriteParams{ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10)}
+	for done := int64(0); ; {
+		row, err := q.RebaseRewrite(ctx, p)
+		if err != nil {
+			return err
+		}
+		done += row.Scanned
+		a.progress(done, total)
+		if row.Scanned < rebaseChunk {
+			return nil
+		}
+		p.AfterSeq = row.LastSeq
+	}
+}
+
+// marking says which xids mark the events that cursors have missed.
+type marking struct {
+	seqs, xids []int64
+	last       int64             // the highest
+	of         map[int32][]int64 // by the place of a cursor, in their order
+}
+
+// markMissed takes one xid for each set of cursors that have missed the same events. There is room for as many xids; if
+// that is too little, and there are hundreds in a new cluster, the sets that remain are taken for one: their cursors get
+// each other's events again rather than none of them.
+func markMissed(missed []dbsqlc.RebaseMissedRow, room int64) marking {
+	m := marking{last: xidOfAll, of: make(map[int32][]int64)}
+	known := make(map[string]int64)
+	for _, row := range missed {
+		set := fmt.Sprint(row.Places)
+		xid, found := known[set]
+		if !found {
+			m.last = min(m.last+1, xidOfAll+room)
+			xid = m.last
+			known[set] = xid
+			for _, place := range row.Places {
+				if !slices.Contains(m.of[place], xid) {
+					m.of[place] = append(m.of[place], xid)
+				}
+			}
+		}
+		m.seqs, m.xids = append(m.seqs, row.Seq), append(m.xids, xid)
+	}
+	return m
+}
+
+// snapshot is a pg_snapshot.
+type snapshot struct {
+	xmin, xmax int64
+	xips       string // as PostgreSQL writes them
+}
+
+func parseSnapshot(text string) (s snapshot, err error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return s, fmt.Errorf("snapshot %q is not one of three parts", text)
+	}
+	s.xips = parts[2]
+	if s.xmin, err = strconv.ParseInt(parts[0], 10, 64); err != nil {
+		return s, err
+	}
+	s.xmax, err = strconv.ParseInt(parts[1], 10, 64)
+	return s, err
+}
+
+// without writes s as if the transactions xids, in their order and all below xmin, had not finished.
+func (s snapshot) without(xids []int64) string {
+	xmin, list := s.xmin, make([]string, 0, len(xids)+1)
+	for i, xid := range xids {
+		if i == 0 {
+			xmin = xid
+		}
+		list = append(list, strconv.FormatInt(xid, 10))
+	}
+	if s.xips != "" {
+		list = append(list, s.xips)
+	}
+	return fmt.Sprintf("%d:%d:%s", xmin, s.xmax, strings.Join(list, ","))
+}

@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/settings"
+)
+
+// Rewind has the listener handle the events again that were enqueued at or after to and are still in the log, or with
+// the zero time all that are, and returns how many events of the log lie before it then, of any topic. A few that
+// are older may come, too: those between one that is not and its successors, and whatever the listener has not handled
+// yet, because a rewind never goes forward past an event. Attempts are counted from 1 again; dead letters stay, and
+// their events come again; parked events come again from the log, or stay parked.
+//
+// What its processes are handling at the moment is not settled and comes again. In a restored database Rewind returns
+// ErrRestored.
+func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events int64, err error) {
+	const what = "rewind listener"
+	worker := uuid.New()
+	shards := 0
+	takeOver := func(q *dbsqlc.Queries) (err error) {
+		if err := requireMovable(ctx, q, name); err != nil {
+			return err
+		}
+		shards, err = a.takeOver(ctx, q, name, worker, nil)
+		return err
+	}
+	move := func(q *dbsqlc.Queries) (err error) {
+		events, err = rewind(ctx, q, name, worker, to, shards)
+		return err
+	}
+	if a.preview {
+		err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+			if err := takeOver(q); err != nil {
+				return err
+			}
+			return move(q)
+		})
+		return events, err
+	}
+	for range adminTries {
+		if err := a.locked(ctx, what, takeOver); err != nil {
+			return 0, err
+		}
+		switch err := a.locked(ctx, what, move); {
+		case err == nil:
+			a.wakeListeners(ctx)
+			return events, nil
+		case !errors.Is(err, errTaken):
+			return 0, errors.Join(err, a.handBack(ctx, name, worker))
+		}
+	}
+	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)
+}
+
+// errTaken: somebody else took a shard that was taken over, because this process was too slow.
+var errTaken = errors.New("its shards are taken time and again")
+
+// rewind moves the cursors that were taken over, in a transaction that has no xid yet.
+func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
+	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
+	if err != nil {
+		return 0, err
+	}
+	if int(n) != shards {
+		return 0, errTaken
+	}
+	keys, err := q.ParkedRewind(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if len(keys) > 0 {
+		if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: keys, Listener: name}); err != nil {
+			return 0, err
+		}
+	}
+	return q.ListenerRemaining(ctx, name)
+}
+
+// takeOverLease is how long shards that were taken over stay locked if the process that took them is killed.
+const takeOverLease = time.Minute
+
+// oneByOneAfterAdmin is how many events are handled one by one after a shard was taken over whose holder had died.
+const oneByOneAfterAdmin = max(settings.LeaseBatches*settings.DefaultBatchSize, settings.ParkedKeyBatch)
+
+// takeOver takes the shards of a listener from their holders, all or the one of bucket.
+func (a *Admin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
+	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
+		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,
+	})
+	return len(shards), err
+}
+
+// handBack gives up shards that were taken over, even when ctx has ended.
+func (a *Admin) handBack(ctx context.Context, name string, worker uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
+	defer cancel()
+	return a.db.Each(a.pool).ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+}

@@ -1,0 +1,120 @@
+package pgtest
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// proxy stands between a pool and the server and can turn into a black hole: connections stay open, but
+// nothing gets through any more, and no reset tells.
+type proxy struct {
+	target   string
+	url      func(host string, port uint16) *pgxpool.Config
+	listener net.Listener
+	hole     atomic.Bool
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func NewProxy(t testing.TB, pool *pgxpool.Pool) *proxy {
+	t.Helper()
+	cfg := pool.Config().ConnConfig
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{target: net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), listener: listener}
+	p.url = func(host string, port uint16) *pgxpool.Config {
+		c, err := pgxpool.ParseConfig(URL(t, pool))
+		require.NoError(t, err)
+		c.ConnConfig.Host, c.ConnConfig.Port, c.ConnConfig.Fallbacks = host, port, nil
+		return c
+	}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.Cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// Pool returns a pool that goes through the proxy.
+func (p *proxy) Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	addr := p.listener.Addr().(*net.TCPAddr)
+	pool, err := pgxpool.NewWithConfig(t.Context(), p.url(addr.IP.String(), uint16(addr.Port)))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.Cut() // or the pool's goodbyes are swallowed
+		pool.Close()
+	})
+	return pool
+}
+
+// Swallow leases the open connections, and those to come, into black holes.
+func (p *proxy) Swallow() { p.hole.Store(true) }
+
+// Pass lets new connections through again; the swallowed ones stay dead.
+func (p *proxy) Pass() {
+	p.hole.Store(false)
+}
+
+// Cut closes every connection.
+func (p *proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, client, server)
+		p.mu.Unlock()
+		dead := &atomic.Bool{}
+		p.wg.Go(func() { p.copy(server, client, dead) })
+		p.wg.Go(func() { p.copy(client, server, dead) })
+	}
+}
+
+func (p *proxy) copy(to, from net.Conn, dead *atomic.Bool) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if p.hole.Load() {
+			dead.Store(true)
+		}
+		if n > 0 && !dead.Load() {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			if dead.Load() && err == io.EOF {
+				return // the other side never learns of it
+			}
+			_ = to.Close()
+			return
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/incoming"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Route is a Publication that has forgotten its type.
+type Route struct {
+	broker, destination string
+	outgoing            func(outbox.Event, json.RawMessage) (publish.Outgoing, error)
+}
+
+func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
+	decoder := incoming.NewDecoder(t.Payload(), t.Version())
+	return &Route{broker: p.Broker, destination: p.Destination, outgoing: func(e outbox.Event, payload json.RawMessage) (publish.Outgoing, error) {
+		o := publish.Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey}
+		if p.Key == nil && p.Headers == nil {
+			return o, nil
+		}
+		decoded, err := decoder.Decode(e.Version, payload)
+		if err != nil {
+			return o, err
+		}
+		if p.Key != nil {
+			key := p.Key(decoded)
+			if err := key.Err(); err != nil {
+				return o, outbox.Permanent(fmt.Errorf("key: %w", err))
+			}
+			o.Key = key.String()
+		}
+		if p.Headers != nil {
+			if o.Headers = p.Headers(decoded); o.Headers == nil {
+				o.Headers = make(map[string]string, len(e.Headers))
+			}
+			for name, value := range e.Headers {
+				o.Headers[name] = value
+			}
+		}
+		return o, nil
+	}}
+}
+
+// BatchSize is how many events one call of a Publisher takes.
+const BatchSize = 500
+
+// Send publishes events and returns a result for each. It survives a publisher that panics, ends its goroutine or
+// answers too little, and returns when the publisher does.
+func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Result {
+	began := time.Now()
+	over := t.callBegins(began)
+	results := mark.All(t.deliver(ctx, events, true))
+	over()
+	ids := make([]uuid.UUID, len(events))
+	for i := range events {
+		ids[i] = events[i].ID
+	}
+	t.OnResults(began, ids, results)
+	return results
+}
+
+// deliver calls the publisher. When a call with several events does not return as it must, one of them may be the
+// reason: it is found by halves, so that the others arrive. Some of them may then arrive twice.
+func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bool) []error {
+	var errs []error
+	err := guard.Call("publisher", guard.Never, func() error {
+		errs = t.Publisher.Publish(ctx, events)
+		return nil
+	})
+	if err == nil && len(errs) == len(events) {
+		return errs
+	}
+	var crashed *guard.Crash
+	switch {
+	case err == nil:
+		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
+	case logs && errors.As(err, &crashed): // once for a call, whatever its parts come to
+		t.log.Error("publisher did not return", "target", t.Name, "count", len(events), "stack", crashed.Error())
+	}
+	if len(events) == 1 {
+		return []error{err}
+	}
+	half := len(events) / 2
+	errs = t.deliver(ctx, events[:half], false)
+	failed := make(map[string]bool)
+	for i, err := range errs {
+		if events[i].Key != "" && err != nil {
+			failed[events[i].Key] = true
+		}
+	}
+	var rest []publish.Outgoing
+	for _, e := range events[half:] {
+		if !failed[e.Key] {
+			rest = append(rest, e)
+		}
+	}
+	var sent []error
+	if len(rest) > 0 {
+		sent = t.deliver(ctx, rest, false)
+	}
+	for _, e := range events[half:] {
+		if failed[e.Key] {
+			errs = append(errs, outbox.ErrBehind)
+		} else {
+			errs, sent = append(errs, sent[0]), sent[1:]
+		}
+	}
+	return errs
+}
+
+// Prepare makes what a publisher gets of n events, and returns a result for each that cannot be published: the codec
+// of a payload, keys and headers are code of others.
+func Prepare(n int, of func(i int) (*Route, outbox.Event, json.RawMessage)) ([]publish.Outgoing, []mark.Result) {
+	made := make([]publish.Outgoing, n)
+	errs := guard.Each("code for the key or headers", n, guard.Limit, func(i int) (func(), error) {
+		p, event, payload := of(i)
+		o, err := p.outgoing(event, payload)
+		return func() { made[i] = o }, err
+	})
+	return made, mark.All(errs)
+}

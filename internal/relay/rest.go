@@ -1,0 +1,406 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+const (
+	// unwantedPause is the pause of a topic whose handler is not written: nothing changes before the next deployment.
+	unwantedPause = 30 * time.Second
+	// longestHint bounds the pause that a target asks for by RetryAfter.
+	longestHint = 5 * time.Minute
+)
+
+// Target is where events go: the handler of a topic, a destination of a broker, or a broker. It knows whether that is
+// away. It may be used from any number of goroutines.
+type Target struct {
+	Name         string            // for logs: "jobs/mail", "kafka:orders" or "kafka"
+	Publisher    publish.Publisher // of a destination
+	broker       *Target           // of a destination
+	destinations []*Target         // by a broker: its destinations
+	breaker      outbox.Breaker
+	log          *slog.Logger
+
+	mu            sync.Mutex
+	Topics        []string  // that go there
+	since         time.Time // it rests since then; zero when it does not
+	until         time.Time // no event is tried before
+	tries         int       // how often it was found away in a row
+	cause         mark.Result
+	trying        bool                      // an event is on its way to find out whether it is back
+	tryRequested  bool                      // such an event is being claimed, or waits for a worker
+	failedInRow   []uuid.UUID               // different events that failed in a row
+	handedBack    int                       // events that were not charged in this rest
+	away          *atomic.Int32             // how many targets of the dispatcher or listener rest
+	returns       *atomic.Int64             // how often one of them has come back
+	returnPending bool                      // what waits for it in the database may be tried as soon as it answers
+	answered      bool                      // it has
+	callsBegan    []time.Time               // when the calls of the publisher began that are under way, the oldest first
+	pendingCalls  int                       // how many calls leases of a listener have left behind
+	lateResults   map[uuid.UUID]mark.Result // of such calls, until the events are met again
+}
+
+// withBroker returns t and its broker, the broker first.
+func (t *Target) withBroker() []*Target {
+	if t.broker != nil {
+		return []*Target{t.broker, t}
+	}
+	return []*Target{t}
+}
+
+// Resting tells whether t is away, or its broker.
+func (t *Target) Resting() bool { return t.Why().Class == mark.ClassUnavailable }
+
+// Why returns the result of an event that is handed back because t rests; nothing when t does not rest.
+func (t *Target) Why() (because mark.Result) {
+	for _, each := range t.withBroker() {
+		each.mu.Lock()
+		switch {
+		case because.Class != mark.ClassDone:
+		case !each.since.IsZero():
+			because = each.cause
+		case each.pendingCalls > 0:
+			because = t.waitsForCall()
+		}
+		each.mu.Unlock()
+	}
+	return because
+}
+
+// left returns how long it takes until the next event is tried; nothing when t does not rest.
+func (t *Target) left() (left time.Duration) {
+	for _, each := range t.withBroker() {
+		each.mu.Lock()
+		if !each.since.IsZero() {
+			left = max(left, time.Until(each.until))
+		}
+		each.mu.Unlock()
+	}
+	return left
+}
+
+// RetryIn is how long it takes until an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
+// process that has just been started may know better.
+func (t *Target) RetryIn() time.Duration { return min(t.left(), t.breaker.MaxPause) }
+
+// Admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
+// of the others, unavailable. The results of what is admitted must be told to onResults.
+func (t *Target) Admit(n int) (admitted int, others mark.Result) {
+	var first *Target // that this is a try of
+	for _, each := range t.withBroker() {
+		each.mu.Lock()
+		switch {
+		case each.pendingCalls > 0: // what it has sent must not be overtaken
+			n, others = 0, t.waitsForCall()
+		case each.since.IsZero():
+		case each.trying || time.Now().Before(each.until):
+			n, others = 0, each.cause
+		default:
+			each.trying, n, others = true, min(n, 1), each.cause
+			if each != t {
+				first = each
+			}
+		}
+		each.mu.Unlock()
+		if n == 0 {
+			if first != nil { // what the broker has admitted is not tried
+				first.mu.Lock()
+				first.trying = false
+				first.mu.Unlock()
+			}
+			break
+		}
+	}
+	return n, others
+}
+
+// waitsForCall is the result of an event that waits for a call that was left behind.
+func (t *Target) waitsForCall() mark.Result {
+	return mark.New(mark.ClassUnavailable, "a call of the publisher to %s has not returned yet", t.Name)
+}
+
+// Tryable tells whether t rests and it is time for a claim of one event to try.
+func (t *Target) Tryable() bool {
+	if !t.Resting() || t.left() > 0 {
+		return false
+	}
+	for _, each := range t.withBroker() {
+		each.mu.Lock()
+		busy := each.trying || each.tryRequested
+		each.mu.Unlock()
+		if busy {
+			return false
+		}
+	}
+	return true
+}
+
+// RequestTry notes that one event is claimed as a try. onTry must be called: when there was none, or when what became of
+// it is known. Until then there is no other, however long the workers are busy with other events.
+func (t *Target) RequestTry() {
+	for _, each := range t.withBroker() {
+		each.mu.Lock()
+		each.tryRequested = !each.since.IsZero()
+		each.mu.Unlock()
+	}
+}
+
+// OnTry ends what requestTry began. When there was no event to try, the next claim for one waits as after a failure.
+func (t *Target) OnTry(any bool) {
+	for _, each := range t.withBroker() {
+		each.mu.Lock()
+		if each.tryRequested && !any {
+			each.until = time.Now().Add(each.pause())
+		}
+		each.tryRequested = false
+		each.mu.Unlock()
+	}
+}
+
+// pause returns the next pause; t.mu is held.
+func (t *Target) pause() time.Duration {
+	pause := backoff.Delay(t.breaker.FirstPause, t.breaker.MaxPause, t.tries)
+	if t.cause.Unwanted {
+		pause = max(pause, unwantedPause)
+	}
+	if t.cause.After != nil {
+		pause = max(pause, min(*t.cause.After, longestHint))
+	}
+	return pause
+}
+
+// OnResults learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
+// unavailable in results.
+func (t *Target) OnResults(began time.Time, ids []uuid.UUID, results []mark.Result) {
+	if t.Publisher == nil {
+		for i := range results { // a handler has nothing in front of it, and does not send
+			if results[i].Class == mark.ClassNotSent {
+				results[i].Class = mark.ClassUnavailable
+			}
+		}
+	}
+	var logs []func()
+	if t.broker != nil {
+		t.broker.mu.Lock()
+		logs = t.broker.update(began, nil, results)
+		returned := t.broker.returnPending
+		t.broker.returnPending = false
+		t.broker.mu.Unlock()
+		if returned { // what waits for its destinations has waited for it
+			for _, each := range t.broker.destinations {
+				each.RestoreReturned()
+			}
+		}
+	}
+	t.mu.Lock()
+	logs = append(logs, t.update(began, ids, results)...)
+	t.mu.Unlock()
+	for _, line := range logs { // a logger may be slow
+		line()
+	}
+}
+
+// update does the work of onResults, for a broker without ids, and returns what is to be logged. t.mu is held.
+func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result) (logs []func()) {
+	tried := t.trying
+	t.trying = false
+	isBroker, hasHandler := ids == nil, t.Publisher == nil && ids != nil
+	var away *mark.Result
+	for i := range results {
+		r := &results[i]
+		switch {
+		case r.Class == mark.ClassNotSent:
+		case r.Class == mark.ClassUnavailable && (hasHandler || r.Broker == isBroker):
+			away = r
+		case r.Class == mark.ClassUnavailable && !isBroker: // the broker's trouble says nothing of a destination
+		case r.Class == mark.ClassFailed && !isBroker && !hasHandler && t.breaker.Failures > 0:
+			if !slices.Contains(t.failedInRow, ids[i]) {
+				t.failedInRow = append(t.failedInRow, ids[i])
+			}
+			if !t.since.IsZero() || len(t.failedInRow) >= t.breaker.Failures {
+				away, t.failedInRow = r, nil
+			}
+		default: // it has answered
+			away, t.failedInRow, t.answered = nil, nil, true
+			logs = append(logs, t.endRest(began)...)
+		}
+	}
+	switch {
+	case away != nil:
+		logs = append(logs, t.startRest(*away)...)
+	case tried && !t.since.IsZero() && len(results) > 0: // nothing was found out: the next try waits as long again
+		t.until = time.Now().Add(t.pause())
+	}
+	if t.since.IsZero() || isBroker {
+		return logs
+	}
+	for i := range results {
+		r := &results[i]
+		if r.Class == mark.ClassFailed && !hasHandler && t.breaker.Failures > 0 {
+			r.Class = mark.ClassUnavailable
+		}
+		if r.Class == mark.ClassUnavailable {
+			t.handedBack++
+		}
+	}
+	return logs
+}
+
+// startRest begins or prolongs a rest; t.mu is held.
+func (t *Target) startRest(cause mark.Result) (logs []func()) {
+	now := time.Now()
+	if !t.since.IsZero() && now.Before(t.until) {
+		return nil // one of several that were under way when it began
+	}
+	cause.Class = mark.ClassUnavailable
+	t.cause = cause
+	t.tries++
+	t.until = now.Add(t.pause())
+	if !t.since.IsZero() {
+		return nil
+	}
+	if t.since, t.answered = now, false; t.pendingCalls == 0 {
+		t.away.Add(1)
+	}
+	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
+	if cause.Unwanted {
+		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
+	}
+	attrs := []any{"target", t.Name, "topics", strings.Join(t.Topics, ","), "error", cause.Text}
+	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
+}
+
+// endRest ends a rest that began before the attempt that shows it; t.mu is held.
+func (t *Target) endRest(began time.Time) (logs []func()) {
+	if t.since.IsZero() || began.Before(t.since) {
+		return nil
+	}
+	attrs := []any{"target", t.Name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
+	t.since, t.until, t.tries, t.cause, t.failedInRow, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
+	t.returns.Add(1)
+	if t.returnPending = true; t.pendingCalls == 0 {
+		t.away.Add(-1)
+	}
+	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
+}
+
+// TakeReturned tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
+// Another process may have left it there.
+func (t *Target) TakeReturned() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	is := t.returnPending && t.answered && t.since.IsZero() && t.pendingCalls == 0
+	t.returnPending = t.returnPending && !is
+	return is
+}
+
+// RestoreReturned takes back what takeReturned told.
+func (t *Target) RestoreReturned() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.returnPending = true
+	if t.since.IsZero() {
+		t.handedBack = 0
+	}
+}
+
+// LaterDelay is how long an event waits that is not the next one to try whether t is back. It grows with their number, so
+// that they cost the others little, and it ends when t is back.
+func (t *Target) LaterDelay() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.handedBack++
+	return min(max(time.Duration(t.handedBack)*5*time.Millisecond, 2*t.breaker.MaxPause), time.Minute)
+}
+
+// KeyPrefix is the prefix of keys of events that are published to t: destinations do not wait for each other.
+func (t *Target) KeyPrefix() string { return t.Name + " " }
+
+// TopicsOf returns the topics that go to any of all.
+func TopicsOf(all []*Target) (topics []string) {
+	for _, t := range all {
+		topics = append(topics, t.Topics...)
+	}
+	return topics
+}
+
+// StallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
+const StallAfter = 200 * time.Millisecond
+
+// LeaveBehind tells that a lease ends before the call under way has returned. Until it has, nothing else is sent.
+func (t *Target) LeaveBehind() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pendingCalls++; t.pendingCalls == 1 && t.since.IsZero() {
+		t.away.Add(1)
+	}
+}
+
+// KeepLateResults keeps the results of a call that was left behind, until their events are met again.
+func (t *Target) KeepLateResults(ids []uuid.UUID, results []mark.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pendingCalls--; t.pendingCalls == 0 && t.since.IsZero() {
+		t.away.Add(-1)
+	}
+	t.returnPending, t.answered = true, true
+	if t.since.IsZero() {
+		t.handedBack = 0
+	}
+	if t.lateResults == nil || len(t.lateResults) > maxLateResults {
+		t.lateResults = make(map[uuid.UUID]mark.Result)
+	}
+	for i, id := range ids {
+		t.lateResults[id] = results[i]
+	}
+}
+
+// maxLateResults bounds how many results are kept. Events of shards that another process has taken over are not met again.
+const maxLateResults = 10_000
+
+// TakeLateResult returns the result of an event whose call was left behind, if it has come back since.
+func (t *Target) TakeLateResult(id uuid.UUID) (r mark.Result, is bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, is = t.lateResults[id]
+	delete(t.lateResults, id)
+	return r, is
+}
+
+// Stalled tells whether a call of t's publisher takes long, and else when it will have if it does not return: zero while
+// there is no call.
+func (t *Target) Stalled(now time.Time) (is bool, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.callsBegan) == 0 {
+		return false, time.Time{}
+	}
+	at = t.callsBegan[0].Add(StallAfter)
+	return !now.Before(at), at
+}
+
+// callBegins notes that a call of t's publisher begins. Shards of a listener may have one each.
+func (t *Target) callBegins(began time.Time) (over func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.callsBegan = append(t.callsBegan, began)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		i := slices.Index(t.callsBegan, began)
+		t.callsBegan = slices.Delete(t.callsBegan, i, i+1)
+	}
+}

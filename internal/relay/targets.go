@@ -1,0 +1,120 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Targets are those of one dispatcher or listener.
+type Targets struct {
+	breaker    outbox.Breaker
+	publishers map[string]publish.Publisher
+	log        *slog.Logger
+	ByTopic    map[string]*Target // by topic, "namespace/name"
+	All        []*Target          // each once, in the order of the topics
+	brokers    map[string]*Target
+	Away       atomic.Int32 // how many of all and brokers rest
+	Returns    atomic.Int64 // how often one of them has come back
+	Publishes  bool
+}
+
+func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
+	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target)}
+}
+
+// Add gives a topic its target: that of its publication, or one of its own for its handler.
+func (s *Targets) Add(topic string, p *Route) error {
+	t := &Target{Name: topic, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns, returnPending: true}
+	if p != nil {
+		publisher, err := s.publisher(p.broker)
+		if err != nil {
+			return err
+		}
+		s.Publishes = true
+		t.Name, t.Publisher = p.broker+":"+p.destination, publisher
+		for _, known := range s.All {
+			if known.Name == t.Name && known.Publisher != nil {
+				t = known
+			}
+		}
+		if t.broker = s.brokers[p.broker]; t.broker == nil {
+			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns}
+			s.brokers[p.broker] = t.broker
+		}
+		t.broker.Topics = append(t.broker.Topics, topic)
+	}
+	if t.Topics = append(t.Topics, topic); len(t.Topics) == 1 {
+		s.All = append(s.All, t)
+		if t.broker != nil {
+			t.broker.destinations = append(t.broker.destinations, t)
+		}
+	}
+	s.ByTopic[topic] = t
+	return nil
+}
+
+func (s *Targets) publisher(broker string) (publish.Publisher, error) {
+	p, there := s.publishers[broker]
+	switch {
+	case !there && len(s.publishers) > 0:
+		return nil, fmt.Errorf("publishes to %s: field Publishers has none of that name, but %s", broker,
+			strings.Join(slices.Sorted(maps.Keys(s.publishers)), ", "))
+	case !there:
+		return nil, fmt.Errorf("publishes to %s: field Publishers has none of that name", broker)
+	case p == nil:
+		return nil, fmt.Errorf("publishes to %s: its entry in field Publishers is nil", broker)
+	}
+	return p, nil
+}
+
+// Resting names the targets that are away.
+func (s *Targets) Resting() []string {
+	var names []string
+	for _, t := range s.All {
+		if t.Resting() {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// LeftBehind names the targets of which a call was left behind.
+func (s *Targets) LeftBehind() (names []string) {
+	for _, t := range s.All {
+		t.mu.Lock()
+		if t.pendingCalls > 0 {
+			names = append(names, t.Name+" ("+strings.Join(t.Topics, ", ")+")")
+		}
+		t.mu.Unlock()
+	}
+	return names
+}
+
+// Next returns when a target that rests is to be tried, or a call stalls; zero when there is nothing to wait for.
+func (s *Targets) Next(now time.Time) (next time.Time) {
+	if s.Away.Load() == 0 && !s.Publishes {
+		return next
+	}
+	for _, t := range s.All {
+		at := now.Add(t.left())
+		if !t.Resting() || !at.After(now) {
+			if stalled, then := t.Stalled(now); stalled || then.IsZero() {
+				continue
+			} else {
+				at = then
+			}
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}

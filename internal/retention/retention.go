@@ -1,0 +1,85 @@
+package retention
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+const (
+	// PruneScan is how many positions of the log one transaction of a prune looks at.
+	PruneScan = 1000
+	// PruneChunk is how many rows another one deletes at most.
+	PruneChunk = 1000
+)
+
+// Log deletes events of topics ("namespace/topic") that are older than their retention and that every listener
+// has passed, walking the log once from its beginning as far as anything is old enough.
+func Log(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (deleted, blocked int, err error) {
+	if len(topics) == 0 {
+		return 0, 0, nil
+	}
+	p := dbsqlc.LogPruneParams{ScanSize: PruneScan}
+	for topic, keep := range topics {
+		p.Topics = append(p.Topics, topic)
+		p.RetentionsUs = append(p.RetentionsUs, keep.Delivered.Microseconds())
+	}
+	for {
+		var row dbsqlc.LogPruneRow
+		err := db.WithCursorLock(ctx, pool, "prune log", func(q *dbsqlc.Queries) (err error) {
+			row, err = q.LogPrune(ctx, p)
+			return err
+		})
+		if err != nil {
+			return deleted, blocked, err
+		}
+		deleted += int(row.Deleted)
+		blocked += int(row.Old - row.Deleted)
+		if row.Young || row.Scanned < PruneScan {
+			return deleted, blocked, nil
+		}
+		p.AfterSeq = row.LastSeq
+	}
+}
+
+// DeadLetters deletes dead letters of listeners past the retention of their topic.
+func DeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (int, error) {
+	p := dbsqlc.DeadLetterPruneParams{BatchSize: PruneChunk}
+	for topic, keep := range topics {
+		p.Topics = append(p.Topics, topic)
+		p.RetentionsUs = append(p.RetentionsUs, keep.Dead.Microseconds())
+	}
+	total := 0
+	for {
+		n, err := db.EachPlanned(pool).DeadLetterPrune(ctx, p)
+		total += int(n)
+		if err != nil || n < PruneChunk {
+			return total, dbschema.Wrap("prune dead letters", err)
+		}
+	}
+}
+
+// Queue deletes events of a queue topic that have had a final status, "delivered" or "dead", for longer than keep, in
+// chunks of one transaction each, and returns how many.
+func Queue(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, namespace, topic, status string, keep time.Duration) (int, error) {
+	total := 0
+	for {
+		var n int64
+		err := dbschema.Wrap("prune", db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
+			n, err = q.EventPrune(ctx, dbsqlc.EventPruneParams{
+				Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep), BatchSize: PruneChunk,
+			})
+			return err
+		}))
+		total += int(n)
+		if err != nil || n < PruneChunk {
+			return total, err
+		}
+	}
+}

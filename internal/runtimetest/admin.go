@@ -1,0 +1,46 @@
+package runtimetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Rewind rewinds ears and returns how many events lie ahead.
+func Rewind(t testing.TB, a *admin.Admin, to time.Time) int {
+	t.Helper()
+	planned, err := a.Preview().Rewind(t.Context(), "ears", to)
+	require.NoError(t, err)
+	n, err := a.Rewind(t.Context(), "ears", to)
+	require.NoError(t, err)
+	require.Equal(t, planned, n, "the preview")
+	return int(n)
+}
+
+// Skip skips an event of ears.
+func Skip(t testing.TB, a *admin.Admin, id uuid.UUID) outbox.Event {
+	t.Helper()
+	e, err := a.Skip(t.Context(), "ears", id)
+	require.NoError(t, err)
+	return e
+}
+
+func AdminOf(t testing.TB, pool *pgxpool.Pool) *admin.Admin {
+	t.Helper()
+	a, err := admin.New(pool, "")
+	require.NoError(t, err)
+	return a
+}
+
+// IDOf returns the id of the event called like "a1".
+func IDOf(t testing.TB, pool *pgxpool.Pool, name string) uuid.UUID {
+	t.Helper()
+	return pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.log WHERE payload->>'key' || (payload->>'n') = $1", name)
+}

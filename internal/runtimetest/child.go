@@ -1,0 +1,130 @@
+package runtimetest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+// Child is a process that runs TestChild.
+type Child struct {
+	Cmd   *exec.Cmd
+	Input io.WriteCloser
+	Lines chan string // closed at its end
+	Wait  func() error
+}
+
+// ChildURL is the database of pool for a child, whose sessions are known by their name.
+func ChildURL(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	u, err := url.Parse(pgtest.URL(t, pool))
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("application_name", "child")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// Spawn starts this very test program as a child that runs one function, and finds its orders in a variable.
+func Spawn(t testing.TB, function, variable string, orders any) *Child {
+	t.Helper()
+	text, err := json.Marshal(orders)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := &Child{Cmd: exec.Command(self, "-test.run=^"+function+"$", "-test.count=1"), Lines: make(chan string, 10_000)}
+	c.Cmd.Env = append(os.Environ(), variable+"="+string(text))
+	c.Cmd.Stderr = os.Stderr
+	c.Input, err = c.Cmd.StdinPipe()
+	require.NoError(t, err)
+	output, err := c.Cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Cmd.Start())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(c.Lines)
+		for in := bufio.NewScanner(output); in.Scan(); {
+			c.Lines <- in.Text()
+		}
+	}()
+	c.Wait = sync.OnceValue(func() error {
+		<-read
+		return c.Cmd.Wait()
+	})
+	t.Cleanup(func() { c.Kill() })
+	return c
+}
+
+func (c *Child) Signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, c.Cmd.Process.Signal(s))
+}
+
+// Kill ends the process as a crash would and waits for its end.
+func (c *Child) Kill() {
+	_ = c.Cmd.Process.Kill() // the only error is that it has ended
+	go func() {
+		for range c.Lines { // nobody reads on
+		}
+	}()
+	_ = c.Wait()
+}
+
+// Await reads on to the next line that holds part; "" when the process has ended before.
+func (c *Child) Await(t testing.TB, part string) string {
+	t.Helper()
+	timeout := time.NewTimer(pgtest.Patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case line, ok := <-c.Lines:
+			if !ok || strings.Contains(line, part) {
+				return line
+			}
+		case <-timeout.C:
+			require.FailNow(t, "timeout", "waited %s for %q", pgtest.Patience, part)
+		}
+	}
+}
+
+const Handling = `"msg":"handling"`
+
+func (c *Child) Tell(t testing.TB, line string) {
+	t.Helper()
+	_, err := fmt.Fprintln(c.Input, line)
+	require.NoError(t, err)
+}
+
+// Rounds returns how often a random test repeats: few, or as many as OUTBOXGEN_CHAOS_ROUNDS says.
+func Rounds(few int) int {
+	if n, err := strconv.Atoi(os.Getenv("OUTBOXGEN_CHAOS_ROUNDS")); err == nil {
+		return n
+	}
+	return few
+}
+
+// CrashLease is a lease that a test can wait for and a busy machine can keep.
+const CrashLease = 5 * time.Second
+
+// ChildIsGone waits until the server has noticed that a child which was killed is not there, so that nothing of its is
+// under way any more.
+func ChildIsGone(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
+}

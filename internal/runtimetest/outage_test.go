@@ -1,0 +1,346 @@
+package runtimetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/queue"
+)
+
+// outage is a target that is away for as long as err is set.
+type outage struct {
+	err   atomic.Pointer[error]
+	calls atomic.Int64  // while it was away
+	first chan struct{} // closed when the first has arrived
+	all   chan struct{} // closed when as many have arrived as there are
+	t     *testing.T
+
+	mu     sync.Mutex
+	last   map[string]int // the latest number of each key
+	got    int
+	called time.Time     // the latest call while it was away
+	pause  time.Duration // between that and the one before
+}
+
+const outageEvents, outageKeys = 60, 6
+
+func newOutage(t *testing.T, err error) *outage {
+	o := &outage{last: make(map[string]int), first: make(chan struct{}), all: make(chan struct{}), t: t}
+	o.err.Store(&err)
+	return o
+}
+
+func (o *outage) end() { o.err.Store(new(error)) }
+
+// take is what the target does with an event. ordered says that those of a key must come in their order.
+func (o *outage) take(s runtimetest.Said, ordered bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := *o.err.Load(); err != nil {
+		o.calls.Add(1)
+		if !o.called.IsZero() {
+			o.pause = time.Since(o.called)
+		}
+		o.called = time.Now()
+		return err
+	}
+	if ordered && s.N != o.last[s.Key]+1 {
+		return outbox.Permanent(fmt.Errorf("%s%d came after %d", s.Key, s.N, o.last[s.Key]))
+	}
+	o.last[s.Key] = s.N
+	if o.got++; o.got == 1 {
+		close(o.first)
+	}
+	if o.got == outageEvents {
+		close(o.all)
+	}
+	return nil
+}
+
+func (o *outage) handle(_ context.Context, d outbox.Delivery[runtimetest.Said]) error {
+	return o.take(d.Payload, runtimetest.SaidTopic.Untyped().Spec().Name == d.Topic)
+}
+
+func (o *outage) handleTx(_ context.Context, _ pgx.Tx, d outbox.Delivery[runtimetest.Said]) error {
+	return o.take(d.Payload, true)
+}
+
+// Publish implements outbox.Publisher, in order per key.
+func (o *outage) Publish(_ context.Context, events []publish.Outgoing) []error {
+	errs := make([]error, len(events))
+	failed := make(map[string]bool)
+	for i, e := range events {
+		if failed[e.Key] {
+			errs[i] = outbox.ErrBehind
+			continue
+		}
+		key, n, _ := strings.Cut(e.Headers["said"], " ")
+		s := runtimetest.Said{Key: key}
+		_, _ = fmt.Sscan(n, &s.N)
+		errs[i] = o.take(s, e.Topic == runtimetest.SaidTopic.Untyped().Spec().Name)
+		failed[e.Key] = errs[i] != nil
+	}
+	return errs
+}
+
+var queuedTopic = outbox.NewTopic[runtimetest.Said](outbox.TopicSpec{Namespace: "test", Name: "queued", Version: 1, Keys: runtimetest.SaidTopic.Untyped().Spec().Keys, Retry: outbox.Retry{MaxAttempts: 3}})
+
+func saidHeaders(v any) map[string]string {
+	s := v.(*runtimetest.Said)
+	return map[string]string{"said": fmt.Sprint(s.Key, " ", s.N)}
+}
+
+// outageRunners are what can find a target away, and what is queued in each.
+var outageRunners = map[string]func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner{
+	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
+		return runtimetest.Dispatcher(t, pool, queue.Config{Logger: spy.Logger(), Breaker: breaker}, queue.Handle(queuedTopic, o, o.handle))
+	},
+	"publishing dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
+		return runtimetest.Dispatcher(t, pool, queue.Config{
+			Logger: spy.Logger(), Breaker: breaker, Publishers: map[string]publish.Publisher{"kafka": o},
+		}, queue.Publish(queuedTopic, publish.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
+	},
+	"leased listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
+		return outageListener(t, pool, listener.Spec{}, o, spy, breaker, listener.Handle(runtimetest.SaidTopic, o, o.handle))
+	},
+	"parking listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
+		return outageListener(t, pool, listener.Spec{ParkKeys: true, Concurrency: 4}, o, spy, breaker, listener.Handle(runtimetest.SaidTopic, o, o.handle))
+	},
+	"transactional listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
+		return outageListener(t, pool, listener.Spec{}, o, spy, breaker, listener.HandleTx(runtimetest.SaidTopic, o, o.handleTx))
+	},
+	"publishing listener": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
+		return outageListener(t, pool, listener.Spec{}, o, spy, breaker, listener.Publish(runtimetest.SaidTopic,
+			publish.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders}))
+	},
+}
+
+func outageListener(t *testing.T, pool *pgxpool.Pool, spec listener.Spec, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker, h listener.Handler) runtimetest.Runner {
+	spec.Name, spec.Retry = "away", outbox.Retry{MaxAttempts: 3}
+	l, err := listener.New(pool, spec, listener.Config{
+		Logger: spy.Logger(), Breaker: breaker, Publishers: map[string]publish.Publisher{"kafka": o},
+	}, h)
+	require.NoError(t, err)
+	return l
+}
+
+// attemptsCharged adds up the attempts that are charged, wherever they are.
+const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM outbox.events WHERE status <> 'delivered')
+	+ (SELECT count(*) FROM outbox.events WHERE status = 'dead') + (SELECT count(*) FROM outbox.dead_letters)
+	+ (SELECT coalesce(sum(attempts), 0) FROM outbox.parked) + (SELECT coalesce(sum(retry_count), 0) FROM outbox.listeners)`
+
+// TestOutageChargesNoAttempt: a target that is away for twenty pauses, which are as ten minutes are to the default, costs
+// nothing: no attempt, no dead letter, no order. It is tried by one event after each pause, and logged twice.
+func TestOutageChargesNoAttempt(t *testing.T) {
+	t.Parallel()
+	breaker := outbox.Breaker{Failures: 3, FirstPause: 2 * time.Millisecond, MaxPause: 50 * time.Millisecond}
+	for kind, err := range map[string]error{
+		"unavailable": outbox.Unavailable(errors.New("connection refused")),
+		"failures":    errors.New("500 internal server error"), // of a destination
+	} {
+		for name, newRunner := range outageRunners {
+			if kind == "failures" && !strings.HasPrefix(name, "publishing") {
+				continue
+			}
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Database(t)
+				o, spy := newOutage(t, err), runtimetest.NewLogSpy()
+				r := newRunner(t, pool, o, spy, breaker)
+				topic := enqueueOutage(t, pool, name)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := make(chan error, 1)
+				go func() { over <- r.Run(ctx) }()
+				require.Contains(t, spy.Await(t, "resting"), err.Error())
+				// The first call may have held everything; then it is one event a pause.
+				pgtest.Eventually(t, func() bool { return o.calls.Load() >= outageEvents+20 })
+				before := o.calls.Load()
+				pgtest.Eventually(t, func() bool { return o.calls.Load() >= before+20 })
+				o.end()
+				pgtest.Receive(t, o.all, "all events")
+				require.Contains(t, spy.Await(t, "back: "), "handed_back=")
+				cancel()
+				require.NoError(t, <-over)
+				require.Zero(t, pgtest.Count(t, pool, attemptsCharged))
+				if topic.Untyped().Spec().Log {
+					require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
+				} else {
+					require.Equal(t, "1 60", pgtest.Value[string](t, pool, "SELECT max(attempts) || ' ' || count(*) FROM outbox.events WHERE status = 'delivered'"))
+				}
+				require.Equal(t, 1, strings.Count(spy.String(), "resting: "), "said once")
+				require.Equal(t, 1, strings.Count(spy.String(), "back: "), "said once")
+				require.NotContains(t, spy.String(), "level=ERROR")
+			})
+		}
+	}
+}
+
+// TestReturnIsNoticedWithinTwoSeconds: with the defaults, when the target comes back right after a try, and after so many
+// that the pause does not grow any more. Half a second of the two is left for the claim.
+func TestReturnIsNoticedWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	longest := settings.BreakerWithDefaults(outbox.Breaker{}).MaxPause
+	require.LessOrEqual(t, longest, 1500*time.Millisecond)
+	for name, newRunner := range outageRunners {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var took []time.Duration
+			for range 3 { // the best of three: a busy machine may be late once
+				took = append(took, timeToReturn(t, name, newRunner, longest))
+				if took[len(took)-1] < 2*time.Second {
+					return
+				}
+			}
+			t.Fatalf("the first delivery came after %v", took)
+		})
+	}
+}
+
+func timeToReturn(t *testing.T, name string, newRunner func(*testing.T, *pgxpool.Pool, *outage, *runtimetest.LogSpy, outbox.Breaker) runtimetest.Runner, longest time.Duration) time.Duration {
+	t.Helper()
+	pool := pgtest.Database(t)
+	o, spy := newOutage(t, outbox.Unavailable(errors.New("connection refused"))), runtimetest.NewLogSpy()
+	r := newRunner(t, pool, o, spy, outbox.Breaker{})
+	enqueueOutage(t, pool, name)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- r.Run(ctx) }()
+	pgtest.Eventually(t, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.pause > longest*3/4 && time.Since(o.called) < longest/4
+	})
+	began := time.Now()
+	o.end()
+	pgtest.Receive(t, o.first, "the first event")
+	took := time.Since(began)
+	cancel()
+	require.NoError(t, <-over)
+	return took
+}
+
+// enqueueOutage enqueues the events of an outage for the runner of this name.
+func enqueueOutage(t *testing.T, pool *pgxpool.Pool, runner string) outbox.Topic[runtimetest.Said] {
+	t.Helper()
+	topic := queuedTopic
+	if strings.HasSuffix(runner, "listener") {
+		topic = runtimetest.SaidTopic
+	}
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		for i := range outageEvents {
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+			require.NoError(t, err)
+		}
+	})
+	return topic
+}
+
+// TestDrainComesBackFromAnOutage: it reports what rests, and what goes elsewhere is drained.
+func TestDrainComesBackFromAnOutage(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	o := newOutage(t, outbox.Unavailable(errors.New("connection refused")))
+	other := runtimetest.JobTopic("other")
+	queued := queuedTopic
+	queued = runtimetest.Altered(queued, func(s *outbox.TopicSpec) { s.Namespace = other.Untyped().Spec().Namespace })
+	runtimetest.EnqueueJobs(t, pool, other, runtimetest.NumberedJobs(250)...)
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		for i := range outageEvents {
+			_, err := queued.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: i + 1})
+			require.NoError(t, err)
+		}
+	})
+	d := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), queue.Handle(queued, o, o.handle), runtimetest.OnJob(other, runtimetest.Succeed))
+	for i := range 2 {
+		r, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"jobs/queued"}, r.Resting)
+		if i == 0 {
+			require.Positive(t, r.HandedBack)
+		}
+		require.Zero(t, r.Retried+r.Dead)
+	}
+	require.Equal(t, 250, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
+	o.end()
+	pgtest.Eventually(t, func() bool {
+		r, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		return len(r.Resting) == 0 && pgtest.Count(t, pool, runtimetest.DeliveredSQL) == 250+outageEvents // what was handed back last is due last
+	})
+	require.Zero(t, pgtest.Count(t, pool, attemptsCharged))
+}
+
+// TestUnwrittenHandlerWaits: events whose handler is not written are not charged; a process in which it is delivers them.
+func TestUnwrittenHandlerWaits(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	spy := runtimetest.NewLogSpy()
+	topic := runtimetest.JobTopic("mail")
+	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(30)...)
+	cfg := runtimetest.QuickConfig()
+	cfg.Logger = spy.Logger()
+	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
+		return outbox.Unimplemented("jobs/mail")
+	})))
+	require.Contains(t, spy.Await(t, "no handler is written"), "level=ERROR")
+	pgtest.Settles(t, pool, 30, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0")
+	require.NoError(t, stop())
+	require.Zero(t, pgtest.Count(t, pool, attemptsCharged))
+	runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed)))
+	pgtest.Settles(t, pool, 30, runtimetest.DeliveredSQL)
+}
+
+// TestDestinationsDoNotStarveEachOther: with a thousand events for a destination that is away in any way, all those of
+// the other arrive, though they have the same keys, and none of the first is charged.
+func TestDestinationsDoNotStarveEachOther(t *testing.T) {
+	t.Parallel()
+	const events = 1000
+	for how, bad := range runtimetest.BadDestinations {
+		for name, log := range map[string]bool{"queue": false, "log": true} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Database(t)
+				runtimetest.EnqueueDestinations(t, pool, log, events, true)
+				var got atomic.Int64
+				all := make(chan struct{})
+				r := runtimetest.NewTwoDestinations(t, pool, log, &runtimetest.TwoDestinations{Bad: bad, Good: func(events []publish.Outgoing) {
+					if got.Add(int64(len(events))) == 1000 {
+						close(all)
+					}
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := make(chan error, 1)
+				go func() { over <- r.Run(ctx) }()
+				select {
+				case <-all:
+				case err := <-over:
+					require.FailNow(t, "it has ended", "%v", err)
+				case <-time.After(pgtest.Patience):
+					require.FailNow(t, "timeout", "%d of %d events of the other destination have arrived", got.Load(), events)
+				}
+				cancel()
+				require.NoError(t, <-over)
+				require.Zero(t, pgtest.Count(t, pool, attemptsCharged))
+			})
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package runtimetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Hung keeps what hangs until the tests are over, when it comes back late.
+var Hung = make(chan struct{})
+
+// Main runs the tests of a package and fails if they leave a goroutine behind.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(releasing{m}, goleak.IgnoreAnyFunction(pgtest.Supervisor))
+}
+
+// releasing lets what hangs in the tests return before the goroutines that are left are counted.
+type releasing struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (m releasing) Run() int {
+	defer close(Hung)
+	return m.M.Run()
+}
+
+// Bounds of a stop. Run promises to return two seconds after its timeout; the rest is for a busy machine, and is less than
+// what a second timeout, or a statement that nothing cuts off, would add.
+const (
+	StopTimeout = 4 * time.Second
+	StopSlack   = 3 * time.Second
+
+	stopBound = StopTimeout + 2*time.Second
+)
+
+// Hanging is a publisher that heeds nothing.
+type Hanging struct{ Called, Open chan struct{} }
+
+func (h Hanging) Publish(_ context.Context, events []publish.Outgoing) []error {
+	close(h.Called)
+	<-h.Open
+	return make([]error, len(events))
+}
+
+// StopsInTime ends ctx of a run and demands that it returns within its bound.
+func StopsInTime(t testing.TB, cancel context.CancelFunc, over <-chan error) error {
+	t.Helper()
+	begin := time.Now()
+	cancel()
+	err := pgtest.Receive(t, over, "the end of Run")
+	require.Less(t, time.Since(begin), stopBound+StopSlack)
+	return err
+}

@@ -1,0 +1,98 @@
+package listener
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
+// number that it has.
+func (l *Listener) attach(ctx context.Context) (shards int, err error) {
+	maxLag := pgvalue.Interval(l.spec.MaxLag)
+	maxLag.Valid = l.spec.MaxLag > 0
+	reg, err := l.registration(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if reg.Restored { // also when it is new: what the log holds would be visible to none of its windows
+		return 0, outbox.ErrRestored
+	}
+	if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil {
+		return 0, dbschema.Wrap("attach", err)
+	}
+	if reg.Cursors == 0 {
+		err := l.db.WithCursorLock(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
+			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{
+				Listener: l.spec.Name, Shards: int32(l.spec.Shards), Latest: l.spec.Latest, MaxLag: maxLag,
+			})
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		if reg, err = l.registration(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+		return 0, dbschema.Wrap("attach", err)
+	}
+	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
+		var n int64
+		err := l.db.WithCursorLock(ctx, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
+			n, err = q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		if n > 0 {
+			l.log.Info("asked for another number of shards", "shards", reg.Shards, "asked", l.spec.Shards)
+		}
+	}
+	return int(reg.Shards), nil
+}
+
+func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
+	reg, err := l.db.Each(l.pool).ListenerRegistration(ctx, l.spec.Name)
+	return reg, dbschema.Wrap(fmt.Sprintf("read listeners of schema %s", l.db.Name()), err)
+}
+
+// reshard takes the next step towards another number of shards: it sets the barrier at which the cursors stop, and
+// when all have come there, writes those of the new number, which go on from it. Any process may take any step. stepped
+// is false when there was none to take yet.
+func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
+	ctx, cancel := l.limited(ctx)
+	defer cancel()
+	err = l.db.WithCursorLock(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
+		n, err := q.ListenerBarrier(ctx, l.spec.Name)
+		stepped = n > 0
+		if err != nil || stepped {
+			return err
+		}
+		a, err := q.ListenerArrived(ctx, l.spec.Name)
+		if err != nil || !a.Arrived {
+			return err
+		}
+		stepped = true
+		before, err := q.ListenerRegistration(ctx, l.spec.Name)
+		if err != nil {
+			return err
+		}
+		if err := q.ListenerDropShards(ctx, dbsqlc.ListenerDropShardsParams{Listener: l.spec.Name, Shards: a.ReshardTo}); err != nil {
+			return err
+		}
+		if err := q.ListenerRestart(ctx, dbsqlc.ListenerRestartParams{
+			Shards: a.ReshardTo, HighSeq: a.HighSeq, LeaseNo: a.LeaseNo + 1, Paused: a.Paused, Listener: l.spec.Name,
+		}); err != nil {
+			return err
+		}
+		return q.ListenerAddShards(ctx, dbsqlc.ListenerAddShardsParams{First: before.Shards, Listener: l.spec.Name})
+	})
+	return stepped, err
+}

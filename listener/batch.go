@@ -1,0 +1,335 @@
+package listener
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// batch runs the handlers of one lease: those of one key one after the other, different keys concurrently. With one
+// worker everything is in the order of the log.
+type batch struct {
+	l     *Listener
+	lease *shardLease
+	ctx   context.Context // ends the starting of handlers
+	tx    pgx.Tx          // of the handlers, in transactional mode
+	of    *listenerRun    // of a batch in leased mode
+	keys  map[string]*keyState
+
+	mu        sync.Mutex
+	entries   []*entry // to be looked at, parked ones first
+	blocked   bool     // an event of the log is in the way of the others
+	halted    bool     // nothing more is started
+	abandoned bool     // handlers that still run are left to themselves
+	leaseLost bool     // so is the lease: failures from now on are not the handlers'
+	txErr     error    // what broke tx
+	workers   sync.WaitGroup
+	finished  chan struct{} // closed when all handlers have returned
+}
+
+// keyState is the state of one key. Most have none while there is one worker.
+type keyState struct {
+	busy    bool     // its handler is running
+	stopped bool     // one of its events waits for a retry
+	parked  bool     // and the events behind it are parked
+	queue   []*entry // came while it was busy
+}
+
+func (l *Listener) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
+	b := &batch{
+		l: l, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
+	}
+	b.entries = slices.Concat(lease.parked, lease.events)
+	return b
+}
+
+// run handles what it may, and returns when the handlers have returned or abandon is closed.
+func (b *batch) run(work context.Context, abandon <-chan struct{}) {
+	if inline.Marked(b.ctx) {
+		defer close(b.finished)
+		b.workers.Add(1)
+		if b.l.publishes {
+			b.publish(work)
+			return
+		}
+		b.worker(work)
+		return
+	}
+	if b.l.publishes {
+		b.workers.Add(1)
+		go b.publish(work)
+	} else {
+		b.spawn(work)
+	}
+	go func() {
+		b.workers.Wait()
+		close(b.finished)
+	}()
+	select {
+	case <-b.finished:
+	case <-abandon:
+		b.mu.Lock()
+		b.halted, b.abandoned = true, true
+		b.mu.Unlock()
+	}
+}
+
+// spawn starts the workers.
+func (b *batch) spawn(work context.Context) {
+	for range min(b.l.cfg.Concurrency, len(b.entries)) {
+		b.workers.Add(1)
+		go b.worker(work)
+	}
+}
+
+// worker runs handlers until it may start none. A handler that ends its goroutine ends the worker, so another takes
+// its place.
+func (b *batch) worker(work context.Context) {
+	over := false
+	defer func() {
+		if over || inline.Marked(b.ctx) {
+			b.workers.Done()
+		} else {
+			go b.worker(work)
+		}
+	}()
+	for e := b.next(); e != nil; e = b.next() {
+		b.handle(work, e)
+	}
+	over = true
+}
+
+// next returns the first entry that may be started, and nil when there is none.
+func (b *batch) next() *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.entries) > 0 && !b.halted && b.ctx.Err() == nil {
+		e := b.entries[0]
+		b.entries = b.entries[1:]
+		if e.status != statusWaiting {
+			continue
+		}
+		var k keyState
+		if known := b.keys[e.key]; known != nil {
+			k = *known
+		}
+		switch {
+		case k.busy:
+			k := b.stateOf(e.key)
+			k.queue = append(k.queue, e)
+		case k.parked && e.parkedNo == 0:
+			e.status = statusParked
+		case k.stopped, b.blocked && e.parkedNo == 0:
+		case b.mustWait(e):
+			b.stateOf(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
+		case !b.admitted(e):
+		default:
+			e.retry, e.started, e.running = nil, true, true
+			if b.l.cfg.Concurrency > 1 {
+				b.stateOf(e.key).busy = true
+			}
+			return e
+		}
+	}
+	return nil
+}
+
+// mustWait tells whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
+func (b *batch) mustWait(e *entry) bool {
+	return e.retry != nil && (b.lease.oneByOne || !e.retry.targetBack())
+}
+
+// admitted tells whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
+func (b *batch) admitted(e *entry) bool {
+	to := b.l.target(e)
+	if to == nil { // parked when the listener still read its topic
+		return true
+	}
+	n, why := to.Admit(1)
+	if n == 0 {
+		b.wait(e, why.Text, false)
+	}
+	return n > 0
+}
+
+// finish takes the result of a handler.
+func (b *batch) finish(e *entry, r mark.Result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.abandoned {
+		return // the account is closed
+	}
+	e.running = false
+	if k := b.keys[e.key]; k != nil {
+		k.busy = false
+		if len(k.queue) > 0 {
+			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
+		}
+	}
+	if b.halted && (b.leaseLost && r.Class != mark.ClassDone || b.txErr != nil) {
+		return // it counts as not started
+	}
+	b.settle(e, r, true)
+	b.blocked = b.blocked || b.l.cfg.Concurrency == 1 && e.parkedNo == 0 && (e.status == statusFailed || e.status == statusWaiting)
+}
+
+// settle decides about e, which has come to r. first is set for the first event of a call that finds its target away:
+// it is the one to find out when the target is back. b.mu is held.
+func (b *batch) settle(e *entry, r mark.Result, first bool) {
+	e.running = false
+	switch r.Class {
+	case mark.ClassUnavailable:
+		b.wait(e, r.Text, first)
+		return
+	case mark.ClassNotSent:
+		e.started = false
+		k := b.stateOf(e.key)
+		if k.stopped = true; k.parked && e.parkedNo == 0 {
+			e.status = statusParked
+		} else if !r.Behind && b.ctx.Err() == nil { // else it would come back immediately, for nothing
+			e.retry = &pendingRetry{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.Text}
+		}
+		return
+	}
+	if b.l.decide(e, r); e.status != statusFailed {
+		return
+	}
+	k := b.stateOf(e.key)
+	k.stopped = true
+	if e.parkedNo == 0 && b.l.spec.ParkKeys && b.lease.mayPark {
+		e.status, k.parked = statusParked, true
+	}
+}
+
+// wait has e wait for its target, its attempt uncounted. Events that go elsewhere do not wait with it: e is parked
+// unless all events of the listener have this target. b.mu is held.
+func (b *batch) wait(e *entry, why string, first bool) {
+	to := b.l.target(e)
+	delay := to.RetryIn()
+	if !first {
+		delay = max(delay, to.LaterDelay())
+	}
+	e.started, e.running, e.away, e.retry = false, false, true, &pendingRetry{until: time.Now().Add(delay), text: why, away: to}
+	k := b.stateOf(e.key)
+	k.stopped = true
+	switch {
+	case e.parkedNo != 0:
+	case b.lease.mayParkAway && len(b.l.targets.All) > 1:
+		e.status, k.parked = statusParked, true
+	default:
+		b.blocked = b.l.cfg.Concurrency == 1
+	}
+}
+
+// loseLease ends the starting of handlers because the lease is lost.
+func (b *batch) loseLease() {
+	b.mu.Lock()
+	b.halted, b.leaseLost = true, true
+	b.mu.Unlock()
+}
+
+// failTx notes what broke the transaction of the batch.
+func (b *batch) failTx(err error) {
+	b.mu.Lock()
+	b.halted = true
+	b.txErr = cmp.Or(b.txErr, err)
+	b.mu.Unlock()
+}
+
+// names lists the events whose handlers are running.
+func (b *batch) names() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for _, e := range slices.Concat(b.lease.parked, b.lease.events) {
+		if e.running {
+			names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// handle runs the handler of e and takes its result. It survives panics, and reports runtime.Goexit, which still ends
+// the goroutine.
+func (b *batch) handle(work context.Context, e *entry) {
+	h, there := b.l.handlers[e.Namespace+"/"+e.Topic]
+	began := time.Now()
+	guard.Run("handler", func() error {
+		switch {
+		case !there: // parked when the listener still read its topic
+			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
+		case b.tx == nil:
+			return h.run(work, nil, e.Event, e.payload)
+		}
+		return b.inSavepoint(work, func(tx pgx.Tx) error { return h.run(work, tx, e.Event, e.payload) })
+	}, func(err error) {
+		results := []mark.Result{mark.Of(err)}
+		if there {
+			b.l.target(e).OnResults(began, []uuid.UUID{e.ID}, results)
+		}
+		if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+			b.l.log.Error("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
+		}
+		b.finish(e, results[0])
+	})
+}
+
+// inSavepoint runs call, and undoes what it wrote unless it returns nil.
+func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
+	ctx := context.WithoutCancel(work)
+	if err := b.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
+		b.failTx(err)
+		return err
+	}
+	kept := false
+	defer func() {
+		if kept {
+			return
+		}
+		if undo := b.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
+			b.failTx(errors.Join(err, undo))
+		}
+	}()
+	if err := call(listenerTx{b.tx}); err != nil {
+		return err
+	}
+	if err := b.l.inTx(ctx, b.tx, "RELEASE SAVEPOINT outboxgen_event"); err != nil {
+		return fmt.Errorf("handler returned nil, but left its transaction failed: %w", err)
+	}
+	kept = true
+	return nil
+}
+
+// inTx runs a statement of the listener's own in tx.
+func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
+	ctx, cancel := l.limited(ctx)
+	defer cancel()
+	_, err := tx.Exec(ctx, sql, args...)
+	return err
+}
+
+// listenerTx is the transaction that a handler gets: the listener's to end.
+type listenerTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")
+
+// Commit refuses.
+func (listenerTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback refuses.
+func (listenerTx) Rollback(context.Context) error { return errNotYours }

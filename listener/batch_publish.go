@@ -1,0 +1,265 @@
+package listener
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// publish sends the events of the batch in place of the workers: those of one destination in their order, many at a
+// time, and the destinations at the same time.
+func (b *batch) publish(work context.Context) {
+	defer b.workers.Done()
+	var all []*sending
+	byTarget := make(map[*relay.Target]*sending)
+	b.mu.Lock()
+	for _, e := range b.entries {
+		to := b.l.target(e)
+		switch {
+		case to != nil && to.Publisher != nil && byTarget[to] == nil:
+			byTarget[to] = &sending{b: b, to: to, done: make(chan struct{})}
+			all = append(all, byTarget[to])
+			fallthrough
+		case to != nil && to.Publisher != nil:
+			byTarget[to].queue = append(byTarget[to].queue, e)
+		case e.status == statusWaiting: // parked when the listener still read its topic
+			e.started = true
+			b.l.decide(e, mark.Of(outbox.Permanent(outbox.ErrUnimplemented)))
+		}
+	}
+	b.entries = nil
+	b.mu.Unlock()
+	if inline.Marked(b.ctx) {
+		for _, s := range all {
+			s.run(work, func() {})
+		}
+		return
+	}
+	for _, s := range all {
+		s.start(work)
+	}
+	for _, s := range all {
+		s.wait()
+	}
+}
+
+// sending is what a batch sends to one destination.
+type sending struct {
+	b          *batch
+	to         *relay.Target
+	queue      []*entry      // not sent yet; b.mu guards it and the rest
+	calls      []*entry      // of the call under way
+	since      time.Time     // when it began
+	leftBehind bool          // the lease has ended without that call
+	done       chan struct{} // closed when all is sent
+	keep       func() bool   // makes the call outlive the lease
+}
+
+// start sends in a separate goroutine. A call may be left behind, and then outlives the lease, but not Run.
+func (s *sending) start(work context.Context) {
+	ctx, cancel := work, context.CancelCauseFunc(func(error) {})
+	if s.b.of != nil {
+		ctx, cancel = context.WithCancelCause(s.b.of.WorkCtx)
+		s.keep = context.AfterFunc(work, func() { cancel(context.Cause(work)) })
+		s.b.of.calls.Add(1)
+	}
+	go s.run(ctx, func() {
+		cancel(nil)
+		if s.b.of != nil {
+			s.keep()
+			s.b.of.calls.Done()
+		}
+	})
+}
+
+// wait waits until all is sent. A call that takes long is left behind, so that events of other destinations do not wait
+// for it: its own are parked, and settled when they are met again. So is one that was away before.
+func (s *sending) wait() {
+	if s.b.of == nil || s.b.of.drained != nil || len(s.b.l.targets.All) == 1 {
+		<-s.done
+		return
+	}
+	limit := relay.StallAfter
+	if s.to.Resting() {
+		limit = relay.StallAfter / 20
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-timer.C:
+		}
+		if s.leaveBehind() {
+			return
+		}
+		timer.Reset(relay.StallAfter / 20)
+	}
+}
+
+// leaveBehind leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
+func (s *sending) leaveBehind() bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if time.Since(s.since) < relay.StallAfter && !s.to.Resting() || len(s.calls) == 0 || !s.b.lease.mayParkAway || s.b.leaseLost || s.b.halted || !s.keep() {
+		return false
+	}
+	s.leftBehind = true
+	s.to.LeaveBehind()
+	why := s.to.Why().Text
+	for _, e := range slices.Concat(s.calls, s.queue) {
+		if e.status == statusWaiting && (e.running || s.b.mayStart(e)) {
+			s.b.wait(e, why, false)
+		}
+	}
+	return true
+}
+
+// run sends until nothing is left that may be sent.
+func (s *sending) run(ctx context.Context, done func()) {
+	defer done()
+	defer close(s.done)
+	for {
+		entries := s.sendable()
+		if len(entries) == 0 {
+			return
+		}
+		made, results := relay.Prepare(len(entries), func(i int) (*relay.Route, outbox.Event, json.RawMessage) {
+			e := entries[i]
+			return s.b.l.handlers[e.Namespace+"/"+e.Topic].publication, e.Event, e.payload
+		})
+		sent, events := s.encoded(entries, made, results)
+		if len(events) == 0 {
+			s.to.OnResults(time.Now(), nil, nil) // nothing was tried
+			continue
+		}
+		if s.sent(sent, s.to.Send(ctx, events)) {
+			if s.b.of != nil && s.b.of.callsReturned != nil {
+				s.b.of.callReturned(s.to)
+			}
+			return
+		}
+	}
+}
+
+// sendable returns the next events that may be sent. Several of one key may be among them, since a publisher sends none
+// behind one that failed.
+func (s *sending) sendable() (entries []*entry) {
+	b := s.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.halted && b.ctx.Err() == nil {
+		for entries = nil; len(s.queue) > 0 && len(entries) < relay.BatchSize; s.queue = s.queue[1:] {
+			e := s.queue[0]
+			if e.status != statusWaiting || !b.mayStart(e) {
+				continue
+			}
+			if r, is := s.to.TakeLateResult(e.ID); is {
+				e.started = true
+				b.settle(e, r, false)
+				continue
+			}
+			entries = append(entries, e)
+		}
+		if len(entries) == 0 {
+			return nil
+		}
+		n, why := s.to.Admit(len(entries))
+		if n > 0 {
+			for _, e := range entries[:n] {
+				e.retry, e.started, e.running = nil, true, true
+			}
+			s.queue = slices.Concat(entries[n:], s.queue)
+			return entries[:n]
+		}
+		for _, e := range entries {
+			if b.mayStart(e) {
+				b.wait(e, why.Text, false)
+			}
+		}
+	}
+	return nil
+}
+
+// mayStart tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
+func (b *batch) mayStart(e *entry) bool {
+	k := b.stateOf(e.key)
+	switch {
+	case k.parked && e.parkedNo == 0:
+		e.status = statusParked
+		return false
+	case b.mustWait(e):
+		k.stopped = true
+	}
+	return !k.stopped
+}
+
+// encoded settles those of entries that cannot be published, and returns the others with what the publisher gets.
+func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []mark.Result) (sent []*entry, events []publish.Outgoing) {
+	b := s.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, e := range entries {
+		switch {
+		case !b.mayStart(e):
+			e.started, e.running = false, false
+		case results[i].Class != mark.ClassDone:
+			b.settle(e, results[i], true)
+		default:
+			e.running = true
+			sent, events = append(sent, e), append(events, made[i])
+		}
+	}
+	s.calls, s.since = sent, time.Now()
+	return sent, events
+}
+
+// sent takes the results of a call, and tells whether the lease has ended without it.
+func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
+	b := s.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.calls = nil
+	if s.leftBehind {
+		ids := make([]uuid.UUID, len(entries))
+		for i, e := range entries {
+			ids[i] = e.ID
+		}
+		s.to.KeepLateResults(ids, results)
+		return true
+	}
+	if b.abandoned {
+		return true // the account is closed
+	}
+	first := true
+	for i, e := range entries {
+		r := results[i]
+		e.running = false
+		if b.leaseLost && r.Class != mark.ClassDone {
+			continue
+		}
+		b.settle(e, r, first)
+		first = first && r.Class != mark.ClassUnavailable
+	}
+	return false
+}
+
+// stateOf returns the state of a key.
+func (b *batch) stateOf(key string) *keyState {
+	k := b.keys[key]
+	if k == nil {
+		k = &keyState{}
+		b.keys[key] = k
+	}
+	return k
+}

@@ -1,0 +1,47 @@
+package listener
+
+import (
+	"strings"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// Edit changes one statement of the runtime: the way to show what a part of it is for.
+type Edit struct{ Statement, Old, New string }
+
+// LeaseGate is the advisory lock at which GatedLease waits.
+const LeaseGate int64 = 7302
+
+// The parts of the cursor that tests take out, one at a time.
+var (
+	// WithoutBound forgets the transactions that had their xid when lo was taken, but are not listed in it.
+	WithoutBound = Edit{
+		Statement: dbsqlc.LogRead,
+		Old:       "FROM hop AS h\n        WHERE h.xid IS NOT NULL",
+		New:       "FROM hop AS h\n        WHERE false",
+	}
+	// WithoutStragglers reads on from the highest seq alone.
+	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
+	// WithoutFence lets a lease that waited for the row go on with the snapshot from before it waited, and takes late copies.
+	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
+	// SlowLease has a look at the log take 50 ms.
+	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
+	// GatedLease has a lease wait, its snapshot taken and the row not locked yet, while another session has the lock LeaseGate.
+	GatedLease = Edit{
+		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
+		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
+	}
+)
+
+// Mutate has l, and no other listener, run statements as edits change them.
+func Mutate(l *Listener, edits ...Edit) {
+	db := l.db
+	for _, e := range edits {
+		text := db.Text(e.Statement)
+		if strings.Count(text, e.Old) != 1 {
+			panic("statement does not have exactly once: " + e.Old)
+		}
+		db = db.Instead(e.Statement, strings.ReplaceAll(text, e.Old, e.New))
+	}
+	l.db = db
+}

@@ -1,0 +1,152 @@
+package listener_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// listenerVariable holds the orders of a child process with a listener.
+const listenerVariable = "OUTBOXGEN_TEST_LISTENER"
+
+// listenerOrders tell a child how to run the listener "ears". It writes a line of JSON for each thing it logs and for
+// each handler that starts, and ends on SIGTERM.
+type listenerOrders struct {
+	URL           string
+	Transactional bool
+	Lease, Poll   time.Duration
+	BatchSize     int
+	Concurrency   int
+	Shards        int
+	Attempts      int
+	ParkKeys      bool
+	Polls         bool // does without the bell
+	// Hang has the handler wait for a line of input, "ok" or "fail" being what it returns then, instead of working for
+	// some random microseconds. It ends the process at an event of the key "poison" or with a negative N, and at the second attempt of one
+	// of the key "bomb"; the first attempts of "bomb" and "weak" fail.
+	Hang bool
+}
+
+// TestListenerChild is not a test but the main function of the child processes.
+func TestListenerChild(t *testing.T) {
+	text := os.Getenv(listenerVariable)
+	if text == "" {
+		return
+	}
+	var o listenerOrders
+	require.NoError(t, json.Unmarshal([]byte(text), &o))
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, o.URL)
+	require.NoError(t, err)
+	defer pool.Close()
+	c := &listenerChild{o: o, say: slog.New(slog.NewJSONHandler(os.Stdout, nil)), input: make(chan string)}
+	if o.Hang {
+		go func() {
+			for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+				c.input <- in.Text()
+			}
+		}()
+	}
+	spec := listener.Spec{
+		Name: "ears", Shards: o.Shards, ParkKeys: o.ParkKeys,
+		Retry: outbox.Retry{MaxAttempts: o.Attempts, BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond},
+	}
+	cfg := listener.Config{
+		BatchSize: o.BatchSize, Concurrency: o.Concurrency, LeaseDuration: o.Lease, PollInterval: o.Poll, Logger: c.say,
+	}
+	if o.Polls {
+		cfg.Wake, cfg.MaxPollInterval = outbox.WakePoll, o.Poll
+	}
+	handler := listener.Handle(runtimetest.SaidTopic, c, c.handle)
+	if o.Transactional {
+		handler = listener.HandleTx(runtimetest.SaidTopic, c, c.handleTx)
+	} else {
+		c.pool = pool
+	}
+	l, err := listener.New(pool, spec, cfg, handler)
+	require.NoError(t, err)
+	require.NoError(t, l.Run(ctx))
+}
+
+// listenerChild is the handler of a child.
+type listenerChild struct {
+	o     listenerOrders
+	say   *slog.Logger
+	pool  *pgxpool.Pool
+	input chan string
+}
+
+func (c *listenerChild) handle(ctx context.Context, d outbox.Delivery[runtimetest.Said]) error {
+	if err := c.work(ctx, d, func() {}); err != nil {
+		return err
+	}
+	_, err := c.pool.Exec(ctx, runtimetest.EffectSQL, d.ID, d.Payload.Key, d.Payload.N, d.Attempt)
+	return err
+}
+
+func (c *listenerChild) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[runtimetest.Said]) error {
+	if _, err := tx.Exec(ctx, runtimetest.EffectSQL, d.ID, d.Payload.Key, d.Payload.N, d.Attempt); err != nil {
+		return err
+	}
+	return c.work(ctx, d, func() { _, _ = tx.Exec(ctx, "SELECT 1") })
+}
+
+// work is the handler. While it hangs it calls busy now and then.
+func (c *listenerChild) work(ctx context.Context, d outbox.Delivery[runtimetest.Said], busy func()) error {
+	c.say.Info("handling", "key", d.Payload.Key, "n", d.Payload.N, "attempt", d.Attempt)
+	switch {
+	case d.Payload.Key == "poison", d.Payload.N < 0, d.Payload.Key == "bomb" && d.Attempt > 1:
+		os.Exit(7)
+	case d.Payload.Key == "bomb", strings.HasPrefix(d.Payload.Key, "weak") && d.Attempt == 1:
+		return runtimetest.ErrHandler
+	case c.o.Hang:
+		told := c.hang(ctx, busy)
+		if told == "fail" {
+			return errors.New("failed as told")
+		}
+	case rand.IntN(2) == 0:
+		<-time.After(time.Duration(rand.Int64N(int64(2 * time.Millisecond))))
+	}
+	return nil
+}
+
+// hang waits to be told something, on and on even if its context is cancelled.
+func (c *listenerChild) hang(ctx context.Context, busy func()) string {
+	tick := time.NewTicker(c.o.Lease / 5)
+	defer tick.Stop()
+	for {
+		select {
+		case told := <-c.input:
+			return told
+		case <-tick.C:
+			busy()
+		case <-ctx.Done():
+			c.say.Info("cancelled", "cause", context.Cause(ctx).Error())
+			return <-c.input
+		}
+	}
+}
+
+func newListenerChild(t testing.TB, pool *pgxpool.Pool, o listenerOrders) *runtimetest.Child {
+	t.Helper()
+	o.URL = runtimetest.ChildURL(t, pool)
+	return runtimetest.Spawn(t, "TestListenerChild", listenerVariable, o)
+}

@@ -1,0 +1,422 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// cursor takes and ends the leases of one shard. One goroutine owns it.
+type cursor struct {
+	l           *Listener
+	shard       int
+	nextID      uuid.UUID              // names the next lease; kept until it was taken
+	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only behind it
+	vacancy     vacancy                // of a shard that is left to another process
+	takeOverNow bool                   // takes such a shard immediately
+	repeats     bool                   // nextID is a lease that was taken already, and may have ended
+	previousID  uuid.UUID              // the latest lease that was ended
+	scanSize    int                    // positions to read
+	txSearch    txSearch               // events that may have broken their transaction
+	retries     map[int64]pendingRetry // by seq, what failed here and is not due yet
+}
+
+// unknownNo stands for the number of the latest lease before it was read.
+const unknownNo int64 = -1
+
+// vacancy is since when a shard that is left to another process has had something to do and no lease was taken.
+type vacancy struct {
+	leaseNo int64
+	since   time.Time // zero when there is none
+}
+
+// takeOverPause is how long a shard with something to do is left to its preferred process. A live process takes its lease
+// within a few milliseconds; the shard of one that was killed waits this long.
+const takeOverPause = 100 * time.Millisecond
+
+// mayTakeOver tells whether this process may take the next lease although it is left to another one. A Drain waits for nobody.
+func (c *cursor) mayTakeOver() bool {
+	return c.takeOverNow || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.afterNo && time.Since(c.vacancy.since) >= c.l.takeOverAfter
+}
+
+// pendingRetry is when and why an event is tried again. The database keeps only the earliest of a shard.
+type pendingRetry struct {
+	until time.Time
+	text  string        // what it failed with
+	away  *relay.Target // for which it waits, if that is all
+}
+
+// due tells whether there is nothing to wait for any more.
+func (r *pendingRetry) due() bool { return !time.Now().Before(r.until) || r.targetBack() }
+
+// targetBack tells whether the target that the event waits for is back.
+func (r *pendingRetry) targetBack() bool { return r.away != nil && !r.away.Resting() }
+
+func (l *Listener) cursor(shard int) *cursor {
+	return &cursor{l: l, shard: shard, nextID: uuid.New(), afterNo: unknownNo, scanSize: l.cfg.BatchSize, retries: make(map[int64]pendingRetry)}
+}
+
+// remaining is how long r still lasts; nothing for nil.
+func (r *pendingRetry) remaining() time.Duration {
+	if r == nil {
+		return 0
+	}
+	return max(time.Until(r.until), 0)
+}
+
+// why is what r waits for.
+func (r *pendingRetry) why() string {
+	if r == nil {
+		return ""
+	}
+	return r.text
+}
+
+// limited bounds what is asked of the database, which may be in a black hole.
+func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
+}
+
+// repeat asks for the same lease again, because nothing came of it.
+func (c *cursor) repeat(lease *shardLease) { c.nextID, c.repeats = lease.id, true }
+
+// maxScan bounds how many positions a lease reads to find few events.
+const maxScan = 1000
+
+// maxParkedKeys is how many keys of a listener may be parked: when that many fail it is not they who fail, and
+// the listener waits instead.
+const maxParkedKeys = 1000
+
+// awayKeys is how many times as many keys may be parked because their target is away: nobody has to look into those, and
+// what goes elsewhere need not wait for them.
+const awayKeys = 10
+
+// parkedCount is how far parked keys are counted.
+func (l *Listener) parkedCount() int32 {
+	if l.targets.Away.Load() > 0 {
+		return l.parkedLimit * awayKeys
+	}
+	return l.parkedLimit
+}
+
+// parkedBatch is how many parked events of one key a lease takes.
+const parkedBatch = 50
+
+// roundTrip ends the lease of a, if not nil, then takes the next one if take is set: one round trip, two
+// transactions, because a lease needs one that has no xid. It returns nil when there is nothing to do. moved tells
+// whether the end was this cursor's to write.
+func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bool, lease *shardLease, err error) {
+	if a == nil && !take {
+		return false, nil, nil
+	}
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	conn, err := c.l.pool.Acquire(ctx)
+	if err != nil {
+		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
+	}
+	b := &pgx.Batch{}
+	if a != nil {
+		a.encode(mark.EncodingOf(conn.Conn()))
+		c.previousID, c.afterNo = a.lease.id, a.lease.leaseNo
+		c.l.db.Begin(b)
+		if take {
+			// The lease that follows is flushed, and this with it. If both are lost the events come again.
+			b.Queue("SET LOCAL synchronous_commit = off")
+		}
+		c.queueEnd(b, a, &moved)
+		c.l.db.Commit(b)
+	}
+	if take {
+		lease = &shardLease{id: c.nextID, batchSize: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
+		lease.scanSize = max(c.scanSize, lease.batchSize)
+		c.queueTake(b, lease)
+	}
+	err = conn.SendBatch(ctx, b).Close()
+	conn.Release()
+	if err != nil {
+		if a != nil {
+			a.restoreReturned()
+		}
+		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
+	}
+	if a != nil && !moved {
+		if moved, err = c.endedBefore(ctx, a); err != nil {
+			return false, nil, err
+		}
+	}
+	if !take {
+		return moved, nil, nil
+	}
+	repeated := c.repeats
+	if lease = c.onTaken(lease); lease == nil && repeated {
+		_, lease, err = c.roundTrip(ctx, nil, true)
+	}
+	return moved, lease, err
+}
+
+func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
+	return c.l.db.Queue(b, call)
+}
+
+// queueEnd puts the statements that end a lease into b.
+func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
+	ctx := context.Background() // recorded, not run
+	if a.settle != nil {
+		c.queue(b, func(q *dbsqlc.Queries) { _ = q.ParkedSettle(ctx, *a.settle) })
+	}
+	c.queue(b, func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
+		return row.Scan(moved)
+	})
+	if len(a.returned) > 0 {
+		c.queue(b, func(q *dbsqlc.Queries) {
+			_ = q.ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: c.l.spec.Name, Topics: relay.TopicsOf(a.returned)})
+		})
+	}
+	if len(a.promote) > 0 {
+		c.queue(b, func(q *dbsqlc.Queries) {
+			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Listener: c.l.spec.Name})
+		})
+	}
+}
+
+// maxPerLease is the most events of the log that a lease handles, of which one may have killed its process.
+func (l *Listener) maxPerLease() int32 {
+	n := l.cfg.BatchSize
+	if !l.transactional {
+		n *= settings.LeaseBatches
+	}
+	return int32(n)
+}
+
+// queueTake puts the statements that take a lease into b, and their answers into lease.
+func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
+	ctx := context.Background() // recorded, not run
+	l := c.l
+	l.db.Begin(b)
+	var row dbsqlc.ListenerTakeLeaseRow
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTakeLease(ctx, dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(lease.id), PreviousID: pgvalue.UUID(c.previousID),
+			OneByOneSize: l.maxPerLease(), Listener: l.spec.Name, Shard: int32(c.shard), TakeOver: c.mayTakeOver(), AfterNo: c.afterNo,
+			ParkedLimit: l.parkedCount(),
+		})
+	}).QueryRow(func(r pgx.Row) error {
+		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.OneByOne, &row.AheadSeqs,
+			&row.AheadAttempts, &row.ParkedDue, &row.ParkedKeys)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		lease.leaseNo, lease.shards, lease.lastSeq, lease.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
+		lease.oneByOne = row.OneByOne > 0
+		lease.parkedDue, lease.mayPark = row.ParkedDue, row.ParkedKeys < l.parkedLimit
+		lease.mayParkAway = row.ParkedKeys < l.parkedLimit*awayKeys
+		return err
+	})
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
+			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
+			ScanSize: int32(lease.scanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batchSize),
+		})
+	}).Query(func(rows pgx.Rows) error {
+		if err := lease.scanEvents(rows); err != nil {
+			return err
+		}
+		if lease.oneByOne {
+			lease.batchSize = 1
+		}
+		l.prepare(lease, row.AheadSeqs, row.AheadAttempts, c.retries)
+		return nil
+	})
+	l.db.Commit(b)
+}
+
+// onTaken prepares for the lease after this one, and returns this one unless there is nothing to do in it.
+func (c *cursor) onTaken(lease *shardLease) *shardLease {
+	if lease.leaseNo == 0 {
+		// An earlier attempt to take it may still reach the server. Then the next one asks for that lease, and gets it.
+		if c.repeats {
+			c.nextID, c.repeats = uuid.New(), false // it is over
+		}
+		return nil
+	}
+	c.nextID, c.repeats, c.afterNo = uuid.New(), false, lease.leaseNo
+	switch {
+	case len(lease.events) < lease.scanned/4:
+		c.scanSize = min(2*lease.scanSize, max(maxScan, c.l.cfg.BatchSize))
+	case lease.scanSize > c.l.cfg.BatchSize:
+		c.scanSize = c.l.cfg.BatchSize
+	}
+	return lease
+}
+
+// takeParked adds the parked events that are due. A one-by-one lease takes one that the lease before had taken,
+// and then none of the log: those that may have killed the process come first, so that no other event is handled first.
+func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
+	keys, events := settings.ParkedKeyBatch, parkedBatch
+	if lease.oneByOne {
+		keys, events = 1, 1
+	}
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
+		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(lease.shards), Shard: int32(c.shard),
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: int32(keys), OneByOne: lease.oneByOne,
+	})
+	if err != nil {
+		return dbschema.Wrap("listener "+c.l.spec.Name+": take parked events", err)
+	}
+	known := make(map[string]bool, keys)
+	for _, r := range rows {
+		e := &entry{
+			Event: outbox.Event{
+				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
+				PartitionKey: r.PartitionKey, Entity: outbox.Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
+				CreatedAt: r.CreatedAt.Time,
+			},
+			seq: r.Seq, parkedNo: r.No, head: !known[r.Key], used: int(r.Attempts), taken: r.Taken,
+		}
+		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
+		e.key = r.Key
+		known[r.Key] = true
+		c.l.number(e)
+		lease.parked = append(lease.parked, e)
+	}
+	if lease.oneByOne && len(lease.parked) > 0 {
+		lease.events, lease.parkedOnly = nil, true
+	}
+	return nil
+}
+
+// charge counts the attempt at the event of a one-by-one lease before it is made. ours is false when another process has the
+// lease.
+func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
+	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil {
+		return true, nil
+	}
+	e := lease.events[0]
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	n, err := c.l.db.Each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
+		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
+		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
+	})
+	if err != nil {
+		return false, dbschema.Wrap("listener "+c.l.spec.Name+": count an attempt", err)
+	}
+	lease.lastSeq = e.seq - 1
+	return n > 0, nil
+}
+
+// endedBefore tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
+// lost. The lease right after it may have been taken in that try, too, under nextID.
+func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
+	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, dbschema.Wrap("listener "+c.l.spec.Name, err)
+	}
+	latest := uuid.UUID(s.LeaseID.Bytes)
+	return latest == a.lease.id && !s.Running || latest == c.nextID && s.LeaseNo == a.lease.leaseNo+1, nil
+}
+
+// keepLease renews lease until stop is called, and calls lose when it cannot.
+func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) (stop func()) {
+	duration := c.l.cfg.LeaseDuration
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	timer := time.AfterFunc(time.Until(lease.deadline.Add(-duration+duration/3)), func() {
+		defer close(over)
+		for wait := time.Duration(0); ; wait = duration / 10 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if left := time.Until(lease.deadline); left <= duration/5 {
+				c.l.log.Warn("lease lost", "shard", c.shard)
+				c.l.signals.lost.Emit()
+				lose()
+				return
+			} else if left > duration-duration/3 {
+				continue
+			}
+			if !c.renew(ctx, lease) {
+				lose()
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		if !timer.Stop() {
+			<-over
+		}
+	}
+}
+
+// renew extends lease; false means that another process has it. If the database cannot be reached it is tried again.
+func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
+	duration := c.l.cfg.LeaseDuration
+	sent := time.Now()
+	try, cancel := context.WithDeadline(ctx, sent.Add(max(duration/5, time.Second)))
+	defer cancel()
+	n, err := c.l.db.Each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
+		Lease: pgvalue.Interval(duration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		c.l.log.Warn("renew lease", "shard", c.shard, "error", err)
+	case n == 0:
+		c.l.log.Warn("lease lost", "shard", c.shard)
+		c.l.signals.lost.Emit()
+		return false
+	default:
+		lease.deadline = sent.Add(duration)
+	}
+	return true
+}
+
+// readWait asks what the shard waits for. ok is false when it does not exist any more.
+func (c *cursor) readWait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	b := &pgx.Batch{}
+	c.l.db.BeginReadOnly(b)
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{
+			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
+		})
+	}).QueryRow(func(r pgx.Row) error {
+		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready, &w.WaitUs)
+		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	c.l.db.Commit(b)
+	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
+		return w, false, dbschema.Wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
+	}
+	if c.afterNo = w.LeaseNo; !w.Ready {
+		c.vacancy = vacancy{}
+	} else if c.vacancy.leaseNo != w.LeaseNo || c.vacancy.since.IsZero() {
+		c.vacancy = vacancy{leaseNo: w.LeaseNo, since: time.Now()}
+	}
+	return w, ok, nil
+}

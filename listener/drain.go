@@ -1,0 +1,94 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Drain handles what is due now, what handlers enqueue meanwhile included, and returns when nothing more is: for a
+// cron job, or a test. It attaches the listener when it is new. Events that failed and are due later stay, as do
+// shards that another process holds. Topics and destinations that are away rest, and their events stay, too: the report
+// names them. When ctx ends Drain starts no more handlers, waits for those that run, cancels their contexts after
+// ShutdownTimeout, moves the cursors and returns the context's error, or one that names the handlers that are still running
+// a second later. It also returns at the first trouble with the database.
+func (l *Listener) Drain(ctx context.Context) (outbox.DrainReport, error) {
+	var report outbox.DrainReport
+	if !l.busy.CompareAndSwap(false, true) {
+		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, errListenerBusy)
+	}
+	defer l.busy.Store(false)
+	err := l.drain(ctx, &report)
+	report.Resting = l.targets.Resting()
+	if err != nil {
+		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)
+	}
+	return report, nil
+}
+
+func (l *Listener) drain(ctx context.Context, report *outbox.DrainReport) error {
+	shards, err := l.attach(ctx)
+	if err != nil {
+		return err
+	}
+	r := &listenerRun{l: l, Stages: shutdown.New(ctx), drained: report}
+	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
+	dbCtx := r.DBCtx
+	for idle := 0; idle < shards; {
+		for i := 0; i < shards; i++ {
+			before := r.leases
+			s := &shardLoop{cursor: l.cursor(i), run: r, shards: shards}
+			s.takeOverNow = true
+			err := s.loop(ctx)
+			if err == nil && ctx.Err() == nil {
+				err = s.stepReshard(dbCtx)
+			}
+			switch {
+			case errors.Is(err, errReshaped):
+				reg, err := l.registration(dbCtx)
+				if err != nil {
+					return err
+				}
+				if reg.Cursors == 0 {
+					return errDetached
+				}
+				shards, idle, i = int(reg.Shards), 0, -1
+				continue
+			case err != nil:
+				return err
+			case ctx.Err() != nil:
+				_ = l.release(dbCtx)
+				return ctx.Err()
+			}
+			if r.leases > before {
+				idle = 0
+			} else {
+				idle++
+			}
+		}
+	}
+	return l.release(dbCtx)
+}
+
+// stepReshard takes the steps of a change of shards that are this shard's to wait for.
+func (s *shardLoop) stepReshard(ctx context.Context) error {
+	w, ok, err := s.readWait(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !ok || int(w.Shards) != s.shards:
+		return errReshaped
+	case w.Resharding:
+		stepped, err := s.l.reshard(ctx)
+		if err != nil {
+			return err
+		}
+		if stepped {
+			s.run.leases++ // there may be more to do now
+		}
+	}
+	return nil
+}

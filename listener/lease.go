@@ -1,0 +1,349 @@
+package listener
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// shardLease is one lease of a shard and what it brought: the next events of the log, and parked ones that are due.
+type shardLease struct {
+	id          uuid.UUID
+	leaseNo     int64
+	shards      int
+	lastSeq     int64 // where the cursor stands in the open window
+	retryCount  int   // attempts of the event at lastSeq+1
+	oneByOne    bool  // one event at a time, its attempt counted before it is made
+	parkedOnly  bool  // only parked events are handled, and those of the log wait
+	parkedDue   bool
+	mayPark     bool // another key may be parked
+	mayParkAway bool // likewise, while its target is away
+	batchSize   int  // most events that were asked for
+	scanSize    int  // most positions that were asked for
+	scanned     int
+	scannedTo   int64
+	earlier     []*entry        // of the batches before the latest, which are done or to be parked
+	parkedNow   map[string]bool // keys of those, and not parked before
+	events      []*entry
+	parked      []*entry
+	ahead       map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
+	deadline    time.Time       // end of the lease by this process's clock
+	began       time.Time       // when its first handler was called
+}
+
+// entry is one event of a lease.
+type entry struct {
+	outbox.Event
+	payload      json.RawMessage
+	seq          int64
+	parkedNo     int64  // of a parked event
+	key          string // what keeps it in order: the partition key, or the id without one
+	head         bool   // first of the parked events of its key
+	taken        int32  // how many of its key, from this one on, were taken and not settled
+	used         int    // attempts before this lease
+	started      bool   // its handler was called
+	running      bool   // and has not returned
+	status       entryStatus
+	parkedBefore bool // its key was parked before its batch began
+	result       mark.Result
+	retry        *pendingRetry // not to be tried yet
+	away         bool          // it waits because its target is away, and its attempt is not counted
+}
+
+// entryStatus is what has become of an entry in its lease.
+type entryStatus int
+
+const (
+	statusWaiting entryStatus = iota // not started
+	statusDone
+	statusFailed // and is tried again
+	statusDead
+	statusParked
+)
+
+// decide sets the status of an entry whose handler has returned with r, which is not about its target.
+func (l *Listener) decide(e *entry, r mark.Result) {
+	e.result = r
+	switch {
+	case r.Class == mark.ClassDone:
+		e.status = statusDone
+		e.payload, e.Headers = nil, nil // a lease may have many more events; the rest is for the log, if the lease is lost
+	case r.Class == mark.ClassRefused || e.Attempt >= e.MaxAttempts:
+		e.status = statusDead
+	default:
+		e.status = statusFailed
+	}
+}
+
+const spentText = "attempts spent: the process that handled it died each time, or the limit was lowered"
+
+// prepare numbers the attempts of the events of a lease, and sets the status of those that need no handler.
+func (l *Listener) prepare(lease *shardLease, aheadSeqs []int64, aheadAttempts []int32, retries map[int64]pendingRetry) {
+	lease.ahead = make(map[int64]int32, len(aheadSeqs))
+	for i, seq := range aheadSeqs {
+		lease.ahead[seq] = aheadAttempts[i]
+	}
+	for _, e := range lease.events {
+		if l.publishes {
+			e.key = l.target(e).KeyPrefix() + e.key
+		}
+		n, ahead := lease.ahead[e.seq]
+		if ahead && n == 0 {
+			e.status = statusDone
+			continue
+		}
+		if e.used = int(n); e.seq == lease.lastSeq+1 {
+			e.used = max(e.used, lease.retryCount)
+		}
+		l.number(e)
+		if r, pending := retries[e.seq]; pending && !r.due() {
+			e.retry = &r
+		}
+	}
+}
+
+func (l *Listener) number(e *entry) {
+	e.Attempt, e.MaxAttempts = e.used+1, l.cfg.MaxAttempts
+	if e.used >= e.MaxAttempts && e.status == statusWaiting {
+		e.status, e.result = statusDead, mark.Result{Class: mark.ClassRefused, Text: spentText}
+	}
+}
+
+// resetStarted resets the entries whose handlers were started, and returns them.
+func (lease *shardLease) resetStarted() (started []*entry) {
+	for _, e := range slices.Concat(lease.parked, lease.events) {
+		if e.started {
+			e.status, e.result = statusWaiting, mark.Result{}
+			started = append(started, e)
+		}
+	}
+	return started
+}
+
+// advance is the end of a lease as it is written to the database.
+type advance struct {
+	lease    *shardLease
+	params   dbsqlc.ListenerAdvanceParams
+	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
+	promote  []string                   // keys whose first event becomes their head
+	returned []*relay.Target            // that are back: what waits for them is due
+	taken    int32                      // how many events of a key of promote, from its new head on, were taken and not settled
+}
+
+// restoreReturned leaves it to the end of the next lease to wake what waits for the returned targets, because a was not
+// written.
+func (a *advance) restoreReturned() {
+	for _, to := range a.returned {
+		to.RestoreReturned()
+	}
+}
+
+// entries returns all events of the lease.
+func (lease *shardLease) entries() []*entry {
+	return slices.Concat(lease.parked, lease.earlier, lease.events)
+}
+
+// reach returns how far the lease has read if every event is done.
+func (lease *shardLease) reach() int64 {
+	if n := len(lease.events); n == lease.batchSize { // there may be more between here and scannedTo
+		return lease.events[n-1].seq
+	}
+	return max(lease.scannedTo, lease.lastSeq)
+}
+
+// end works out, from the status of its entries, where a lease leaves the cursor.
+func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
+	a := &advance{lease: lease}
+	p := &a.params
+	p.Listener, p.Shard, p.WorkerID, p.LeaseNo = l.spec.Name, int32(shard), pgvalue.UUID(l.cfg.WorkerID), lease.leaseNo
+	p.AheadSeqs, p.AheadAttempts = []int64{}, []int32{}
+	p.Release = release
+	l.endParked(a, shard)
+	l.endLog(a)
+	slices.Sort(a.promote) // a key may have several events here
+	a.promote = slices.Compact(a.promote)
+	for _, to := range l.targets.All {
+		if to.TakeReturned() {
+			a.returned = append(a.returned, to)
+		}
+	}
+	return a
+}
+
+// endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
+func (l *Listener) endLog(a *advance) {
+	lease, p := a.lease, &a.params
+	if lease.parkedOnly {
+		p.LastSeq, p.RetryCount = lease.lastSeq, int32(lease.retryCount)
+	}
+	p.Handled += int32(len(lease.earlier))
+	for _, e := range lease.earlier {
+		if e.status == statusParked {
+			l.park(a, e)
+		}
+	}
+	var stop *entry
+	for _, e := range lease.events {
+		delete(lease.ahead, e.seq)
+		switch e.status {
+		case statusDead:
+			p.DeadSeqs = append(p.DeadSeqs, e.seq)
+			p.DeadAttempts = append(p.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
+			p.DeadErrors = append(p.DeadErrors, e.result.Text)
+		case statusParked:
+			l.park(a, e)
+		}
+		over := e.status == statusDone || e.status == statusDead || e.status == statusParked
+		switch {
+		case over && stop == nil:
+			p.Handled++
+		case over:
+			p.AheadSeqs, p.AheadAttempts = append(p.AheadSeqs, e.seq), append(p.AheadAttempts, 0)
+		default:
+			attempts := e.used
+			if e.status == statusFailed {
+				attempts = e.Attempt
+				e.retry = &pendingRetry{until: time.Now().Add(l.retryDelay(e)), text: e.result.Text}
+			}
+			if e.retry != nil {
+				e.retry.delay(p)
+			}
+			if stop == nil {
+				stop, p.RetryCount = e, int32(attempts)
+			} else if attempts > 0 {
+				p.AheadSeqs, p.AheadAttempts = append(p.AheadSeqs, e.seq), append(p.AheadAttempts, int32(attempts))
+			}
+		}
+	}
+	switch {
+	case lease.parkedOnly:
+	case stop != nil:
+		p.LastSeq = stop.seq - 1
+	default:
+		p.LastSeq = lease.reach()
+		p.Closes = len(lease.events) < lease.batchSize && lease.scanned < lease.scanSize
+	}
+	for _, seq := range slices.Sorted(maps.Keys(lease.ahead)) { // not read this time
+		if !p.Closes && seq > p.LastSeq {
+			p.AheadSeqs, p.AheadAttempts = append(p.AheadSeqs, seq), append(p.AheadAttempts, lease.ahead[seq])
+		}
+	}
+}
+
+// delay postpones the next lease until the earliest retry.
+func (r *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
+	d := pgvalue.Interval(0)
+	if !r.due() {
+		d = pgvalue.Interval(max(time.Until(r.until), 0))
+	}
+	if !p.Delay.Valid || d.Microseconds < p.Delay.Microseconds {
+		p.Delay = d
+	}
+	if p.LastError == nil {
+		p.LastError = &r.text
+	}
+}
+
+// rememberRetries remembers the pending retries in case this process takes the next lease as well.
+func (c *cursor) rememberRetries(a *advance) {
+	if a.params.Closes {
+		clear(c.retries)
+	}
+	for _, e := range a.lease.earlier {
+		delete(c.retries, e.seq)
+	}
+	for _, e := range a.lease.events {
+		if e.retry != nil {
+			c.retries[e.seq] = *e.retry
+		} else {
+			delete(c.retries, e.seq)
+		}
+	}
+}
+
+// encode makes the texts of a such that a database with that encoding can keep them.
+func (a *advance) encode(encoding string) {
+	lists := [][]string{a.params.DeadErrors, a.params.ParkedErrors}
+	if a.settle != nil {
+		lists = append(lists, a.settle.DeadErrors, a.settle.FailedErrors)
+	}
+	for _, texts := range lists {
+		for i, text := range texts {
+			texts[i] = mark.Storable(text, encoding)
+		}
+	}
+	if text := a.params.LastError; text != nil {
+		kept := mark.Storable(*text, encoding)
+		a.params.LastError = &kept
+	}
+}
+
+// park parks e: as the head of its key if it was tried, else behind it.
+func (l *Listener) park(a *advance, e *entry) {
+	p := &a.params
+	delay, attempts, text := int64(-1), 0, ""
+	switch {
+	case e.away:
+		delay, attempts, text = e.retry.remaining().Microseconds(), e.used, e.retry.text
+	case e.result.Class.Charged():
+		delay, attempts, text = l.retryDelay(e).Microseconds(), e.Attempt, e.result.Text
+	}
+	p.ParkedKeys = append(p.ParkedKeys, e.key)
+	p.ParkedSeqs = append(p.ParkedSeqs, e.seq)
+	p.ParkedAttempts = append(p.ParkedAttempts, int32(attempts))
+	p.ParkedDelaysUs = append(p.ParkedDelaysUs, delay)
+	p.ParkedErrors = append(p.ParkedErrors, text)
+	a.promote = append(a.promote, e.key)
+}
+
+// endParked settles the parked events.
+func (l *Listener) endParked(a *advance, shard int) {
+	if len(a.lease.parked) == 0 {
+		return
+	}
+	s := &dbsqlc.ParkedSettleParams{
+		Listener: l.spec.Name, Shard: int32(shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: a.lease.leaseNo,
+		Done: []int64{}, Dead: []int64{},
+	}
+	a.settle = s
+	for _, e := range a.lease.parked {
+		a.promote = append(a.promote, e.key)
+		if a.lease.oneByOne && (e.status == statusDone || e.status == statusDead) {
+			a.taken = e.taken - 1
+		}
+		switch e.status {
+		case statusDone:
+			s.Done = append(s.Done, e.parkedNo)
+		case statusDead:
+			s.Dead = append(s.Dead, e.parkedNo)
+			s.DeadAttempts = append(s.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
+			s.DeadErrors = append(s.DeadErrors, e.result.Text)
+		case statusFailed:
+			s.Failed = append(s.Failed, e.parkedNo)
+			s.FailedAttempts = append(s.FailedAttempts, int32(e.Attempt))
+			s.FailedDelaysUs = append(s.FailedDelaysUs, l.retryDelay(e).Microseconds())
+			s.FailedErrors = append(s.FailedErrors, e.result.Text)
+		case statusWaiting:
+			if e.head { // its attempt was counted when it was taken
+				s.Failed = append(s.Failed, e.parkedNo)
+				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
+				s.FailedDelaysUs = append(s.FailedDelaysUs, e.retry.remaining().Microseconds())
+				s.FailedErrors = append(s.FailedErrors, e.retry.why())
+			}
+		}
+	}
+}
+
+// retryDelay returns how long after the failed attempt at e the next is due.
+func (l *Listener) retryDelay(e *entry) time.Duration {
+	return e.result.Delay(l.spec.Retry.BaseDelay, l.spec.Retry.MaxDelay, e.Attempt)
+}

@@ -1,0 +1,330 @@
+package listener
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/incoming"
+	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Spec is what the YAML says of a listener. Generated constructors fill it.
+type Spec struct {
+	// Schema and Name say where its cursor is. Schema "" means "outbox".
+	Schema, Name string
+	// Latest starts a new listener behind what is in the log already, rather than at its beginning.
+	Latest bool
+	// ParkKeys parks the events of a failing partition key and lets the other keys continue; otherwise a
+	// failing event is retried in place and blocks what is behind it.
+	ParkKeys bool
+	// Concurrency is how many handlers run at once, events of one partition key one after the other; 0
+	// means 1.
+	Concurrency int
+	// Shards is how many cursors the listener has, which different processes may hold; 0 means 1.
+	Shards int
+	// Lease is how long a crashed holder keeps a shard from the others; 0 means 30 s.
+	Lease time.Duration
+	// MaxLag is the age of the oldest event not yet handled that raises an alarm; 0 means none does.
+	MaxLag time.Duration
+	Retry  outbox.Retry
+}
+
+// Bounds of a listener.
+const (
+	maxShards      = 64
+	maxConcurrency = 1000
+)
+
+func (s Spec) withDefaults() Spec {
+	if s.Concurrency == 0 {
+		s.Concurrency = 1
+	}
+	if s.Shards == 0 {
+		s.Shards = 1
+	}
+	if s.Lease == 0 {
+		s.Lease = settings.DefaultLease
+	}
+	s.Retry = settings.RetryWithDefaults(s.Retry)
+	return s
+}
+
+func (s Spec) validate() error {
+	switch {
+	case !pgname.IsName(s.Name):
+		return fmt.Errorf("listener name %q is not a name like companion", s.Name)
+	case s.Shards < 1 || s.Shards > maxShards:
+		return fmt.Errorf("field Shards %d is not between 1 and %d", s.Shards, maxShards)
+	case s.MaxLag < 0:
+		return fmt.Errorf("MaxLag %s is negative", s.MaxLag)
+	}
+	return nil
+}
+
+// Config tunes a listener. The zero value is a good start.
+type Config struct {
+	// WorkerID marks the leases of this process; the zero UUID means a new one.
+	WorkerID uuid.UUID
+	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
+	// event that fails; 0 means 100. In leased mode a second batch is read while one is handled, and with fast handlers
+	// a lease has up to eight of them, whose events come again when its process is killed.
+	BatchSize int
+	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
+	// mode it is 1.
+	Concurrency int
+	// LeaseDuration is how long a killed process keeps its shards from the others; it is renewed at a third
+	// while handlers run. 0 means what the YAML says. In transactional mode it is also how long a handler may
+	// pause between two statements.
+	LeaseDuration time.Duration
+	// PollInterval is how often an idle listener looks for itself, whatever wakes it otherwise. At most a third
+	// of the lease; 0 means 1 s, or that third if it is shorter.
+	PollInterval time.Duration
+	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing: the longest
+	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because shards whose holder
+	// died are found in the same way; 0 means 10 s, or that third if it is shorter.
+	MaxPollInterval time.Duration
+	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
+	// their contexts are cancelled.
+	ShutdownTimeout time.Duration
+	// PruneInterval is how often events past their retention that every listener has passed are deleted, and
+	// how often lag is looked at; 0 means 10 min, negative never.
+	PruneInterval time.Duration
+	// MaxAttempts, if positive, replaces the limit that the YAML sets, and Retry.MaxAttempts too.
+	MaxAttempts int
+	// Retry overrides the YAML's, field by field; a zero field leaves it as it is.
+	Retry outbox.Retry
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
+	// "webhook". They stay the caller's, to be closed when Run has returned.
+	Publishers map[string]publish.Publisher
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	Breaker outbox.Breaker
+	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
+	Wake outbox.Wake
+	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
+	// means the main pool. The connection is taken out of the pool and not counted by it.
+	ListenPool *pgxpool.Pool
+	// Logger gets events that failed, died or were parked, lag, and trouble with the database; nil means
+	// slog.Default(). No payload is ever logged.
+	Logger *slog.Logger
+}
+
+// common returns the fields of cfg that a DispatcherConfig has, too.
+func (cfg *Config) common() settings.Common {
+	return settings.Common{
+		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency, MaxAttempts: &cfg.MaxAttempts,
+		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
+		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
+		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Logger: &cfg.Logger,
+	}
+}
+
+func (cfg Config) withDefaults(spec Spec) Config {
+	settings.SetDefault(&cfg.Concurrency, spec.Concurrency)
+	settings.SetDefault(&cfg.LeaseDuration, spec.Lease)
+	settings.SetDefault(&cfg.MaxAttempts, spec.Retry.MaxAttempts)
+	cfg.common().SetDefaults()
+	return cfg
+}
+
+func (cfg Config) validate() error { return cfg.common().Validate() }
+
+// Handler ties a log topic to the user's code for it. Listen and ListenTx make one.
+type Handler struct {
+	schema, namespace, topic string
+	log                      bool
+	transactional            bool
+	retention                outbox.Retention
+	run                      func(context.Context, pgx.Tx, outbox.Event, json.RawMessage) error // nil without a handler
+	publication              *relay.Route                                                       // in place of run
+}
+
+// Publish ties t to a publisher in place of a handler. Order per key is kept: of events with one key none is sent
+// before the one in front of it has arrived, or died.
+func Publish[P any](t outbox.Topic[P], p publish.Publication) Handler {
+	return listenerPublishes(t.Untyped(), p)
+}
+
+// Handle ties t to fn, as Handle does for queue topics. No transaction is open while fn runs: its effects may happen again
+// after a crash.
+func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Delivery[P]) error) Handler {
+	if fn == nil {
+		return HandleUntyped(t.Untyped(), nil, nil)
+	}
+	return HandleUntyped(t.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		return fn(ctx, outbox.Delivery[P]{Event: e, Payload: *p.(*P)})
+	})
+}
+
+// HandleTx ties t to fn, which gets the transaction in which the cursor moves: what it writes with tx happens exactly once. tx
+// is a savepoint for each event, undone when fn fails; fn neither commits nor rolls it back.
+func HandleTx[P any](t outbox.Topic[P], h any, fn func(context.Context, pgx.Tx, outbox.Delivery[P]) error) Handler {
+	if fn == nil {
+		return HandleTxUntyped(t.Untyped(), nil, nil)
+	}
+	return HandleTxUntyped(t.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		return fn(ctx, tx, outbox.Delivery[P]{Event: e, Payload: *p.(*P)})
+	})
+}
+
+// HandleUntyped is Listen without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
+// instance of Listen would be compiled.
+func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
+	return listenerHandler(t, h != nil, func(ctx context.Context, _ pgx.Tx, e outbox.Event, p any) error { return fn(ctx, e, p) })
+}
+
+// HandleTxUntyped is ListenTx without the type of the payload, as ListenUntyped is Listen.
+func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload any) error) Handler {
+	lh := listenerHandler(t, h != nil, fn)
+	lh.transactional = true
+	return lh
+}
+
+// listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
+func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error) Handler {
+	spec := t.Spec()
+	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
+	if !given {
+		return lh
+	}
+	decoder := incoming.NewDecoder(t.Payload(), t.Version())
+	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
+		p, err := decoder.Decode(e.Version, payload)
+		if err != nil {
+			return err
+		}
+		return call(ctx, tx, e, p)
+	}
+	return lh
+}
+
+func listenerPublishes(t *outbox.UntypedTopic, p publish.Publication) Handler {
+	lh := listenerHandler(t, false, nil)
+	lh.publication = relay.NewRoute(t, p)
+	return lh
+}
+
+// Listener reads log topics with cursors of its own and runs their handlers, in order within a partition key. Any
+// number of processes may run one listener: each of its shards is held by one of them at a time.
+type Listener struct {
+	spec          Spec
+	cfg           Config
+	pool          *pgxpool.Pool
+	db            *dbschema.Schema
+	handlers      map[string]Handler // by "namespace/topic"
+	topics        []string
+	transactional bool
+	keyPrefixes   []string // of each topic, what keys are prefixed with: destinations do not wait for each other
+	targets       *relay.Targets
+	publishes     bool
+	log           *slog.Logger
+	parkedLimit   int32         // maxParkedKeys, but in a test
+	pauseLimit    time.Duration // backoff.LongestPause, but in a test
+	leaseAge      time.Duration // leaseAge, but in a test
+	takeOverAfter time.Duration // takeOverPause, but in a test
+	busy          atomic.Bool   // Run or Drain is under way
+	signals       listenerSignals
+}
+
+// listenerSignals let tests wait for what happens inside; nil channels cost nothing.
+type listenerSignals struct {
+	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	ended      testsignal.Signal // a lease was ended
+	continued  testsignal.Signal // a lease continued with a batch that was read ahead
+	lost       testsignal.Signal // a lease was lost
+	refused    testsignal.Signal // the doorbell could not watch
+	maintained testsignal.Signal // pruned, and looked at lag
+}
+
+// New returns a listener for handlers, all of one schema and one mode. pool stays the caller's. Generated
+// constructors call it.
+func New(pool *pgxpool.Pool, spec Spec, cfg Config, handlers ...Handler) (*Listener, error) {
+	l, err := newListener(pool, spec.withDefaults(), cfg, handlers)
+	if err != nil {
+		return nil, fmt.Errorf("new listener: %w", err)
+	}
+	return l, nil
+}
+
+// target returns where e goes; nil for an event of a topic that the listener does not read any more.
+func (l *Listener) target(e *entry) *relay.Target { return l.targets.ByTopic[e.Namespace+"/"+e.Topic] }
+
+func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) (*Listener, error) {
+	if pool == nil {
+		return nil, errors.New("no pool")
+	}
+	if len(handlers) == 0 {
+		return nil, errors.New("no handlers")
+	}
+	spec.Retry = settings.OverrideRetry(spec.Retry, cfg.Retry)
+	cfg = cfg.withDefaults(spec)
+	if err := errors.Join(spec.validate(), cfg.validate()); err != nil {
+		return nil, err
+	}
+	if cfg.WorkerID == uuid.Nil {
+		var err error
+		if cfg.WorkerID, err = uuid.NewV7(); err != nil {
+			return nil, err
+		}
+	}
+	db, err := dbschema.Open(spec.Schema)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
+		handlers: make(map[string]Handler, len(handlers)), transactional: handlers[0].transactional,
+		publishes: handlers[0].publication != nil,
+		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
+	}
+	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
+	for _, h := range handlers {
+		name := h.namespace + "/" + h.topic
+		switch {
+		case h.run == nil && h.publication == nil:
+			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
+		case (h.publication != nil) != l.publishes:
+			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
+		case !h.log:
+			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
+		case cmp.Or(h.schema, "outbox") != db.Name():
+			return nil, fmt.Errorf("topic %s: is in schema %q, the listener in %q", name, h.schema, db.Name())
+		case h.transactional != l.transactional:
+			return nil, fmt.Errorf("topic %s: one listener has handlers with a transaction and without", name)
+		}
+		if _, twice := l.handlers[name]; twice {
+			return nil, fmt.Errorf("topic %s: has two handlers", name)
+		}
+		if err := l.targets.Add(name, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s: %w", name, err)
+		}
+		prefix := ""
+		if l.publishes {
+			prefix = l.targets.ByTopic[name].KeyPrefix()
+		}
+		l.keyPrefixes = append(l.keyPrefixes, prefix)
+		l.handlers[name] = h
+		l.topics = append(l.topics, name)
+	}
+	if l.transactional && cfg.Concurrency > 1 {
+		return nil, fmt.Errorf("field Concurrency %d: a transaction runs one handler at a time", cfg.Concurrency)
+	}
+	return l, nil
+}

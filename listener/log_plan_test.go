@@ -1,0 +1,420 @@
+package listener
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/retention"
+	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+const (
+	// logBacklogVariable says how many events the log has, for a large one.
+	logBacklogVariable = "OUTBOXGEN_PLAN_BACKLOG"
+	logBacklog         = 100_000
+	logBurst           = 50_000 // stragglers of one transaction
+	logBatch           = 1000
+	logParkedKeys      = 500
+	logParkedQueue     = 20_000 // events behind one head
+)
+
+// logPlans is a log and the listeners that stand in it, on tables without autovacuum.
+type logPlans struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	backlog int
+	facts   string // statistics
+}
+
+type ignoring struct{}
+
+func (ignoring) handle(context.Context, outbox.Delivery[struct{}]) error { return nil }
+
+// listener returns an attached listener of topic.
+func (p *logPlans) listener(spec Spec, topic string) *Listener {
+	p.t.Helper()
+	l, err := New(p.pool, spec, Config{BatchSize: logBatch, LeaseDuration: time.Hour},
+		Handle(outbox.NewTopic[struct{}](outbox.TopicSpec{Namespace: "test", Name: topic, Version: 1, Log: true}), ignoring{}, ignoring{}.handle))
+	require.NoError(p.t, err)
+	_, err = l.attach(p.t.Context())
+	require.NoError(p.t, err)
+	return l
+}
+
+// take has l take a lease, which it leaves open.
+func (p *logPlans) take(l *Listener) *shardLease {
+	p.t.Helper()
+	c := l.cursor(0)
+	c.afterNo = p.latest(l)
+	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
+	require.NoError(p.t, err)
+	require.NotNil(p.t, taken)
+	return taken
+}
+
+func (p *logPlans) exec(sql string, args ...any) {
+	p.t.Helper()
+	_, err := p.pool.Exec(p.t.Context(), sql, args...)
+	require.NoError(p.t, err)
+}
+
+// logRows inserts $1 events, of which one in 1000 is of the topic rare.
+const logRows = `
+	INSERT INTO outbox.log (namespace, topic, partition_key, bucket, payload)
+	SELECT 'test', CASE WHEN n % 1000 = 0 THEN 'rare' ELSE 'said' END, 'k' || n % 1000, n % 32768,
+		'{"text": "some hundred bytes of payload, as events have, and a little more to fill a row"}'
+	FROM generate_series(1, $1::int) AS n`
+
+// fill commits n events in transactions of 1000.
+func (p *logPlans) fill(n int) {
+	p.t.Helper()
+	for range n / 1000 {
+		p.exec(logRows, 1000)
+	}
+}
+
+// explain demands that e stays within its bounds, whatever plan is made.
+func (p *logPlans) explain(db *dbschema.Schema, e pgtest.Explained) pgtest.PlanNode {
+	p.t.Helper()
+	if e.Tables == nil {
+		e.Tables = []string{"log", "parked", "dead_letters"}
+	}
+	var root pgtest.PlanNode
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		var ms float64
+		root, ms = e.Run(p.t, db, p.pool, mode)
+		p.t.Logf("%-28s %-5s %-18s %7.2f ms, %5.0f pages, %s", e.Name, p.facts, mode, ms, root.Hit+root.Read, strings.Join(pgtest.IndexesOf(&root), " "))
+	}
+	return root
+}
+
+// latest is the number of the latest lease of l.
+func (p *logPlans) latest(l *Listener) (no int64) {
+	p.t.Helper()
+	require.NoError(p.t, p.pool.QueryRow(p.t.Context(), "SELECT lease_no FROM outbox.listeners WHERE listener = $1 AND shard = 0", l.spec.Name).Scan(&no))
+	return no
+}
+
+// lease explains how l takes a lease: what it looks at does not depend on what there is.
+func (p *logPlans) lease(l *Listener, name string) {
+	p.t.Helper()
+	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: 10, Sorts: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+		})
+	}})
+}
+
+// read explains how l reads a batch of size in the lease that it has, and demands that it gets so many events.
+func (p *logPlans) read(l *Listener, name string, size, want int) {
+	p.t.Helper()
+	n := float64(size)
+	root := p.explain(l.db, pgtest.Explained{Name: name + ": read " + strconv.Itoa(size), Reads: 3 * n, Sorts: 3*n + 50, Buffers: 3*n + 100, Call: func(q *dbsqlc.Queries) {
+		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
+			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(size),
+		})
+	}})
+	require.EqualValues(p.t, want, root.Rows, name)
+}
+
+// readNext explains how l reads ahead in its lease, behind after, and demands that it gets so many positions.
+func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
+	p.t.Helper()
+	root := p.explain(l.db, pgtest.Explained{Name: name + ": read on", Reads: logBatch, Sorts: 0, Buffers: 4*logBatch + 100, Call: func(q *dbsqlc.Queries) {
+		_, _ = q.LogReadNext(p.t.Context(), dbsqlc.LogReadNextParams{
+			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo,
+		})
+	}})
+	require.EqualValues(p.t, want, root.Rows, name)
+}
+
+// advance explains the end of t, with which a tenth of its events die and another is parked.
+func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
+	p.t.Helper()
+	for i, e := range lease.events {
+		e.status = statusDone
+		switch e.result = mark.Of(os.ErrDeadlineExceeded); i % 10 {
+		case 3:
+			e.status = statusDead
+		case 6:
+			e.status = statusParked
+		}
+	}
+	a := l.end(lease, 0, false)
+	require.Len(p.t, a.params.DeadSeqs, (len(lease.events)+6)/10)
+	n := float64(len(lease.events))
+	p.explain(l.db, pgtest.Explained{Name: name + ": advance", Reads: n, Sorts: n, Buffers: 20 * n, Call: func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
+}
+
+// once explains the small statements that l runs between two batches.
+func (p *logPlans) once(l *Listener) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	worker := pgvalue.UUID(l.cfg.WorkerID)
+	for name, call := range map[string]func(q *dbsqlc.Queries){
+		"wait": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: l.spec.Name})
+		},
+		"wait of another": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: pgvalue.UUID(uuid.New()), Listener: l.spec.Name})
+		},
+		"renew": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerRenew(ctx, dbsqlc.ListenerRenewParams{Lease: pgvalue.Interval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
+		},
+		"want": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
+		},
+		"state": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: l.spec.Name})
+		},
+	} {
+		p.explain(l.db, pgtest.Explained{Name: l.spec.Name + ": " + name, Reads: 10, Sorts: 100, Buffers: 100, Callers: true, Call: call})
+	}
+	// At the start, and with each pruning.
+	p.explain(l.db, pgtest.Explained{Name: "registration", Reads: 10, Sorts: 10, Buffers: 100, Callers: true, Call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerRegistration(ctx, l.spec.Name)
+	}})
+	p.exec("UPDATE outbox.listeners SET max_lag = interval '1 us'")
+	p.explain(l.db, pgtest.Explained{Name: "lags", Tables: []string{"log"}, Reads: 20, Sorts: 100, Callers: true, Call: func(q *dbsqlc.Queries) { _, _ = q.ListenerLags(ctx) }})
+}
+
+// prune explains a step of pruning.
+func (p *logPlans) prune(db *dbschema.Schema, name string, afterSeq int64, keep time.Duration) {
+	p.t.Helper()
+	p.explain(db, pgtest.Explained{Name: "prune: " + name, Reads: retention.PruneScan, Sorts: retention.PruneScan, Buffers: 30 * retention.PruneScan, Call: func(q *dbsqlc.Queries) {
+		_, _ = q.LogPrune(p.t.Context(), dbsqlc.LogPruneParams{
+			Topics: []string{"test/said", "test/rare"}, RetentionsUs: slices.Repeat([]int64{keep.Microseconds()}, 2), AfterSeq: afterSeq, ScanSize: retention.PruneScan,
+		})
+	}})
+}
+
+// parked explains what is done with parked events: of many keys, and of one with a long queue.
+func (p *logPlans) parked(l *Listener) {
+	p.t.Helper()
+	const set = `
+		INSERT INTO outbox.parked (listener, key, seq, id, namespace, topic, version, payload, bucket, created_at, retry_after)
+		SELECT $1, $2 || n % $3, $4 + n, gen_random_uuid(), 'test', 'said', 1, '{}', n % 32768, statement_timestamp(),
+			CASE WHEN n <= $3 THEN statement_timestamp() - interval '1 s' END
+		FROM generate_series(1, $5::int) AS n`
+	p.exec(set, l.spec.Name, "many", logParkedKeys, -10_000_000, 4*logParkedKeys)
+	p.exec(set, l.spec.Name, "one", 1, -5_000_000, logParkedQueue)
+	p.exec(set, "another", "many", logParkedKeys, -10_000_000, 4*logParkedKeys)
+	if p.facts == "fresh" {
+		p.exec("ANALYZE outbox.parked")
+	}
+	p.once(l)
+	name := l.spec.Name
+	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: logParkedKeys + 1, Sorts: 10, Buffers: 3*logParkedKeys + 100, Call: func(q *dbsqlc.Queries) {
+		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
+			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+		})
+	}})
+	lease := p.take(l)
+	require.True(p.t, lease.parkedDue)
+	const most = settings.ParkedKeyBatch * parkedBatch
+	for _, oneByOne := range []bool{false, true} {
+		p.explain(l.db, pgtest.Explained{Name: name + ": take", Reads: most, Sorts: most, Buffers: 400, Callers: true, Call: func(q *dbsqlc.Queries) {
+			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: settings.ParkedKeyBatch, OneByOne: oneByOne,
+			})
+		}})
+	}
+	p.read(l, name, logBatch, logBatch-1)
+	p.readNext(l, lease, name, logBatch, logBatch)
+	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), lease))
+	require.GreaterOrEqual(p.t, len(lease.parked), settings.ParkedKeyBatch)
+	for i, e := range lease.parked {
+		e.status, e.result = [...]entryStatus{statusDone, statusFailed, statusDead}[i%3], mark.Of(os.ErrDeadlineExceeded)
+	}
+	a := l.end(lease, 0, false)
+	n := float64(len(lease.parked))
+	p.explain(l.db, pgtest.Explained{Name: name + ": settle", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *dbsqlc.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
+	p.explain(l.db, pgtest.Explained{Name: name + ": promote", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *dbsqlc.Queries) {
+		_ = q.ParkedPromote(p.t.Context(), dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: name})
+	}})
+}
+
+// Every statement that a listener runs for a batch looks at a batch: whatever is in the log and whatever the planner
+// knows of it.
+func TestListenerPlansHoldWithAnyStatistics(t *testing.T) {
+	t.Parallel()
+	for _, facts := range []string{"empty", "fresh"} {
+		t.Run(facts, func(t *testing.T) {
+			t.Parallel()
+			p := &logPlans{t: t, pool: pgtest.Database(t), backlog: logBacklog, facts: facts}
+			if text := os.Getenv(logBacklogVariable); text != "" {
+				var err error
+				p.backlog, err = strconv.Atoi(text)
+				require.NoError(t, err, logBacklogVariable)
+			}
+			p.all()
+		})
+	}
+}
+
+func (p *logPlans) all() {
+	t := p.t
+	for _, table := range []string{"log", "listeners", "parked", "dead_letters"} {
+		p.exec("ALTER TABLE outbox." + table + " SET (autovacuum_enabled = off)")
+		p.exec("ANALYZE outbox." + table) // statistics of the empty table
+	}
+	burst, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = burst.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = burst.Exec(t.Context(), logRows, logBurst)
+	require.NoError(t, err)
+	p.fill(1000)
+	window := p.listener(Spec{Name: "window", Latest: true}, "said")
+	p.fill(1000)
+	opened := p.take(window)
+	p.fill(p.backlog)
+	late := p.listener(Spec{Name: "late", Latest: true}, "said")
+	straddling, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = straddling.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = straddling.Exec(t.Context(), logRows, 20)
+	require.NoError(t, err)
+	p.fill(1000)
+	between := p.listener(Spec{Name: "between", Latest: true}, "said")
+	_, err = straddling.Exec(t.Context(), logRows, logBurst)
+	require.NoError(t, err)
+	require.NoError(t, straddling.Commit(t.Context()))
+	require.NoError(t, burst.Commit(t.Context()))
+	if p.facts == "fresh" {
+		p.exec("ANALYZE outbox.log")
+	}
+
+	// A window that was opened before the backlog came, and ends there.
+	p.read(window, "window", logBatch, 999)
+	p.exec("UPDATE outbox.listeners SET last_seq = hi_seq WHERE listener = 'window'")
+	p.read(window, "end of window", logBatch, 1)
+	p.advance(window, opened, "window")
+
+	p.lease(late, "stragglers")
+	taken := p.take(late)
+	for _, size := range []int{10, 100, logBatch} {
+		p.read(late, "stragglers", size, size-size/1000)
+	}
+	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst/2)
+	p.read(late, "half the stragglers", logBatch, logBatch-1)
+	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'late'", logBurst)
+	p.read(late, "behind the stragglers", logBatch, logBatch)
+	p.readNext(late, taken, "among the stragglers", logBurst, 0)
+	p.advance(late, taken, "stragglers")
+
+	// A transaction with a few stragglers, and many events that are none.
+	p.lease(between, "some of a transaction")
+	p.take(between)
+	p.read(between, "some of a transaction", 10, 10)
+	p.exec("UPDATE outbox.listeners SET last_seq = high_seq WHERE listener = 'between'")
+	p.read(between, "rest of a transaction", 10, 10)
+
+	end := p.listener(Spec{Name: "tip", Latest: true}, "said")
+	p.lease(end, "nothing new")
+	p.prune(end.db, "all", logBurst, 0)
+	p.prune(end.db, "nothing", logBurst, time.Hour)
+	p.fill(1000)
+	p.lease(end, "end of the log")
+	taken = p.take(end)
+	p.read(end, "end of the log", logBatch, 999)
+	p.advance(end, taken, "end of the log")
+
+	start := p.listener(Spec{Name: "start"}, "said")
+	p.lease(start, "start of the log")
+	taken = p.take(start)
+	for _, size := range []int{10, 100, logBatch} {
+		p.read(start, "start of the log", size, size-size/1000)
+	}
+	p.readNext(start, taken, "start of the log", logBatch, logBatch)
+	p.readNext(start, taken, "middle of the log", logBurst+p.backlog/2, logBatch)
+	p.readNext(start, taken, "end of the window", 10*(logBurst+p.backlog), 0)
+	p.advance(start, taken, "start of the log")
+	p.exec("UPDATE outbox.listeners SET last_seq = $1 WHERE listener = 'start'", logBurst+p.backlog/2)
+	p.read(start, "middle of the log", logBatch, logBatch-1)
+	p.prune(start.db, "held", 0, 0)
+	p.prune(start.db, "held in the middle", int64(logBurst+p.backlog/2), 0)
+
+	rare := p.listener(Spec{Name: "rare", Shards: 2}, "rare")
+	taken = p.take(rare)
+	p.read(rare, "rare", logBatch, 1)
+	p.readNext(rare, taken, "rare", logBatch, logBatch)
+	p.parked(p.listener(Spec{Name: "parks", ParkKeys: true}, "said"))
+}
+
+// A session keeps the plans that it made while nothing was parked. They look at no more than a batch when much is, and those
+// that read do not look for events whose keys come before or after all that is parked: that would be several pages for each.
+func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
+	t.Parallel()
+	p := &logPlans{t: t, pool: pgtest.Database(t)}
+	p.exec("ALTER TABLE outbox.parked SET (autovacuum_enabled = off)")
+	l := p.listener(Spec{Name: "session"}, "said")
+	p.fill(2000)
+	p.exec("VACUUM ANALYZE") // now the planner knows that nothing is parked
+	taken := p.take(l)
+	const size, heads = 100, 1000
+	const grow = `
+		INSERT INTO outbox.parked (listener, key, seq, id, namespace, topic, version, payload, bucket, created_at, retry_after)
+		SELECT 'session', 'away k' || n % 1000, -n, gen_random_uuid(), 'test', 'said', 1, '{}', n % 32768, statement_timestamp(),
+			CASE WHEN n <= 1000 THEN statement_timestamp() + interval '1 hour' END
+		FROM generate_series(1, 20000) AS n`
+	worker, name := pgvalue.UUID(l.cfg.WorkerID), l.spec.Name
+	for _, e := range []pgtest.Explained{
+		{Name: "lease", Reads: heads, Sorts: 10, Call: func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.id), OneByOneSize: logBatch, Listener: name,
+				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
+			})
+		}},
+		{Name: "wait", Reads: 10, Sorts: 10, Call: func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: name})
+		}},
+		{Name: "read", Reads: 3 * size, Sorts: 3 * size, Buffers: size, Call: func(q *dbsqlc.Queries) {
+			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
+				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: size,
+			})
+		}},
+		{Name: "read on", Reads: size, Sorts: size, Buffers: size, Call: func(q *dbsqlc.Queries) {
+			_, _ = q.LogReadNext(t.Context(), dbsqlc.LogReadNextParams{
+				Topics: l.topics, KeyPrefixes: l.keyPrefixes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+			})
+		}},
+		{Name: "take parked", Reads: heads, Sorts: heads, Call: func(q *dbsqlc.Queries) {
+			_, _ = q.ParkedTake(t.Context(), dbsqlc.ParkedTakeParams{
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: worker, LeaseNo: taken.leaseNo, KeyLimit: settings.ParkedKeyBatch,
+			})
+		}},
+	} {
+		e.Tables, e.Then = []string{"log", "parked"}, grow
+		e.Run(t, l.db, p.pool, "force_generic_plan")
+	}
+}
+
+// LogRead and LogReadNext find out in the same way whether a key is parked: what a lease reads ahead is what the next would read.
+func TestReadNextFindsParkedKeysLikeRead(t *testing.T) {
+	t.Parallel()
+	asked := func(query string) string {
+		_, lookup, ok := strings.Cut(query, "((p.key >=")
+		require.True(t, ok)
+		lookup, _, ok = strings.Cut(lookup, "AS parked")
+		require.True(t, ok)
+		return lookup
+	}
+	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadNext))
+}

@@ -1,0 +1,75 @@
+package listener
+
+import (
+	"context"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/retention"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// maintain prunes and looks at the lag of all listeners once a PruneInterval until ctx ends, with jitter.
+func (l *Listener) maintain(ctx context.Context) {
+	if l.cfg.PruneInterval < 0 {
+		return
+	}
+	topics := make(map[string]outbox.Retention, len(l.handlers))
+	for name, h := range l.handlers {
+		topics[name] = h.retention
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.Around(l.cfg.PruneInterval)):
+		}
+		l.alarm(ctx)
+		l.oldSnapshot(ctx)
+		if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil && ctx.Err() == nil {
+			l.log.Error("look at the sequence", "error", err)
+		}
+		deleted, _, err := retention.Log(ctx, l.db, l.pool, topics)
+		if err == nil {
+			_, err = retention.DeadLetters(ctx, l.db, l.pool, topics)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.log.Warn("prune", "error", err)
+		}
+		if deleted > 0 {
+			l.log.Info("pruned", "count", deleted)
+		}
+		l.signals.maintained.Emit()
+	}
+}
+
+// alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
+// which hold back the retention of all.
+func (l *Listener) alarm(ctx context.Context) {
+	rows, err := l.db.Each(l.pool).ListenerLags(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.log.Error("look at lag", "error", err)
+		}
+		return
+	}
+	for _, row := range rows {
+		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
+			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
+	}
+}
+
+// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each lease writes its cursor,
+// and what it replaces cannot be removed for as long as somebody may still read it, so that every lease has more to
+// walk than the one before.
+func (l *Listener) oldSnapshot(ctx context.Context) {
+	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
+	if err != nil && ctx.Err() == nil {
+		l.log.Error("look for old transactions", "error", err)
+	}
+	for _, row := range rows {
+		l.log.Warn("an old transaction slows all listeners and claims down: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
+			"age", time.Duration(row.AgeUs)*time.Microsecond)
+	}
+}

@@ -1,0 +1,43 @@
+package listener_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// TestListenerPausesBetweenEmptyChecks: looks that find nothing and take long, as those behind many uncommitted events do, are
+// four times as far apart as they are long: while the bell is refused, because a transaction that has enqueued is open, and
+// while there is none.
+func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
+	t.Parallel()
+	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
+		t.Run(string(wake), func(t *testing.T) {
+			t.Parallel()
+			const look = 50 * time.Millisecond
+			pool := pgtest.Database(t)
+			cfg := listener.Config{PollInterval: runtimetest.Rarely, LeaseDuration: 3 * runtimetest.Rarely, Wake: wake}
+			if wake == outbox.WakePoll {
+				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
+			}
+			watched, leases := runtimetest.NewGate(t, pool, "name: ListenerTakeLease ")
+			began := make(chan time.Time, 1000)
+			leases.OnPass(func() { began <- time.Now() })
+			l := runtimetest.ListenTo(t, watched, listener.Spec{}, cfg, runtimetest.NewNotes())
+			listener.Mutate(l, listener.SlowLease)
+			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
+			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
+			require.NoError(t, err)
+			watch := listener.Watch(l)
+			runtimetest.StartListener(t, l)
+			runtimetest.Restful(t, runtimetest.IfDoorbell(wake, watch.Refused), began, look)
+		})
+	}
+}

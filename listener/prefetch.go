@@ -1,0 +1,137 @@
+package listener
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/settings"
+)
+
+// The lease of a leased listener continues with the next batch of its window, without a statement in between, when all events of
+// one are done, or are parked because their target is away or their key is parked already: that batch was read while the one
+// before was handled. Bounds of that:
+const (
+	// leaseAge is how old a lease may be when a batch begins, so that a pause, a change of shards or another process that
+	// asks for the shard does not wait longer than it does for one batch of slow handlers.
+	leaseAge = 50 * time.Millisecond
+	// prefetchBytes is how much payload is read ahead.
+	prefetchBytes = 16 << 20
+)
+
+// prefetch is the batch that follows the one under way, read while that is handled.
+type prefetch struct {
+	after     int64 // the position behind which it was read
+	scanned   int
+	scannedTo int64
+	events    []*entry
+	err       error
+	waitLimit time.Duration // how long to wait for it at most
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when the rest is there
+}
+
+// prefetch starts to read what follows the batch of lease. It returns nil where the lease could not continue with it: behind the
+// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. It also
+// returns nil when handlers are slow, since a lease would be too old by then, and when few of the positions are the
+// listener's, which LogRead passes faster.
+func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
+	size := s.l.cfg.BatchSize
+	switch {
+	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.batchSize != size, lease.scanSize != size, lease.shards != s.shards:
+		return nil
+	case len(lease.events) < size && lease.scanned < size: // there is no more
+		return nil
+	case lease.parkedDue, len(lease.parked) > 0, len(lease.ahead) > 0, len(lease.earlier)+len(lease.events)+size > settings.LeaseBatches*size:
+		return nil
+	}
+	bytes := 0
+	for _, e := range lease.events {
+		if bytes += len(e.payload); bytes > prefetchBytes || e.status != statusWaiting && !e.parkedBefore || e.retry != nil {
+			return nil
+		}
+	}
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	p := &prefetch{after: lease.reach(), waitLimit: s.l.leaseAge, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.err = s.readNext(ctx, lease.leaseNo, p)
+	}()
+	return p
+}
+
+// wait waits for p, but not for long.
+func (p *prefetch) wait() (complete bool) {
+	timer := time.NewTimer(p.waitLimit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// drop ends p, which is not used. One that is not complete yet costs its connection.
+func (p *prefetch) drop() {
+	if p == nil {
+		return
+	}
+	p.wait()
+	p.cancel()
+	<-p.done
+}
+
+// continueWith gives the lease of b the batch that was read ahead. It is false when the lease ends with b.
+func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) bool {
+	lease := b.lease
+	if p == nil || b.leaseLost || time.Since(lease.began) > s.l.leaseAge || len(lease.parkedNow) > maxParkedKeys {
+		return false
+	}
+	for _, e := range lease.events {
+		if e.status != statusDone && e.status != statusParked || e.result.Class.Charged() {
+			return false
+		}
+	}
+	if !p.wait() || ctx.Err() != nil || p.err != nil || p.scanned == 0 {
+		return false // if there is trouble, the end of the lease will report it
+	}
+	p.cancel()
+	for _, e := range lease.events {
+		e.payload, e.Headers = nil, nil
+		if e.status == statusParked && !e.parkedBefore {
+			if lease.parkedNow == nil {
+				lease.parkedNow = make(map[string]bool)
+			}
+			lease.parkedNow[e.key] = true
+		}
+	}
+	lease.earlier = append(lease.earlier, lease.events...)
+	lease.events, lease.scanned, lease.scannedTo, lease.lastSeq, lease.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
+	s.l.prepare(lease, nil, nil, s.retries)
+	for _, e := range lease.events { // the keys that this lease parks were not parked yet when p was read
+		if lease.parkedNow[e.key] {
+			e.status, e.parkedBefore = statusParked, true
+		}
+	}
+	s.l.signals.continued.Emit()
+	return true
+}
+
+// readNext reads the batch of p under the lease leaseNo.
+func (c *cursor) readNext(ctx context.Context, leaseNo int64, p *prefetch) error {
+	size := c.l.cfg.BatchSize
+	b := &pgx.Batch{}
+	c.l.db.BeginReadOnly(b)
+	c.queue(b, func(q *dbsqlc.Queries) {
+		_, _ = q.LogReadNext(ctx, dbsqlc.LogReadNextParams{
+			Topics: c.l.topics, KeyPrefixes: c.l.keyPrefixes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
+			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
+		})
+	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })
+	c.l.db.Commit(b)
+	return c.l.pool.SendBatch(ctx, b).Close()
+}

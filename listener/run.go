@@ -1,0 +1,253 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
+type listenerRun struct {
+	*shutdown.Stages
+	l             *Listener
+	wakeups       []chan struct{} // tells a shard to check what there is to do
+	states        chan shardReport
+	requesting    sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
+	calls         sync.WaitGroup // of publishers that leases have left behind
+	callsReturned chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
+
+	drained *outbox.DrainReport // adds up what was done, in a Drain
+	leases  int                 // taken in a Drain
+}
+
+// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Trouble with the
+// database is logged and waited out; only at the start does it return an error for it, ErrNotMigrated and ErrRestored
+// among them, and later when the listener was detached.
+//
+// When ctx ends Run starts no more handlers, lets those that run finish for ShutdownTimeout, cancels their contexts
+// after that, moves the cursors, gives up its shards, and returns nil, or an error that names the handlers that are
+// still running. It returns two seconds after ShutdownTimeout at the latest, whether or not handlers heed their contexts
+// and the database answers.
+func (l *Listener) Run(ctx context.Context) error {
+	if !l.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("run listener %s: %w", l.spec.Name, errListenerBusy)
+	}
+	defer l.busy.Store(false)
+	shards, err := l.attach(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
+	}
+	l.warnSmallPool(shards)
+	r := &listenerRun{l: l, Stages: shutdown.New(ctx), callsReturned: make(chan struct{}, 1)}
+	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
+	var owned sync.WaitGroup
+	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end by itself
+	defer stopMaintenance()
+	owned.Go(func() { l.maintain(maintenance) })
+	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
+	stopMaintenance()
+	owned.Wait()
+	released := l.release(r.DBCtx)
+	switch {
+	case released == nil:
+		l.wakeOthers(r.DBCtx)
+	case err == nil:
+		l.log.Warn("give up leases", "error", released)
+	}
+	return err
+}
+
+var (
+	errListenerBusy     = errors.New("it is running already")
+	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
+)
+
+// callReturned makes due what waits for a call to t that was left behind and has returned, because it may be long until the
+// next lease ends. What a lease parks just now is made due by the end of the next one.
+func (r *listenerRun) callReturned(t *relay.Target) {
+	if t.Resting() || r.WorkCtx.Err() != nil {
+		return
+	}
+	ctx, cancel := r.l.limited(r.DBCtx)
+	defer cancel()
+	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
+	if err != nil {
+		r.l.log.Warn("wake events that waited for a publisher", "target", t.Name, "error", err)
+		return
+	}
+	select {
+	case r.callsReturned <- struct{}{}:
+	default: // the shards will check anyway
+	}
+}
+
+// waitForCalls waits for the calls of publishers that leases have left behind.
+func (r *listenerRun) waitForCalls() error {
+	over := make(chan struct{})
+	go func() {
+		r.calls.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-r.GiveUp:
+	}
+	if names := r.l.targets.LeftBehind(); len(names) > 0 {
+		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// generations runs the shards, and restarts them when their number changes.
+func (r *listenerRun) generations(ctx context.Context, shards int) error {
+	for {
+		err := r.generation(ctx, shards)
+		if !errors.Is(err, errReshaped) {
+			return err
+		}
+		for {
+			reg, err := r.l.registration(r.DBCtx)
+			if err == nil && reg.Cursors == 0 {
+				return fmt.Errorf("run listener %s: %w", r.l.spec.Name, errDetached)
+			}
+			if err == nil {
+				shards = int(reg.Shards)
+				break
+			}
+			r.l.log.Error("talk to the database", "error", err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(backoff.LongestPause):
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.l.log.Info("listener has another number of shards", "shards", shards)
+	}
+}
+
+// generation runs loops for shards until ctx ends or one of them finds another number.
+func (r *listenerRun) generation(ctx context.Context, shards int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.wakeups = make([]chan struct{}, shards)
+	for i := range r.wakeups {
+		r.wakeups[i] = make(chan struct{}, 1)
+	}
+	r.states = make(chan shardReport, shards)
+	errs := make([]error, shards)
+	var loops, owned sync.WaitGroup
+	for i := range shards {
+		loops.Go(func() {
+			s := &shardLoop{cursor: r.l.cursor(i), run: r, shards: shards}
+			if errs[i] = s.loop(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	owned.Go(func() { newWatch(r).run(watching) })
+	loops.Wait()
+	stop()
+	owned.Wait()
+	return firstOf(errs)
+}
+
+// firstOf returns the error that says most: one of a stop before a change of shape.
+func firstOf(errs []error) error {
+	var found error
+	for _, err := range errs {
+		if err != nil && (found == nil || errors.Is(found, errReshaped)) {
+			found = err
+		}
+	}
+	return found
+}
+
+// account logs what became of the entries of a lease and, in a Drain, adds it up.
+func (r *listenerRun) account(a *advance, moved bool) {
+	var report outbox.DrainReport
+	for _, e := range a.lease.entries() {
+		if e.away {
+			report.HandedBack++
+		}
+		if !e.started && e.status != statusDead {
+			continue
+		}
+		if moved && e.status == statusDone { // nearly all
+			report.Delivered++
+			continue
+		}
+		attrs := []any{slog.Any("", e.Event)}
+		if e.result.Text != "" {
+			attrs = append(attrs, "error", e.result.Text)
+		}
+		switch {
+		case !moved:
+			report.Lost++
+			r.l.log.Error("event was handled but its lease was lost", attrs...)
+		case e.status == statusDead:
+			report.Dead++
+			r.l.log.Error("event is dead", attrs...)
+		case e.status == statusParked:
+			report.Retried++
+			r.l.log.Warn("event failed and is parked", attrs...)
+		case e.status == statusFailed:
+			report.Retried++
+			r.l.log.Warn("event failed", attrs...)
+		}
+	}
+	if r.drained != nil {
+		r.drained.Add(report)
+	}
+	r.l.signals.ended.Emit()
+}
+
+// warnSmallPool warns when the handlers of all shards, if they use the pool, could block each other permanently: a shard has
+// one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
+func (l *Listener) warnSmallPool(shards int) {
+	const own = 2
+	if l.publishes {
+		dbschema.WarnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
+		return
+	}
+	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
+	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
+}
+
+// release gives up the shards that are left to this process.
+func (l *Listener) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
+	defer cancel()
+	_, err := l.db.Each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
+	return err
+}
+
+// wakeOthers wakes the other processes so that they can take over our shards. Polling covers a missed wake-up.
+func (l *Listener) wakeOthers(ctx context.Context) {
+	if l.cfg.Wake != outbox.WakeDoorbell {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
+	defer cancel()
+	_ = l.db.Each(l.pool).BellRing(ctx, doorbell.OfLog(l.db).Channel)
+}

@@ -1,0 +1,139 @@
+package listener
+
+import (
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// logRow is what rows of the log are scanned into, one after the other. What a batch needs is allocated for many of them.
+type logRow struct {
+	seq, entityVersion                            pgtype.Int8
+	version                                       pgtype.Int4
+	id, tenant                                    pgtype.UUID
+	dedupeKey, partitionKey, entityType, entityID pgtype.Text
+	headers, payload                              rowBytes
+	createdAt                                     pgtype.Timestamptz
+	entries                                       []entry // room for those that are to come
+}
+
+// columns are those of an event that all statements have, from its version on.
+func (r *logRow) columns() []any {
+	return []any{
+		&r.version, &r.tenant, &r.dedupeKey, &r.partitionKey, &r.entityType, &r.entityID, &r.entityVersion, &r.headers, &r.payload,
+		&r.createdAt,
+	}
+}
+
+// entriesPerAlloc is how many entries are allocated at once: few enough for a listener that skips most of what it reads.
+const entriesPerAlloc = 64
+
+// entry makes an entry of the row. more is how many may come at most.
+func (r *logRow) entry(namespace, topic string, more int) *entry {
+	if len(r.entries) == 0 {
+		r.entries = make([]entry, max(min(more, entriesPerAlloc), 1))
+	}
+	e := &r.entries[0]
+	r.entries = r.entries[1:]
+	e.seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = r.seq.Int64, namespace, topic, int(r.version.Int32), r.createdAt.Time
+	e.DedupeKey, e.PartitionKey = r.dedupeKey.String, r.partitionKey.String
+	e.Entity = outbox.Entity{Type: r.entityType.String, ID: r.entityID.String, Version: r.entityVersion.Int64}
+	e.fill(r.id, r.tenant, r.headers.got, r.payload.got)
+	return e
+}
+
+func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
+	e.ID, e.payload = id.Bytes, payload
+	e.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
+	if e.key = e.PartitionKey; e.key == "" {
+		e.key = e.ID.String()
+	}
+	e.Headers = pgvalue.Headers(headers)
+}
+
+// rowBytes keeps the values of a column, many in one allocation.
+type rowBytes struct {
+	got  []byte // the latest
+	room []byte
+}
+
+// rowRoom is how much is allocated at once after some rows.
+const rowRoom = 64 << 10
+
+// ScanBytes implements pgtype.BytesScanner: b is only valid until it returns.
+func (r *rowBytes) ScanBytes(b []byte) error {
+	if b == nil {
+		r.got = nil
+		return nil
+	}
+	if len(b) > cap(r.room)-len(r.room) {
+		r.room = make([]byte, 0, max(min(4*cap(r.room), rowRoom), len(b)))
+	}
+	from := len(r.room)
+	r.room = append(r.room, b...)
+	r.got = r.room[from:len(r.room):len(r.room)] // who appends to one value does not write over the next
+	return nil
+}
+
+// scanEvents reads the rows of LogRead.
+func (lease *shardLease) scanEvents(rows pgx.Rows) error {
+	defer rows.Close()
+	var r logRow
+	var namespace, topic pgtype.Text
+	var parked bool
+	into := append([]any{&lease.scanned, &lease.scannedTo, &r.seq, &r.id, &namespace, &topic}, append(r.columns(), &parked)...)
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		if !r.seq.Valid {
+			continue // positions of others only
+		}
+		e := r.entry(namespace.String, topic.String, min(lease.batchSize, lease.scanned)-len(lease.events))
+		if parked {
+			e.status, e.parkedBefore = statusParked, true
+		}
+		lease.events = append(lease.events, e)
+	}
+	return rows.Err()
+}
+
+var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
+
+// scan reads the rows of LogReadNext, of up to size events of l.
+func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
+	defer rows.Close()
+	var r logRow
+	var topic pgtype.Int4
+	var parked bool
+	into := append([]any{&topic, &r.seq, &r.id}, append(r.columns(), &parked)...)
+	bytes := 0
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		p.scanned++
+		p.scannedTo = r.seq.Int64
+		if !topic.Valid {
+			continue
+		}
+		if bytes += len(r.payload.got); bytes > prefetchBytes {
+			return errPrefetchTooLarge
+		}
+		if p.events == nil {
+			p.events = make([]*entry, 0, size)
+		}
+		h := l.handlers[l.topics[topic.Int32-1]]
+		e := r.entry(h.namespace, h.topic, size-len(p.events))
+		if parked {
+			e.status, e.parkedBefore = statusParked, true
+		}
+		p.events = append(p.events, e)
+	}
+	return rows.Err()
+}

@@ -1,0 +1,141 @@
+package listener
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// shardState is what a shard's loop says of itself.
+type shardState int
+
+const (
+	shardChecking shardState = iota // it has been told to check, or starts
+	shardWorking                    // it found something
+	shardIdle                       // it found nothing, and an event would wake it
+	shardWaiting                    // it found nothing, and waits for something else: a retry, a lease, a resume
+)
+
+type shardReport struct {
+	shard int
+	state shardState
+	pause time.Duration // that the check before it calls for
+}
+
+// report tells the watch the state of a shard, and how long it should not be woken without a reason.
+func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
+	if r.drained != nil {
+		r.leases++
+		return
+	}
+	r.states <- shardReport{shard: shard, state: state, pause: pause}
+}
+
+// watch sleeps with the doorbell for all shards of a process: when all have found nothing it asks to be woken, lets them
+// check once more when that is granted, and wakes them when the doorbell rings. One goroutine owns it.
+type watch struct {
+	*doorbell.Sleeper
+	of     *listenerRun
+	states []shardState
+	pauses []time.Duration
+}
+
+func newWatch(r *listenerRun) *watch {
+	w := &watch{of: r, states: make([]shardState, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
+	var e *doorbell.Config
+	if r.l.cfg.Wake == outbox.WakeDoorbell {
+		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log}
+	}
+	w.Sleeper = doorbell.NewSleeper(e, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
+	return w
+}
+
+// run watches until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	defer w.Stop()
+	var sleeper sync.WaitGroup
+	sleeper.Go(func() { w.Sleeper.Run(ctx, w.of.DBCtx) })
+	defer sleeper.Wait()
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-w.of.states:
+			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
+			if r.state == shardWorking {
+				w.Found()
+			}
+			w.Rest(r.pause)
+			w.updateSleeper()
+		case a := <-w.Answers():
+			again = w.onWake(a)
+		case <-again:
+			again = nil
+			w.wakeShards()
+		case <-w.of.callsReturned:
+			w.wakeShards()
+		case <-w.Rang():
+			w.OnRing()
+			w.wakeShards()
+		case <-w.Polls():
+			w.wakeShards()
+			w.OnPoll(w.pause()) // and more, when the checks are over
+		}
+	}
+}
+
+// pause is the longest that the checks of the shards call for.
+func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
+
+// wakeShards tells every shard that waits to check what there is to do.
+func (w *watch) wakeShards() {
+	for i, state := range w.states {
+		if state != shardWorking {
+			w.states[i] = shardChecking
+		}
+		select {
+		case w.of.wakeups[i] <- struct{}{}:
+		default: // it will check anyway
+		}
+	}
+}
+
+// updateSleeper asks the doorbell for what the states of the shards call for.
+func (w *watch) updateSleeper() {
+	idle := false
+	for _, state := range w.states {
+		switch state {
+		case shardWorking:
+			w.Busy()
+			return
+		case shardChecking:
+			return
+		case shardIdle:
+			idle = true
+		}
+	}
+	switch {
+	case !idle:
+		w.Busy() // no event would wake anybody
+	case w.Idle():
+		w.of.l.signals.idle.Emit()
+	}
+}
+
+// onWake takes an answer of the doorbell: it wakes the shards, or returns when they are to be woken.
+func (w *watch) onWake(a doorbell.Answer) (again <-chan time.Time) {
+	look, pause := w.OnAnswer(a)
+	switch {
+	case pause > 0:
+		w.of.l.signals.refused.Emit()
+		return time.After(max(pause, w.pause()))
+	case look:
+		w.wakeShards()
+	}
+	return nil
+}

@@ -1,7 +1,0 @@
-package outbox_test
-
-import (
-	"io"
-)
-
-var _ io.Writer = (*spy)(nil)

@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+)
+
+// The two statements of a claim agree: whatever the table holds, EventClaimFresh takes what EventClaim takes when it may
+// take no reclaimed events, less what stands before its place, and leaves the rows as that does.
+func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
+	t.Parallel()
+	const events = 60
+	pool := pgtest.Database(t)
+	s, err := NewStore(pool, StoreConfig{Namespace: "test"})
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `
+		INSERT INTO outbox.events (namespace, topic, tenant_id, payload, headers, status, attempts, max_attempts, next_attempt_at, locked_by, locked_until, finalized_at)
+		SELECT CASE WHEN n % 13 = 0 THEN 'other' ELSE 'test' END, 't' || n % 3, CASE WHEN n % 2 = 0 THEN md5((n % 4)::text)::uuid END,
+			to_jsonb(n), CASE WHEN n % 5 = 0 THEN '{"a": "b"}'::jsonb END, u.status, n % 4, 1 + n % 5, now() + (n % 10 - 8) * interval '1 h',
+			CASE WHEN u.status = 'processing' THEN gen_random_uuid() END,
+			CASE WHEN u.status = 'processing' THEN now() + (n % 3 - 1) * interval '1 h' END,
+			CASE WHEN u.status IN ('delivered', 'dead') THEN now() END
+		FROM generate_series(1, $1) AS n, LATERAL (SELECT (array['pending', 'pending', 'pending', 'processing', 'delivered', 'dead'])[1 + n * 7 % 6] AS status) AS u`, events)
+	require.NoError(t, err)
+
+	var places []place
+	rows, err := pool.Query(t.Context(), "SELECT next_attempt_at, id FROM outbox.events")
+	require.NoError(t, err)
+	var p place
+	var id pgtype.UUID
+	_, err = pgx.ForEachRow(rows, []any{&p.due, &id}, func() error {
+		places = append(places, place{p.due, id.Bytes})
+		return nil
+	})
+	require.NoError(t, err)
+
+	random := rand.New(rand.NewPCG(1, 2))
+	taken := 0
+	for round := range 300 {
+		if round == 200 { // nothing comes in order by itself
+			_, err = pool.Exec(t.Context(), "DROP INDEX outbox.events_due")
+			require.NoError(t, err)
+		}
+		c := &claim{size: events, lease: time.Hour, maxAttempts: random.IntN(4)}
+		if random.IntN(2) == 0 {
+			c.topics = []string{"t1", "t2"}[:1+random.IntN(2)]
+		}
+		if random.IntN(3) == 0 {
+			c.tenants = []uuid.UUID{uuid.MustParse("cfcd2084-95d5-65ef-66e7-dff9f98764da")} // md5('0')
+		}
+		if random.IntN(2) == 0 {
+			c.after = places[random.IntN(len(places))]
+		}
+		want := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+		want.claimed = slices.DeleteFunc(want.claimed, func(o *Claimed) bool { return placeOf(o).compare(c.after) <= 0 })
+		got := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+		require.Equal(t, want.claimed, got.claimed)
+		taken += len(got.claimed)
+		if c.after == (place{}) {
+			require.Equal(t, want.table, got.table)
+		}
+		if c.size = random.IntN(10) + 1; len(got.claimed) > c.size {
+			part := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+			require.Equal(t, got.claimed[:c.size], part.claimed, "the first ones")
+		}
+	}
+	require.Greater(t, taken, 300)
+
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	c := &claim{size: events, lease: time.Hour}
+	fresh := func() []*Claimed {
+		return claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
+	}
+	all := fresh()
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", pgvalue.UUID(all[0].ID))
+	require.NoError(t, err)
+	require.Equal(t, all[1:], fresh(), "what is locked is passed over")
+}
+
+// traces are what a claim returned, and what the table holds after it but for the times it set.
+type traces struct {
+	claimed []*Claimed
+	table   []*string
+}
+
+func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*dbsqlc.Queries)) (r traces) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	require.NoError(t, s.db.On(tx).SessionGuard(t.Context()))
+	text, args := s.db.Record(call)
+	rows, err := tx.Query(t.Context(), text, args...)
+	require.NoError(t, err)
+	found, err := s.scanClaimed(rows, time.Time{})
+	require.NoError(t, err)
+	r.claimed = append([]*Claimed{}, found...)
+	rows, err = tx.Query(t.Context(), `SELECT (to_jsonb(e) - '{locked_until,updated_at}'::text[])::text || (locked_until > now() + interval '50 min')::text ||
+		(updated_at >= now())::text FROM outbox.events AS e ORDER BY e.id`)
+	require.NoError(t, err)
+	r.table, err = pgx.CollectRows(rows, pgx.RowTo[*string])
+	require.NoError(t, err)
+	return r
+}

@@ -1,0 +1,92 @@
+package queue_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/history"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
+)
+
+// childVariable holds the orders of a child process.
+const childVariable = "OUTBOXGEN_TEST_CHILD"
+
+// orders tell a child what to run. It is a process of its own with one dispatcher of jobs/one, writes a line
+// of JSON for each thing it logs and for each handler that starts, and ends on SIGTERM.
+type orders struct {
+	URL, History, Worker             string
+	Lease, Poll                      time.Duration
+	Concurrency, BatchSize, Attempts int
+	// Handler is "work", which takes some random microseconds, "hang", which waits for its context or a line
+	// of input, "ok" or "fail" being what it returns then, or "poison", which works unless the payload's
+	// secret is poison: that ends the process.
+	Handler string
+}
+
+// TestChild is not a test but the main function of the child processes.
+func TestChild(t *testing.T) {
+	text := os.Getenv(childVariable)
+	if text == "" {
+		return
+	}
+	var o orders
+	require.NoError(t, json.Unmarshal([]byte(text), &o))
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, o.URL)
+	require.NoError(t, err)
+	defer pool.Close()
+	record, err := history.Open(o.History)
+	require.NoError(t, err)
+	defer func() { _ = record.Close() }()
+	say := slog.New(slog.NewJSONHandler(os.Stdout, nil))
+	input := make(chan string)
+	if o.Handler == "hang" {
+		go func() {
+			for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+				input <- in.Text()
+			}
+		}()
+	}
+	topic := runtimetest.JobTopic("one")
+	d := runtimetest.Dispatcher(t, pool, queue.Config{
+		LeaseDuration: o.Lease, PollInterval: o.Poll, Concurrency: o.Concurrency, BatchSize: o.BatchSize, Logger: say,
+	}, runtimetest.OnJob(topic, func(ctx context.Context, d outbox.Delivery[runtimetest.Job]) error {
+		if err := record.Delivery(d.ID, d.Attempt, o.Worker); err != nil {
+			return err
+		}
+		say.Info("handling", "n", d.Payload.N, "attempt", d.Attempt)
+		switch {
+		case o.Handler == "hang":
+			if <-input == "fail" {
+				return errors.New("failed as told")
+			}
+		case d.Payload.Secret == "poison":
+			os.Exit(7)
+		case rand.IntN(2) == 0:
+			<-time.After(time.Duration(rand.Int64N(int64(2 * time.Millisecond))))
+		}
+		return nil
+	}))
+	require.NoError(t, d.Run(ctx))
+}
+
+func newChild(t testing.TB, pool *pgxpool.Pool, o orders) *runtimetest.Child {
+	t.Helper()
+	o.URL = runtimetest.ChildURL(t, pool)
+	return runtimetest.Spawn(t, "TestChild", childVariable, o)
+}

@@ -1,0 +1,307 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Config tunes a dispatcher. The zero value is a good start.
+type Config struct {
+	// WorkerID marks the claims of this dispatcher; the zero UUID means a new one.
+	WorkerID uuid.UUID
+	// BatchSize is the most events in one claim and in flight, running ones included; 0 means 100. At least
+	// Concurrency may be in flight.
+	BatchSize int
+	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
+	// its connections with the dispatcher, which uses up to four: give the pool Concurrency + 4. Run logs a warning
+	// when it has fewer.
+	Concurrency int
+	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
+	// third while a handler runs. 0 means the longest lease of the topics.
+	LeaseDuration time.Duration
+	// PollInterval is how often an idle dispatcher looks for itself, whatever wakes it otherwise: for events
+	// that fall due and wake-ups that got lost; and how often a busy one looks for events whose lease ran out, and
+	// in a backlog for those that a longer transaction has committed late. At most a third of the lease; 0 means
+	// 1 s, or that third if it is shorter.
+	PollInterval time.Duration
+	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing: the longest
+	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because events whose lease
+	// ran out are found in the same way; 0 means 10 s, or that third if it is shorter.
+	MaxPollInterval time.Duration
+	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
+	// their contexts are cancelled.
+	ShutdownTimeout time.Duration
+	// PruneInterval is how often events past their retention are deleted; 0 means 10 min, negative never.
+	PruneInterval time.Duration
+	// MaxAttempts, if positive, replaces the limit of every event, and Retry.MaxAttempts too.
+	MaxAttempts int
+	// Retry overrides what the YAML says of every topic, field by field; a zero field leaves it as it is. An event keeps
+	// the limit that was in force when it was enqueued: Retry.MaxAttempts replaces it when the event is claimed.
+	Retry outbox.Retry
+	// Topics are the only ones delivered, by name without the namespace; nil means all that have a handler.
+	// Empty but not nil is refused: nobody means all by it.
+	Topics []string
+	// TenantIDs are the only tenants whose events are delivered, one shard of a drain; nil means all.
+	// Empty but not nil is refused, so that an empty shard does not drain everything.
+	TenantIDs []uuid.UUID
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
+	// "webhook". They stay the caller's, to be closed when Run has returned.
+	Publishers map[string]publish.Publisher
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	Breaker outbox.Breaker
+	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
+	Wake outbox.Wake
+	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
+	// nil means the main pool. The connection is taken out of the pool and not counted by it.
+	ListenPool *pgxpool.Pool
+	// Logger gets events that failed, died or were lost, and trouble with the database; nil means
+	// slog.Default(). No payload is ever logged.
+	Logger *slog.Logger
+}
+
+// common returns the fields of cfg that a ListenerConfig has, too.
+func (cfg *Config) common() settings.Common {
+	return settings.Common{
+		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: settings.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,
+		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
+		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
+		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Logger: &cfg.Logger,
+	}
+}
+
+func (cfg Config) withDefaults(handlers []Handler) Config {
+	settings.SetDefault(&cfg.Concurrency, 10)
+	if cfg.LeaseDuration == 0 {
+		for _, h := range handlers {
+			cfg.LeaseDuration = max(cfg.LeaseDuration, h.lease)
+		}
+	}
+	settings.SetDefault(&cfg.LeaseDuration, settings.DefaultLease)
+	cfg.common().SetDefaults()
+	cfg.Topics, cfg.TenantIDs = slices.Clone(cfg.Topics), slices.Clone(cfg.TenantIDs)
+	return cfg
+}
+
+func (cfg Config) validate() error {
+	switch {
+	case cfg.Topics != nil && len(cfg.Topics) == 0:
+		return errors.New("field Topics is empty: nil means all topics")
+	case cfg.TenantIDs != nil && len(cfg.TenantIDs) == 0:
+		return errors.New("field TenantIDs is empty: nil means all tenants")
+	}
+	return cfg.common().Validate()
+}
+
+// Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
+// that returns nil acks its event, an error or a panic nacks it. Events of topics without a handler in this
+// dispatcher are left to processes that have one.
+type Dispatcher struct {
+	cfg      Config
+	store    *Store
+	pool     *pgxpool.Pool
+	handlers map[string]Handler
+	topics   []string // what is claimed
+	targets  *relay.Targets
+	log      *slog.Logger
+	busy     atomic.Bool // Run or Drain is under way
+	signals  signals
+
+	lastAttemptLimit time.Duration // how long it keeps others waiting; min of longestLastAttempt and a tenth of a lease, except in a test
+}
+
+// longestLastAttempt is how long nothing is claimed for the sake of an event that may kill its process.
+const longestLastAttempt = time.Second
+
+// NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
+// caller's. Generated constructors call it.
+func NewDispatcher(pool *pgxpool.Pool, cfg Config, handlers ...Handler) (*Dispatcher, error) {
+	d, err := newDispatcher(pool, cfg, handlers)
+	if err != nil {
+		return nil, fmt.Errorf("new dispatcher: %w", err)
+	}
+	return d, nil
+}
+
+func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatcher, error) {
+	if pool == nil {
+		return nil, errors.New("no pool")
+	}
+	if len(handlers) == 0 {
+		return nil, errors.New("no handlers")
+	}
+	cfg = cfg.withDefaults(handlers)
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	store, err := NewStore(pool, StoreConfig{Schema: handlers[0].schema, Namespace: handlers[0].namespace, WorkerID: cfg.WorkerID})
+	if err != nil {
+		return nil, err
+	}
+	store.policies = make(map[string]policy, len(handlers))
+	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
+	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
+	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
+	d.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
+	for _, h := range handlers {
+		switch {
+		case h.run == nil && h.publication == nil:
+			return nil, fmt.Errorf("topic %s/%s: no handlers given (nil)", h.namespace, h.topic)
+		case h.schema != handlers[0].schema || h.namespace != store.namespace:
+			return nil, fmt.Errorf("topic %s/%s of schema %q: a dispatcher serves one namespace, here %s of schema %q",
+				h.namespace, h.topic, h.schema, store.namespace, handlers[0].schema)
+		}
+		if _, twice := d.handlers[h.topic]; twice {
+			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
+		}
+		if err := d.targets.Add(h.namespace+"/"+h.topic, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
+		}
+		h.policy.retry = settings.OverrideRetry(h.policy.retry, cfg.Retry)
+		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
+		if len(cfg.Topics) == 0 {
+			d.topics = append(d.topics, h.topic)
+		}
+	}
+	for _, topic := range cfg.Topics {
+		if _, ok := d.handlers[topic]; !ok {
+			return nil, fmt.Errorf("field Topics: %s has no topic %q with a handler", store.namespace, topic)
+		}
+		d.topics = append(d.topics, topic)
+	}
+	return d, nil
+}
+
+// scope returns what the dispatcher is responsible for, as a claim of nothing.
+func (d *Dispatcher) scope() *claim {
+	return &claim{maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs}
+}
+
+// target returns where the events of a topic go.
+func (d *Dispatcher) target(topic string) *relay.Target {
+	return d.targets.ByTopic[d.store.namespace+"/"+topic]
+}
+
+// request returns a claim of up to size events of the topics that are neither resting nor stalled; with reclaim also of
+// events whose lease ran out; nil when there is none.
+func (d *Dispatcher) request(size int, reclaim bool) *claim {
+	c := d.scope()
+	c.size = size
+	if d.targets.Publishes || d.targets.Away.Load() > 0 {
+		now := time.Now()
+		c.topics = d.topicsWhere(func(t *relay.Target) bool {
+			stalled, _ := t.Stalled(now)
+			return !stalled && !t.Resting()
+		})
+		if len(c.topics) == 0 {
+			return nil
+		}
+	}
+	if reclaim {
+		c.reclaims = reclaimsPerClaim
+	}
+	return c
+}
+
+// tryable returns a target of this dispatcher that rests and of which one event should be tried now; nil when there is
+// none.
+func (d *Dispatcher) tryable() *relay.Target {
+	if d.targets.Away.Load() == 0 {
+		return nil
+	}
+	for _, topic := range d.topics {
+		if t := d.target(topic); t.Tryable() {
+			return t
+		}
+	}
+	return nil
+}
+
+// requestTry returns a claim of one event of t, to find out whether it is back; with reclaim also of one whose lease ran
+// out. There may be no other such claim. What came of it must be told to t.onTry.
+func (d *Dispatcher) requestTry(t *relay.Target, reclaim bool) *claim {
+	t.RequestTry()
+	c := d.scope()
+	c.size, c.topics = 1, d.topicsWhere(func(o *relay.Target) bool { return o == t })
+	if reclaim {
+		c.reclaims = 1
+	}
+	return c
+}
+
+// topicsWhere returns the topics whose target is wanted; the usual case, all, costs nothing.
+func (d *Dispatcher) topicsWhere(wanted func(*relay.Target) bool) []string {
+	if !slices.ContainsFunc(d.targets.All, func(t *relay.Target) bool { return !wanted(t) }) {
+		return d.topics
+	}
+	topics := make([]string, 0, len(d.topics))
+	for _, topic := range d.topics {
+		if wanted(d.target(topic)) {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
+}
+
+var (
+	errBusy     = errors.New("the dispatcher is running already")
+	errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")
+)
+
+// Run delivers until ctx ends and blocks until then. Trouble with the database is logged and waited out;
+// only at the start does it return an error for it, ErrNotMigrated among them.
+//
+// When ctx ends Run stops claiming, hands back what was not started with its attempt uncounted, lets
+// handlers finish for ShutdownTimeout, cancels the contexts of the rest, acks what was done, and returns
+// nil, or an error that names the handlers that are still running. It returns two seconds after
+// ShutdownTimeout at the latest, whether or not handlers heed their contexts and the database answers.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	if !d.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("run dispatcher: %w", errBusy)
+	}
+	defer d.busy.Store(false)
+	if err := d.probe(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run dispatcher: %w", err)
+	}
+	d.warnSmallPool()
+	return newLoop(ctx, d).run()
+}
+
+// ownConns is how many connections a dispatcher uses at the same time, without its handlers: its passes, the renewal of
+// leases, and sweep or prune. The one that listens is not the pool's.
+const ownConns = maxPasses + 2
+
+// warnSmallPool warns when handlers that use the pool, as most do, could hold up the renewal of their own leases.
+func (d *Dispatcher) warnSmallPool() {
+	need, what := ownConns, "the dispatcher"
+	for _, h := range d.handlers {
+		if h.run != nil {
+			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)", ownConns, d.cfg.Concurrency)
+			break
+		}
+	}
+	dbschema.WarnSmallPool(d.log, d.pool, need, what)
+}
+
+// probe fails when the tables are not there.
+func (d *Dispatcher) probe(ctx context.Context) error {
+	_, err := d.store.db.Each(d.pool).EventFinalTopics(ctx, d.store.namespace)
+	return dbschema.Wrap("probe schema "+d.store.db.Name(), err)
+}

@@ -1,0 +1,152 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Drain delivers what is due now, what handlers enqueue meanwhile included, and returns when nothing more
+// is: for a cron job, or one shard of a backlog with TenantIDs. Events that failed and are due later stay.
+// Topics and destinations that are away rest, and their events stay, too: the report names them. When ctx ends Drain
+// hands back what was not started, waits for the handlers that run, cancels their contexts after ShutdownTimeout, and
+// returns the context's error, or one that names the handlers that are still running a second later. It also returns at
+// the first trouble with the database.
+func (d *Dispatcher) Drain(ctx context.Context) (r outbox.DrainReport, err error) {
+	if !d.busy.CompareAndSwap(false, true) {
+		return r, fmt.Errorf("drain: %w", errBusy)
+	}
+	defer d.busy.Store(false)
+	l := newLeases(d)
+	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var renewer sync.WaitGroup
+	renewer.Go(func() { l.renew(helpers, context.WithoutCancel(ctx)) })
+	defer renewer.Wait()
+	defer stop()
+	defer func() { r.Resting = d.targets.Resting() }()
+	if err := d.drain(ctx, l, &r); err != nil {
+		return r, fmt.Errorf("drain: %w", err)
+	}
+	return r, ctx.Err()
+}
+
+func (d *Dispatcher) drain(ctx context.Context, l *leases, r *outbox.DrainReport) error {
+	n, _, err := d.store.sweep(ctx, d.scope(), 0)
+	if err != nil {
+		return err
+	}
+	r.Dead += n
+	tried := make(map[*relay.Target]bool) // targets that rest, and of which an event was tried
+	var finished []*task
+	for x := new(roundTrip); ; {
+		x.claim = nil
+		try := d.tryable()
+		switch {
+		case ctx.Err() != nil:
+			try = nil
+		case try != nil && !tried[try]:
+			tried[try] = true
+			x.claim = d.requestTry(try, true)
+		default:
+			try, x.claim = nil, d.request(d.cfg.BatchSize, true)
+		}
+		err := d.roundTrip(context.WithoutCancel(ctx), x)
+		if try != nil {
+			try.OnTry(len(x.claimed) > 0)
+		}
+		settled, open := x.divide(finished)
+		l.settled(settled)
+		r.Add(d.account(x))
+		switch {
+		case len(x.claimed) == 0 && err != nil:
+			return err
+		case len(x.claimed) == 0 && try == nil:
+			return nil
+		}
+		finished = open // what was claimed all the same is handled first
+		tasks := make([]*task, len(x.claimed))
+		for i := range tasks {
+			tasks[i] = &task{Claimed: x.claimed[i]}
+			l.add(tasks[i])
+		}
+		over, unstarted, running := d.drainBatch(ctx, l, tasks)
+		for _, t := range over {
+			if l.finish(t) {
+				finished = append(finished, t)
+			} else {
+				r.Lost++
+			}
+		}
+		for _, t := range unstarted {
+			t.unstarted, t.result = true, notStarted
+			l.finish(t)
+			finished = append(finished, t)
+		}
+		x = d.settlement(finished)
+		if running {
+			if err := d.roundTrip(context.WithoutCancel(ctx), x); err != nil {
+				return err
+			}
+			r.Add(d.account(x))
+			return fmt.Errorf("still running after %s: %s", d.cfg.ShutdownTimeout, l.names())
+		}
+	}
+}
+
+// drainBatch handles tasks and returns those that are over and, when ctx has ended, those that were not started. running
+// tells that there are others, whose handlers have not returned within ShutdownTimeout of the end of ctx.
+func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (over, unstarted []*task, running bool) {
+	e := shutdown.New(ctx)
+	defer e.Enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()
+	reports := make(chan *task, len(tasks))
+	report := func(t *task) { reports <- t }
+	var handled []*task
+	published := make(map[*relay.Target][]*task)
+	for _, t := range tasks {
+		if to := d.target(t.Topic); to.Publisher != nil {
+			published[to] = append(published[to], t)
+		} else {
+			handled = append(handled, t)
+		}
+	}
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, d.cfg.Concurrency)
+	spawn := workers.Go
+	if inline.Marked(ctx) {
+		spawn = func(run func()) { run() }
+	}
+	for to, tasks := range published {
+		spawn(func() { d.publish(e.WorkCtx, l, to, tasks, report) })
+	}
+	for i, t := range handled {
+		select {
+		case slots <- struct{}{}:
+		case <-e.GiveUp:
+		}
+		if ctx.Err() != nil {
+			unstarted = handled[i:]
+			break
+		}
+		spawn(func() {
+			d.runHandler(e.WorkCtx, l, t, func(t *task) {
+				report(t)
+				<-slots
+			})
+		})
+	}
+	for len(over) < len(tasks)-len(unstarted) {
+		select {
+		case t := <-reports:
+			over = append(over, t)
+		case <-e.GiveUp:
+			return over, unstarted, true
+		}
+	}
+	workers.Wait()
+	return over, unstarted, false
+}

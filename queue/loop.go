@@ -1,0 +1,391 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// loop is one Run: a single goroutine that owns what is held, claims when there is room, and settles what
+// workers report. Each pass is one round trip that finalises and claims together; while it is under way
+// reports pile up, so the busier the database, the larger the batches. A second one sets out when there is
+// enough for it to do, so that a backlog keeps both PostgreSQL and the handlers at work.
+type loop struct {
+	*shutdown.Stages
+	d      *Dispatcher
+	ctx    context.Context // ends the claiming
+	leases *leases
+	*doorbell.Sleeper
+	workers sync.WaitGroup
+
+	queue      chan *task                   // claimed, not started; has room for everything in flight
+	publish    map[*relay.Target]chan *task // likewise, by destination
+	inFlightBy map[*relay.Target]int        // claimed and not reported, by destination
+	reports    chan *task                   // finished; likewise
+	donePasses chan *pass                   // that have come back; has room for all that may be under way
+	capacity   int                          // how many may be in flight, not counting those of stalled publishers and one to try of each resting target
+	inFlight   int                          // claimed and not known to be settled
+	finished   []*task
+	stopping   bool            // nothing is started any more
+	endPause   <-chan struct{} // ends pauses
+
+	lastAttempt        *task            // a reclaimed event on its last attempt, which is run alone where that is possible
+	lastAttemptStarted bool             // it is queued or running
+	lastAttemptSince   time.Time        // when it was claimed, then when it was queued
+	lastAttemptTick    <-chan time.Time // when to check on it again
+
+	passes      int  // passes under way
+	settling    int  // events that they settle
+	claiming    int  // events that they may bring
+	reserved    int  // the room they need for that, in addition to what they settle in the same transaction
+	reclaiming  bool // one of them looks for reclaimed events
+	dbRetry     backoff.Retrier
+	pace        doorbell.Pace // of claims that find nothing
+	settleErr   error         // why finished could not be settled
+	reclaimFrom time.Time     // after an outage: when the other processes have settled what they have in flight
+
+	claimable   bool  // there may be something to claim
+	generation  int   // how often something has made it claimable
+	returns     int64 // how often a target has come back, as far as it is known here
+	backlog     bool  // the latest claim got all that it asked for
+	claimAfter  place // in a backlog: up to where it is claimed, except for what has come late
+	nextReclaim time.Time
+}
+
+// signals let tests wait for what happens inside; nil channels cost nothing.
+type signals struct {
+	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	refused    testsignal.Signal // the doorbell could not watch
+	renewed    testsignal.Signal // leases were extended
+	lost       testsignal.Signal // a lease was given up
+	maintained testsignal.Signal // swept or pruned
+}
+
+func newLoop(ctx context.Context, d *Dispatcher) *loop {
+	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
+	l := &loop{
+		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room,
+		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
+		publish: make(map[*relay.Target]chan *task), inFlightBy: make(map[*relay.Target]int),
+	}
+	for _, t := range d.targets.All {
+		if t.Publisher != nil { // it may hold as much as there is room for when it stalls, and what is being claimed then
+			l.publish[t] = make(chan *task, 2*room)
+		}
+	}
+	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
+	var e *doorbell.Config
+	if d.cfg.Wake == outbox.WakeDoorbell {
+		e = &doorbell.Config{Bell: doorbell.Of(d.store.db, d.store.namespace), DB: d.store.db, Main: d.pool, Listen: d.cfg.ListenPool, Log: d.log}
+	}
+	l.Sleeper = doorbell.NewSleeper(e, d.cfg.PollInterval, d.cfg.MaxPollInterval)
+	return l
+}
+
+func (l *loop) run() error {
+	defer l.Enforce(l.ctx, l.d.cfg.ShutdownTimeout, errShutdown)()
+	helpers, stop := context.WithCancel(context.WithoutCancel(l.ctx))
+	var owned sync.WaitGroup
+	owned.Go(func() { l.leases.renew(helpers, l.DBCtx) })
+	owned.Go(func() { l.d.maintain(l.ctx, l.leases.atRisk) })
+	owned.Go(func() { l.Sleeper.Run(l.ctx, l.DBCtx) })
+	for range l.d.cfg.Concurrency {
+		l.workers.Go(l.worker)
+	}
+	for t, queue := range l.publish {
+		l.workers.Go(func() { l.publisher(t, queue) })
+	}
+	l.deliver()
+	err := l.stop()
+	close(l.queue)
+	for _, queue := range l.publish {
+		close(queue)
+	}
+	if err == nil {
+		l.workers.Wait()
+	}
+	stop()
+	owned.Wait()
+	return err
+}
+
+// worker runs queued tasks until the queue is closed. A handler that ends its goroutine ends the worker,
+// so another takes its place.
+func (l *loop) worker() {
+	closed := false
+	defer func() {
+		if !closed {
+			l.workers.Go(l.worker)
+		}
+	}()
+	for t := range l.queue {
+		l.d.runHandler(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
+	}
+	closed = true
+}
+
+// publisher sends queued tasks, as many at a time as there are, until the queue is closed.
+func (l *loop) publisher(t *relay.Target, queue <-chan *task) {
+	for first := range queue {
+		tasks := []*task{first}
+		for more := true; more && len(tasks) < relay.BatchSize; {
+			select {
+			case k, ok := <-queue:
+				if more = ok; ok {
+					tasks = append(tasks, k)
+				}
+			default:
+				more = false
+			}
+		}
+		l.d.publish(l.WorkCtx, l.leases, t, tasks, func(k *task) { l.reports <- k })
+	}
+}
+
+// start queues t for the workers or the publisher of its topic.
+func (l *loop) start(t *task) {
+	if to := l.d.target(t.Topic); to.Publisher != nil {
+		l.publish[to] <- t
+	} else {
+		l.queue <- t
+	}
+}
+
+// deliver claims and settles until ctx ends.
+func (l *loop) deliver() {
+	defer l.Sleeper.Stop()
+	for l.ctx.Err() == nil {
+		l.collect()
+		l.startLastAttempt()
+		want := l.room()
+		if !l.worthwhile(want) && (l.passes == maxPasses || l.tryable() == nil) {
+			l.wait()
+			continue
+		}
+		l.send(want)
+	}
+}
+
+// requestClaim has the loop claim once more, whatever the current claims find.
+func (l *loop) requestClaim() {
+	l.claimable = true
+	l.generation++
+}
+
+// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. It may have killed its
+// process before, and would cost the others an attempt if it did so again. It does not wait for long handlers, though: if it
+// would only cost them one attempt of several it waits for lastAttemptLimit, if it would make a dead letter of one, for a
+// lease.
+func (l *loop) startLastAttempt() {
+	if l.lastAttempt == nil || l.lastAttemptStarted {
+		return
+	}
+	limit, lease, waited := l.d.lastAttemptLimit, l.d.cfg.LeaseDuration, time.Since(l.lastAttemptSince)
+	alone := l.inFlight == 1 && l.claiming == 0
+	switch {
+	case alone, waited >= lease, waited >= limit && !l.leases.hasLastAttempt(l.lastAttempt):
+		l.lastAttemptStarted = true
+		l.watchLastAttempt(limit)
+		l.start(l.lastAttempt)
+	case waited >= limit && l.lastAttemptTick == nil:
+		l.lastAttemptTick = time.After(lease - waited)
+	}
+}
+
+// watchLastAttempt has the loop check on that event again after d.
+func (l *loop) watchLastAttempt(d time.Duration) {
+	l.lastAttemptSince, l.lastAttemptTick = time.Now(), time.After(d)
+}
+
+// claimsPaused tells whether nothing else is claimed because of an event on its last attempt: for a moment while it waits for
+// the others to finish, and for a moment after its start, because an event that kills its process does so soon.
+func (l *loop) claimsPaused() bool {
+	return l.lastAttempt != nil && time.Since(l.lastAttemptSince) < l.d.lastAttemptLimit
+}
+
+// collect handles the reports and the passes that have arrived.
+func (l *loop) collect() {
+	for {
+		select {
+		case t := <-l.reports:
+			l.onReport(t)
+		case p := <-l.donePasses:
+			l.onPassDone(p)
+		default:
+			return
+		}
+	}
+}
+
+// onReport handles the report of a worker, or an event that is handed back.
+func (l *loop) onReport(t *task) {
+	if to := l.d.target(t.Topic); to.Publisher != nil {
+		l.inFlightBy[to]--
+	}
+	if t.try != nil {
+		t.try.OnTry(true)
+	}
+	if n := l.d.targets.Returns.Load(); n != l.returns {
+		l.returns = n
+		l.requestClaim() // earlier claims have left out what waits for it
+	}
+	if l.leases.finish(t) {
+		l.finished = append(l.finished, t)
+	} else {
+		l.inFlight--
+	}
+	if t == l.lastAttempt {
+		l.lastAttempt, l.lastAttemptStarted, l.lastAttemptTick = nil, false, nil
+	}
+}
+
+// wait sleeps until there is something to do.
+func (l *loop) wait() {
+	var try <-chan time.Time
+	if now := time.Now(); l.passes < maxPasses {
+		if at := l.d.targets.Next(now); !at.IsZero() {
+			timer := time.NewTimer(at.Sub(now))
+			defer timer.Stop()
+			try = timer.C
+		}
+	}
+	select {
+	case <-l.ctx.Done():
+	case <-try:
+	case t := <-l.reports:
+		l.onReport(t)
+	case p := <-l.donePasses:
+		l.onPassDone(p)
+	case <-l.leases.lapsed:
+		l.withdraw(false)
+	case <-l.lastAttemptTick:
+		l.lastAttemptTick = nil
+	case <-l.Rang():
+		l.requestClaim()
+		l.OnRing()
+	case a := <-l.Answers():
+		l.onWake(a)
+	case <-l.Polls():
+		l.requestClaim()
+		l.nextReclaim = time.Time{}
+		l.OnPoll(l.pace.Pause())
+	}
+}
+
+// onWake handles an answer of the doorbell: the loop claims once more, immediately or after a pause.
+func (l *loop) onWake(a doorbell.Answer) {
+	look, pause := l.OnAnswer(a)
+	if look {
+		l.requestClaim()
+	}
+	if pause > 0 {
+		l.d.signals.refused.Emit()
+		l.pause(max(pause, l.pace.Pause()))
+	}
+}
+
+// pause waits d, taking in reports and passes, less if there is need to hurry.
+func (l *loop) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.endPause:
+			return
+		case <-timer.C:
+			return
+		case t := <-l.reports:
+			l.onReport(t)
+		case p := <-l.donePasses:
+			l.onPassDone(p)
+		case <-l.leases.lapsed:
+			l.withdraw(false)
+		}
+	}
+}
+
+// withdraw takes back what has not been started and need not be any more: what has lost its lease while it waited for a
+// worker, or everything. It is handed back by its fence, so that its attempt is not counted unless somebody else has
+// claimed it since.
+func (l *loop) withdraw(everything bool) {
+	gone := func(t *task) bool { return everything || l.leases.isLost(t) }
+	if l.lastAttempt != nil && !l.lastAttemptStarted && gone(l.lastAttempt) {
+		l.handBack(l.lastAttempt)
+		l.lastAttempt = nil
+	}
+	for _, queue := range append(slices.Collect(maps.Values(l.publish)), l.queue) {
+		for range len(queue) {
+			select {
+			case t := <-queue:
+				if gone(t) {
+					l.handBack(t)
+				} else {
+					queue <- t // has room: nobody else sends
+				}
+			default: // a worker was faster
+			}
+		}
+	}
+}
+
+// handBack has t, which was not started, released with the next pass.
+func (l *loop) handBack(t *task) {
+	t.unstarted, t.result = true, notStarted
+	l.onReport(t)
+}
+
+// stop hands back what was not started, waits for what was, and settles it.
+func (l *loop) stop() error {
+	l.stopping = true
+	l.endPause = l.DBCtx.Done()
+	l.withdraw(true)
+	abandon := l.GiveUp
+	for {
+		l.collect()
+		switch {
+		case len(l.finished) > 0 && l.DBCtx.Err() == nil && l.passes < maxPasses:
+			l.send(0)
+		case l.passes > 0:
+		case len(l.finished) > 0: // dbCtx is over
+			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.settleErr)
+		case l.inFlight == 0:
+			return nil
+		case l.GivenUp():
+			return fmt.Errorf("stop dispatcher: still running after %s: %s", l.d.cfg.ShutdownTimeout, l.leases.names())
+		}
+		select {
+		case t := <-l.reports:
+			l.onReport(t)
+		case p := <-l.donePasses:
+			l.onPassDone(p)
+		case <-abandon:
+			abandon = nil
+		}
+	}
+}
+
+// names lists the events whose handlers are running.
+func (l *leases) names() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for t := range l.tasks {
+		if t.finished {
+			continue
+		}
+		names = append(names, t.Namespace+"/"+t.Topic+" "+t.ID.String())
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

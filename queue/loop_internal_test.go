@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// atBacklog returns a loop that two claims from a backlog have set out from.
+func atBacklog(t *testing.T) (l *loop, first, second *pass) {
+	t.Helper()
+	cfg := Config{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
+	log := slog.New(slog.DiscardHandler)
+	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, log: log, targets: relay.NewTargets(outbox.Breaker{}, nil, log)})
+	l.Sleeper = doorbell.NewSleeper(&doorbell.Config{Log: l.d.log}, time.Hour, time.Hour)
+	l.backlog = true
+	l.passes, l.claiming, l.reserved = 2, 100, 100
+	return l, &pass{x: &roundTrip{}, want: 50}, &pass{x: &roundTrip{}, want: 50}
+}
+
+// TestClaimNextToAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
+// the loop to take that for an answer, it would sleep with nobody watching.
+func TestClaimNextToAFailedOne(t *testing.T) {
+	t.Parallel()
+	for _, failsFirst := range []bool{false, true} {
+		l, empty, failed := atBacklog(t)
+		failed.err = errors.New("connection reset")
+		if failsFirst {
+			l.onPassDone(failed)
+			l.onPassDone(empty)
+		} else {
+			l.onPassDone(empty)
+			l.onPassDone(failed)
+		}
+		require.True(t, l.claimable, "failed first: %v", failsFirst)
+	}
+}
+
+// TestConcurrentPassFailuresBackOffOnce: together they wait as long as one, and what comes back meanwhile is taken in.
+func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
+	t.Parallel()
+	l, first, second := atBacklog(t)
+	first.err, second.err = context.DeadlineExceeded, context.DeadlineExceeded
+	l.donePasses <- second
+	l.onPassDone(first)
+	require.Zero(t, l.passes, "taken in during the pause")
+	require.Equal(t, 1, l.dbRetry.Tries())
+}
+
+// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll made the loop claim again keeps the request to the
+// doorbell.
+func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
+	t.Parallel()
+	l, late, _ := atBacklog(t)
+	l.passes, l.claiming, l.reserved = 1, 50, 50
+	require.False(t, l.Idle(), "asks the doorbell")
+	l.requestClaim()
+	l.onPassDone(late)
+	require.True(t, l.IsAsleep())
+	require.True(t, l.claimable)
+}
+
+// TestPollsComeNoLaterThanAskedFor: they are spread downwards only, because PollInterval and MaxPollInterval are bounds of
+// the latency.
+func TestPollsComeNoLaterThanAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{0, 1, 4, time.Millisecond, 10 * time.Second, 1 << 62} {
+		least := d
+		for range 1000 {
+			got := backoff.Within(d)
+			require.LessOrEqual(t, got, d)
+			require.GreaterOrEqual(t, got, d-d/5)
+			least = min(least, got)
+		}
+		if d > time.Microsecond {
+			require.Less(t, least, d-d/10, "they are spread")
+		}
+	}
+}

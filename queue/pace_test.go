@@ -1,0 +1,45 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
+)
+
+// TestDispatcherPausesBetweenEmptyClaims: the same of a dispatcher.
+func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
+	t.Parallel()
+	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
+		t.Run(string(wake), func(t *testing.T) {
+			t.Parallel()
+			const look = 50 * time.Millisecond
+			pool := pgtest.Database(t)
+			watched, claims := runtimetest.NewGate(t, pool, "name: EventClaim")
+			began := make(chan time.Time, 1000)
+			claims.OnPass(func() {
+				began <- time.Now()
+				<-time.After(look) // as if it took the database so long
+			})
+			cfg := queue.Config{PollInterval: runtimetest.Rarely, MaxPollInterval: runtimetest.Rarely, LeaseDuration: 3 * runtimetest.Rarely, Wake: wake, Logger: runtimetest.DiscardLogger()}
+			if wake == outbox.WakePoll {
+				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
+			}
+			topic := runtimetest.JobTopic("one")
+			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
+			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Job{TenantID: uuid.New(), N: 1})
+			require.NoError(t, err)
+			d := runtimetest.Dispatcher(t, watched, cfg, runtimetest.OnJob(topic, runtimetest.Succeed))
+			watch := queue.Watch(d)
+			runtimetest.StartDispatcher(t, d)
+			runtimetest.Restful(t, runtimetest.IfDoorbell(wake, watch.Refused), began, look)
+		})
+	}
+}

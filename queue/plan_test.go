@@ -1,0 +1,204 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/retention"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+const (
+	planBacklog   = 100_000 // due
+	planDelivered = 50_000
+	planScheduled = 50_000 // ahead
+	planDead      = 20_000 // row versions, at the head of the queue
+	planInFlight  = 2_000
+)
+
+func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	exec := func(sql string, args ...any) {
+		_, err := pool.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	exec("ALTER TABLE outbox.events SET (autovacuum_enabled = off)")
+	exec("ANALYZE outbox.events") // statistics of the empty table
+	// Ids grow with time, as UUID v7 do; half of the backlog is due at one and the same time.
+	exec(`CREATE FUNCTION v7(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+		SELECT ('0190' || lpad(to_hex(n), 8, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid $$`)
+	const columns = "INSERT INTO outbox.events (id, namespace, topic, tenant_id, dedupe_key, payload, status, next_attempt_at, finalized_at, attempts, claim_no, locked_by, locked_until) "
+	const common = "'test', 't' || n % 4, tenant, tenant || '/' || n, '{\"text\": \"some hundred bytes of payload, as events have, and a little more to fill a row\"}'"
+	const from = " FROM generate_series($1::bigint, $2::bigint) AS n, LATERAL (SELECT md5((n % 100)::text)::uuid AS tenant) AS u"
+	at := int64(0)
+	fill := func(n int, state string) {
+		exec(columns+"SELECT v7(n), "+common+", "+state+from, at+1, at+int64(n))
+		at += int64(n)
+	}
+	const now = "statement_timestamp()"
+	fill(planDelivered, "'delivered', "+now+" - (300000 - n) * interval '1 s', "+now+" - (300000 - n) * interval '1 s', 1, 1, v7(0), NULL")
+	fill(planDead, "'pending', "+now+" - interval '3 h', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
+	fill(planInFlight, "'processing', "+now+" - interval '2 h' + n * interval '1 ms', NULL, 1, 1, '00000000-0000-4000-8000-000000000001'::uuid, "+now+" + interval '1 h'")
+	fill(planBacklog/2, "'pending', "+now+" - interval '1 h', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
+	fill(planBacklog/2, "'pending', "+now+" - (500000 - n) * interval '1 ms', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
+	fill(planScheduled, "'pending', "+now+" + n * interval '1 s', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
+	exec("UPDATE outbox.events SET status = 'delivered', finalized_at = " + now + " WHERE status = 'pending' AND next_attempt_at < " + now + " - interval '150 min'")
+}
+
+// statements returns what the runtime runs, with the events in flight as what it finalises.
+func planStatements(t *testing.T, s *Store) []pgtest.Explained {
+	t.Helper()
+	rows, err := s.pool.Query(t.Context(), "SELECT id, claim_no FROM outbox.events WHERE status = 'processing' ORDER BY md5(id::text) LIMIT 1000")
+	require.NoError(t, err)
+	var ids []pgtype.UUID
+	var nos []int64
+	var id pgtype.UUID
+	var no int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &no}, func() error {
+		ids, nos = append(ids, id), append(nos, no)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, ids, min(planInFlight, 1000))
+	n := len(ids)
+	var keys []string
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT array_agg(dedupe_key) FROM (SELECT dedupe_key FROM outbox.events WHERE topic = 't1' AND dedupe_key IS NOT NULL LIMIT 1000) AS k").Scan(&keys))
+	worker := pgvalue.UUID(s.worker)
+	var front place
+	var frontID pgtype.UUID
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT next_attempt_at, id FROM outbox.events
+		WHERE finalized_at IS NULL AND locked_until IS NULL ORDER BY next_attempt_at, id OFFSET 100 LIMIT 1`).Scan(&front.due, &frontID))
+	front.id = frontID.Bytes
+	fresh := func(after place) func(q *dbsqlc.Queries) {
+		return func(q *dbsqlc.Queries) {
+			s.claimFrom(t.Context(), q, &claim{size: 100, lease: time.Minute, after: after})
+		}
+	}
+	claim := func(cfg ClaimConfig) func(q *dbsqlc.Queries) {
+		c, err := cfg.claim()
+		require.NoError(t, err)
+		return func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
+	}
+	nack := dbsqlc.EventNackParams{
+		Ids: ids, ClaimNos: nos, WorkerID: worker, DelaysUs: slices.Repeat([]int64{1e6}, n), RetryAts: slices.Repeat([]pgtype.Timestamptz{{}}, n),
+		Permanents: slices.Repeat([]bool{false}, n), Errors: slices.Repeat([]string{errors.ErrUnsupported.Error()}, n),
+	}
+	const head = planInFlight + planDead
+	return []pgtest.Explained{
+		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + 100, Sorts: 10},
+		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + 300, Sorts: 110},
+		{Name: "claim 500", Call: claim(ClaimConfig{BatchSize: 500}), Reads: head + 1100, Sorts: 510},
+		{Name: "claim by topics", Call: claim(ClaimConfig{BatchSize: 100, Topics: []string{"t1", "t2", "none"}}), Reads: head + 500, Sorts: 110},
+		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantID: outbox.Tenant(uuid.MustParse("c4ca4238-a0b9-2382-0dcc-509a6f75849b"))}), Reads: head + 2500, Sorts: 20},
+		{Name: "claim with limit", Call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), Reads: head + 300, Sorts: 110},
+		{Name: "claim fresh", Call: fresh(place{}), Reads: head + 300, Sorts: 110},
+		{Name: "claim onward", Call: fresh(front), Reads: 300, Sorts: 110}, // past what is in flight
+		{Name: "ack", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
+		}, Reads: 1000, Sorts: 1000, Sorted: true},
+		{Name: "ack one", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids[:1], ClaimNos: nos[:1], WorkerID: worker})
+		}, Reads: 1, Sorts: 1},
+		{Name: "ack and delete", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventAckDelete(t.Context(), dbsqlc.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
+		}, Reads: 1000, Sorts: 1000, Sorted: true},
+		{Name: "nack", Call: func(q *dbsqlc.Queries) { _, _ = q.EventNack(t.Context(), nack) }, Reads: 1000, Sorts: 1000},
+		{Name: "release", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventRelease(t.Context(), dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
+		}, Reads: 1000, Sorts: 1000},
+		{Name: "extend", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventExtend(t.Context(), dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgvalue.Interval(time.Minute)})
+		}, Reads: 1000, Sorts: 1000},
+		{Name: "states", Call: func(q *dbsqlc.Queries) { _, _ = q.EventStatuses(t.Context(), ids) }, Reads: 1000, Sorts: 1000},
+		// The sweep may read what is due, once a lease, but never what is scheduled or final, nor sort it.
+		{Name: "sweep", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
+				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
+			})
+		}, Reads: planBacklog + planInFlight + 1, Sorts: sweepChunk},
+		{Name: "prune delivered", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "delivered", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
+		}, Reads: retention.PruneChunk, Sorts: retention.PruneChunk},
+		{Name: "prune dead", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "dead", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
+		}, Reads: planDelivered / 4, Sorts: retention.PruneChunk}, // passes over what was delivered that long ago in this topic
+		{Name: "final topics", Call: func(q *dbsqlc.Queries) { _, _ = q.EventFinalTopics(t.Context(), "test") }, Reads: 10, Sorts: 10},
+		{Name: "ids by key", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys})
+		}, Reads: 1000, Sorts: 1000, Callers: true},
+		{Name: "id by key", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys[:1]})
+		}, Reads: 1, Sorts: 1, Callers: true},
+	}
+}
+
+func TestPlansHoldWithAnyStatistics(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	fillForPlans(t, pool)
+	s, err := NewStore(pool, StoreConfig{Namespace: "test", WorkerID: uuid.MustParse("00000000-0000-4000-8000-000000000001")})
+	require.NoError(t, err)
+	for _, statistics := range []string{"empty", "fresh"} {
+		if statistics == "fresh" {
+			_, err := pool.Exec(t.Context(), "ANALYZE outbox.events")
+			require.NoError(t, err)
+		}
+		for _, e := range planStatements(t, s) {
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				plan, ms := e.Run(t, s.db, s.pool, mode)
+				t.Logf("%-16s %-5s %-18s %7.2f ms, %s", e.Name, statistics, mode, ms, strings.Join(pgtest.IndexesOf(&plan), " "))
+			}
+		}
+	}
+}
+
+// A claim and the renewal of a lease write no index: their row versions stay on the page.
+func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	pool := pgtest.Database(t)
+	put(t, pool, "ping", n)
+	s := storeWith(t, pool, nil)
+	updates := func(want int) (hot int) {
+		t.Helper()
+		var all int
+		require.Eventually(t, func() bool {
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.events'::regclass").Scan(&all, &hot))
+			return all >= want
+		}, testPatience, 20*time.Millisecond)
+		require.Equal(t, want, all)
+		return hot
+	}
+	var held []Claimed
+	for len(held) < n {
+		claimed, err := s.Claim(t.Context(), ClaimConfig{BatchSize: 200})
+		require.NoError(t, err)
+		require.NotEmpty(t, claimed)
+		held = append(held, claimed...)
+	}
+	pool.Reset() // ends the sessions, which flushes what they counted
+	require.Equal(t, n, updates(n))
+	// One event a page: for more versions than fillfactor leaves room for, what is dead must be pruned first,
+	// which transactions of other tests hold up.
+	var few []Claimed
+	for i := 0; i < n; i += 50 {
+		few = append(few, held[i])
+	}
+	outcomes, err := s.Extend(t.Context(), time.Hour, few...)
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat([]Outcome{Applied}, len(few)), outcomes)
+	pool.Reset()
+	require.Equal(t, n+len(few), updates(n+len(few)))
+}

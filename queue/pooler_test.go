@@ -1,0 +1,156 @@
+package queue_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
+)
+
+// noNotificationsText is what a dispatcher and a listener log when their connection hears nothing.
+const noNotificationsText = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
+	"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll"
+
+// poolWithoutNotifications returns a pool on the database of pool whose connections work, except that notifications do not get through,
+// as those that come for an idle client of a transaction pooler.
+func poolWithoutNotifications(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
+	require.NoError(t, err)
+	server := net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port)))
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		for {
+			client, err := door.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			copies.Go(func() { _, _ = io.Copy(up, client); _ = up.Close() })
+			copies.Go(func() { dropNotifications(client, up); _ = client.Close() })
+		}
+	})
+	cfg.ConnConfig.Host, cfg.ConnConfig.Fallbacks = "127.0.0.1", nil
+	cfg.ConnConfig.Port = uint16(door.Addr().(*net.TCPAddr).Port)
+	deaf, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		deaf.Close()
+		_ = door.Close()
+		copies.Wait()
+	})
+	return deaf
+}
+
+// dropNotifications copies the messages of a server, except for NotificationResponse.
+func dropNotifications(client io.Writer, server io.Reader) {
+	in := bufio.NewReader(server)
+	var head [5]byte
+	for {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+		if _, err := io.ReadFull(in, body); err != nil {
+			return
+		}
+		if head[0] != 'A' {
+			if _, err := client.Write(append(head[:], body...)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// requireNoLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
+func requireNoLock(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Zero(t, pgtest.Value[int](t, pool, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock'`))
+}
+
+// falls runs a dispatcher and a listener through pool, which nothing is heard through, and demands that they say so once and
+// poll, and leave no lock: neither while they run nor afterwards.
+func falls(t *testing.T, direct, pool, listen *pgxpool.Pool) {
+	topic := runtimetest.JobTopic("one")
+	log := runtimetest.NewLogSpy()
+	got := make(chan int64, 10)
+	d := runtimetest.Dispatcher(t, pool, queue.Config{PollInterval: 50 * time.Millisecond, ListenPool: listen, Logger: log.Logger()},
+		runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
+			got <- d.Payload.N
+			return nil
+		}))
+	h := runtimetest.NewNotes()
+	ears := runtimetest.NewLogSpy()
+	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{PollInterval: 50 * time.Millisecond, ListenPool: listen, Logger: ears.Logger()}, h)
+	stop, stopListener := runtimetest.StartDispatcher(t, d), runtimetest.StartListener(t, l)
+	log.Await(t, noNotificationsText)
+	ears.Await(t, noNotificationsText)
+	for n, j := range runtimetest.NumberedJobs(5) {
+		requireNoLock(t, direct)
+		runtimetest.EnqueueJobs(t, direct, topic, j)
+		require.EqualValues(t, n, pgtest.Receive(t, got, "the event"))
+		runtimetest.Put(t, direct, "a", n+1)
+		h.Await(t, n+1)
+	}
+	require.NoError(t, stop())
+	stopListener()
+	requireNoLock(t, direct)
+	require.Equal(t, 1, strings.Count(log.String(), "doorbell: "), "once: %s", log)
+	require.Equal(t, 1, strings.Count(ears.String(), "doorbell: "), "once: %s", ears)
+}
+
+// TestBellThatHearsNothingFallsBackToPolling: LISTEN succeeds, and no notification arrives.
+func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
+	t.Parallel()
+	t.Run("pool", func(t *testing.T) {
+		t.Parallel()
+		direct := pgtest.Database(t)
+		falls(t, direct, poolWithoutNotifications(t, direct), nil)
+	})
+	t.Run("ListenPool", func(t *testing.T) {
+		t.Parallel()
+		direct := pgtest.Database(t)
+		falls(t, direct, direct, poolWithoutNotifications(t, direct))
+	})
+	t.Run("ListenPool of another database", func(t *testing.T) {
+		t.Parallel()
+		direct := pgtest.Database(t)
+		falls(t, direct, direct, pgtest.Database(t))
+	})
+}
+
+// TestBellWithDirectListenPool: what goes through a deaf pool is heard through ListenPool.
+func TestBellWithDirectListenPool(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Database(t)
+	cfg := runtimetest.SleeperConfig()
+	cfg.ListenPool = direct
+	topic := runtimetest.JobTopic("one")
+	r := recipientOf(t, poolWithoutNotifications(t, direct), cfg, topic)
+	require.NotZero(t, runtimetest.Holder(t, direct))
+	runtimetest.EnqueueJobs(t, direct, topic, runtimetest.NumberedJobs(1)...)
+	r.expect(t)
+	require.NoError(t, r.stop())
+}

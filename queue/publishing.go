@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+)
+
+// Publish ties t to a publisher in place of a handler.
+func Publish[P any](t outbox.Topic[P], p publish.Publication) Handler {
+	return published(t.Untyped(), p)
+}
+
+func published(t *outbox.UntypedTopic, p publish.Publication) Handler {
+	th := HandleUntyped(t, nil, nil)
+	th.publication = relay.NewRoute(t, p)
+	return th
+}
+
+// publish sends the events of tasks, all of one target, and reports the results.
+func (d *Dispatcher) publish(ctx context.Context, l *leases, t *relay.Target, tasks []*task, report func(*task)) {
+	begun := make([]*task, 0, len(tasks))
+	for _, k := range tasks {
+		if l.begin(k, func(error) {}) {
+			begun = append(begun, k)
+		} else {
+			k.result = mark.New(mark.ClassNotSent, "its lease ran out before it was published")
+			report(k)
+		}
+	}
+	admitted, why := t.Admit(len(begun))
+	for _, k := range begun[admitted:] {
+		k.result = why
+		report(k)
+	}
+	if begun = begun[:admitted]; len(begun) == 0 {
+		return
+	}
+	made, results := relay.Prepare(len(begun), func(i int) (*relay.Route, outbox.Event, json.RawMessage) {
+		return d.handlers[begun[i].Topic].publication, begun[i].Event, begun[i].Payload
+	})
+	events := make([]publish.Outgoing, 0, len(begun))
+	sent := make([]*task, 0, len(begun))
+	for i, k := range begun {
+		if results[i].Class != mark.ClassDone {
+			k.result = results[i]
+			report(k)
+			continue
+		}
+		events, sent = append(events, made[i]), append(sent, k)
+	}
+	if len(events) == 0 {
+		t.OnResults(time.Now(), nil, nil) // nothing was tried
+		return
+	}
+	for i, r := range t.Send(ctx, events) {
+		sent[i].result, sent[i].tried = r, true
+		report(sent[i])
+	}
+}

@@ -1,0 +1,526 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
+)
+
+// finalisers are the ways to end or renew a claim, by name.
+func finalisers(t testing.TB) map[string]func(s *queue.Store, claimed ...queue.Claimed) []queue.Outcome {
+	must := func(outcomes []queue.Outcome, err error) []queue.Outcome {
+		t.Helper()
+		if lost := countOf(outcomes, queue.Lost); lost > 0 {
+			require.ErrorIs(t, err, outbox.ErrLeaseLost)
+			require.ErrorContains(t, err, fmt.Sprintf(": %d of %d events lost", lost, len(outcomes)))
+		}
+		if locked := countOf(outcomes, queue.Locked); locked > 0 {
+			require.ErrorContains(t, err, fmt.Sprintf("%d of %d events are locked by another transaction", locked, len(outcomes)))
+		}
+		if countOf(outcomes, queue.Applied)+countOf(outcomes, queue.Already) == len(outcomes) {
+			require.NoError(t, err)
+		}
+		return outcomes
+	}
+	return map[string]func(*queue.Store, ...queue.Claimed) []queue.Outcome{
+		"ack": func(s *queue.Store, claimed ...queue.Claimed) []queue.Outcome {
+			return must(s.Ack(t.Context(), claimed...))
+		},
+		"nack": func(s *queue.Store, claimed ...queue.Claimed) []queue.Outcome {
+			return must(s.Nack(t.Context(), failures(runtimetest.ErrHandler, claimed...)...))
+		},
+		"release": func(s *queue.Store, claimed ...queue.Claimed) []queue.Outcome {
+			return must(s.Release(t.Context(), claimed...))
+		},
+		"extend": func(s *queue.Store, claimed ...queue.Claimed) []queue.Outcome {
+			return must(s.Extend(t.Context(), runtimetest.LongLease, claimed...))
+		},
+	}
+}
+
+func countOf(outcomes []queue.Outcome, o queue.Outcome) (n int) {
+	for _, got := range outcomes {
+		if got == o {
+			n++
+		}
+	}
+	return n
+}
+
+func failures(err error, claimed ...queue.Claimed) []queue.Failure {
+	fs := make([]queue.Failure, len(claimed))
+	for i, c := range claimed {
+		fs[i] = queue.Failure{Claimed: c, Err: err}
+	}
+	return fs
+}
+
+func TestFinalisersDoWhatTheySay(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			worker := uuid.New()
+			s := runtimetest.StoreOf(t, pool, worker)
+			runtimetest.EnqueueN(t, pool, 3)
+			claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3, LeaseDuration: time.Minute})
+			require.NoError(t, err)
+			other := claimed[2]
+			before := runtimetest.RowOf(t, pool, other.ID)
+			require.Equal(t, runtimetest.Repeat(2, queue.Applied), finalise(s, claimed[1], claimed[0]))
+			text := runtimetest.ErrHandler.Error()
+			want := map[string]runtimetest.Row{
+				"ack":     {Status: "delivered", Attempts: 1, Final: true},
+				"nack":    {Status: "pending", Attempts: 1, LastError: &text},
+				"release": {Status: "pending", Attempts: 0},
+				"extend":  {Status: "processing", Attempts: 1, Locked: true},
+			}[name]
+			want.ClaimNo, want.MaxAttempts, want.LockedBy = 1, 25, uuid.NullUUID{UUID: worker, Valid: true}
+			got := runtimetest.RowOf(t, pool, claimed[0].ID)
+			require.Equal(t, want, timeless(got))
+			if name == "nack" {
+				require.InDelta(t, 0.75, got.DueIn, 0.3, "the default back-off of a first failure is 0.5 to 1 s")
+			} else {
+				require.LessOrEqual(t, got.DueIn, 0.0)
+			}
+			if name == "extend" {
+				require.Equal(t, 2, runtimetest.CountWhere(t, pool, "locked_until > statement_timestamp() + interval '59 min'"))
+			}
+			require.Equal(t, timeless(before), timeless(runtimetest.RowOf(t, pool, other.ID)), "the third was not asked for")
+			require.Equal(t, 2, runtimetest.CountWhere(t, pool, "updated_at > created_at AND id <> $1", other.ID))
+		})
+	}
+}
+
+// A repeat after an answer that was lost.
+func TestFinalisersAreIdempotent(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			s := runtimetest.NewStore(t, pool)
+			runtimetest.EnqueueN(t, pool, 3)
+			claimed := runtimetest.ClaimN(t, s, 3)
+			require.Equal(t, runtimetest.Repeat(2, queue.Applied), finalise(s, claimed[:2]...))
+			if name == "extend" {
+				require.Equal(t, runtimetest.Repeat(2, queue.Applied), finalise(s, claimed[:2]...), "renewed again")
+				return
+			}
+			before := runtimetest.Fingerprint(t, pool)
+			require.Equal(t, runtimetest.Repeat(2, queue.Already), finalise(s, claimed[:2]...))
+			require.Equal(t, before, runtimetest.Fingerprint(t, pool))
+			require.Equal(t, []queue.Outcome{queue.Already, queue.Applied, queue.Already}, finalise(s, claimed[1], claimed[2], claimed[0]))
+			for other, finalise := range finalisers(t) {
+				if other != name {
+					require.Equal(t, runtimetest.Repeat(3, queue.Lost), finalise(s, claimed...), "%s after %s", other, name)
+				}
+			}
+		})
+	}
+}
+
+func TestForeignClaimChangesNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	worker := uuid.New()
+	s, stranger := runtimetest.StoreOf(t, pool, worker), runtimetest.NewStore(t, pool)
+	runtimetest.EnqueueN(t, pool, 5)
+	claimed := runtimetest.ClaimN(t, s, 4)
+	before := runtimetest.Fingerprint(t, pool)
+	invented := claimed[0]
+	invented.ID = uuid.New()
+	pending := claimed[0]
+	pending.ID, pending.ClaimNo = pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE status = 'pending'"), 0
+	older, newer := claimed[1], claimed[2]
+	older.ClaimNo--
+	newer.ClaimNo++
+	for name, finalise := range finalisers(t) {
+		require.Equal(t, runtimetest.Repeat(4, queue.Lost), finalise(stranger, claimed...), "%s of another worker", name)
+		require.Equal(t, runtimetest.Repeat(4, queue.Lost), finalise(s, invented, pending, older, newer), "%s of no claim", name)
+		require.Equal(t, before, runtimetest.Fingerprint(t, pool), name)
+	}
+	require.Equal(t, runtimetest.Repeat(4, queue.Applied), finalisers(t)["ack"](s, claimed...))
+}
+
+// ABA: the worker lost the event and claimed it again, or a second process runs with its id.
+func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			worker := uuid.New()
+			first, second := runtimetest.StoreOf(t, pool, worker), runtimetest.StoreOf(t, pool, worker)
+			runtimetest.EnqueueN(t, pool, 1)
+			old := runtimetest.ClaimN(t, first, 1)
+			runtimetest.ExpireLeases(t, pool)
+			current := runtimetest.ClaimN(t, second, 1)
+			before := runtimetest.Fingerprint(t, pool)
+			require.Equal(t, runtimetest.Repeat(1, queue.Lost), finalise(first, old...))
+			require.Equal(t, before, runtimetest.Fingerprint(t, pool))
+			// Both in one batch: each gets its own outcome.
+			require.Equal(t, []queue.Outcome{queue.Lost, queue.Applied, queue.Lost}, finalise(second, old[0], current[0], old[0]))
+		})
+	}
+}
+
+// A stopped process wakes up after another has taken over, and after the other is done.
+func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			outdated, successor := runtimetest.NewStore(t, pool), runtimetest.NewStore(t, pool)
+			runtimetest.EnqueueN(t, pool, 2)
+			old := runtimetest.ClaimN(t, outdated, 2)
+			runtimetest.ExpireLeases(t, pool)
+			current := runtimetest.ClaimN(t, successor, 2)
+			require.Equal(t, runtimetest.Repeat(2, queue.Lost), finalise(outdated, old...))
+			outcomes, err := successor.Ack(t.Context(), current...)
+			require.NoError(t, err)
+			require.Equal(t, runtimetest.Repeat(2, queue.Applied), outcomes)
+			before := runtimetest.Fingerprint(t, pool)
+			require.Equal(t, runtimetest.Repeat(2, queue.Lost), finalise(outdated, old...))
+			require.Equal(t, before, runtimetest.Fingerprint(t, pool))
+		})
+	}
+}
+
+// The other takes over while the finalisation is under way: the guard is looked at again under the lock.
+func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			s := runtimetest.NewStore(t, pool)
+			runtimetest.EnqueueN(t, pool, 2)
+			claimed := runtimetest.ClaimN(t, s, 2)
+			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
+			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
+			require.NoError(t, err)
+			if name == "extend" { // waits for nobody
+				require.Equal(t, []queue.Outcome{queue.Locked, queue.Applied}, finalise(s, claimed...))
+				require.NoError(t, tx.Commit(t.Context()))
+				require.Equal(t, []queue.Outcome{queue.Lost, queue.Applied}, finalise(s, claimed...))
+				return
+			}
+			got := make(chan []queue.Outcome, 1)
+			go func() { got <- finalise(s, claimed...) }()
+			pgtest.AwaitBlocked(t, pool, 1)
+			require.NoError(t, tx.Commit(t.Context()))
+			before := runtimetest.RowOf(t, pool, claimed[0].ID)
+			require.Equal(t, []queue.Outcome{queue.Lost, queue.Applied}, <-got)
+			require.Equal(t, timeless(before), timeless(runtimetest.RowOf(t, pool, claimed[0].ID)))
+			require.Equal(t, 1, runtimetest.CountWhere(t, pool, "status = 'processing' AND claim_no = 2"))
+		})
+	}
+}
+
+// Late, but nobody has taken over: the work counts.
+func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		pool := pgtest.Database(t)
+		s := runtimetest.NewStore(t, pool)
+		runtimetest.EnqueueN(t, pool, 1)
+		claimed := runtimetest.ClaimN(t, s, 1)
+		runtimetest.ExpireLeases(t, pool)
+		require.Equal(t, runtimetest.Repeat(1, queue.Applied), finalise(s, claimed...), name)
+		if name == "extend" {
+			runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 0)
+		}
+	}
+}
+
+func TestDeadEventStaysDead(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := runtimetest.NewStore(t, pool)
+	runtimetest.EnqueueN(t, pool, 1)
+	claimed := runtimetest.ClaimN(t, s, 1)
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = max_attempts")
+	runtimetest.ExpireLeases(t, pool)
+	n, err := s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	before := runtimetest.Fingerprint(t, pool)
+	for name, finalise := range finalisers(t) {
+		require.Equal(t, runtimetest.Repeat(1, queue.Lost), finalise(s, claimed...), "late %s", name)
+		require.Equal(t, before, runtimetest.Fingerprint(t, pool))
+	}
+}
+
+func TestNothingToFinalise(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := runtimetest.NewStore(t, pool)
+	for name, finalise := range finalisers(t) {
+		require.Empty(t, finalise(s), name)
+	}
+	_, err := s.Extend(t.Context(), 0, queue.Claimed{})
+	require.ErrorContains(t, err, "lease")
+	_, err = s.Extend(t.Context(), -runtimetest.LongLease, queue.Claimed{})
+	require.ErrorContains(t, err, "lease")
+	require.Equal(t, "applied already lost Outcome(0)", fmt.Sprint(queue.Applied, queue.Already, queue.Lost, queue.Outcome(0)))
+}
+
+func TestSameEventTwiceInOneCall(t *testing.T) {
+	t.Parallel()
+	for name, finalise := range finalisers(t) {
+		pool := pgtest.Database(t)
+		s := runtimetest.NewStore(t, pool)
+		runtimetest.EnqueueN(t, pool, 1)
+		c := runtimetest.ClaimN(t, s, 1)[0]
+		for _, o := range finalise(s, c, c) {
+			require.Contains(t, []queue.Outcome{queue.Applied, queue.Already}, o, name)
+		}
+		require.LessOrEqual(t, runtimetest.CountWhere(t, pool, "attempts = 0"), map[string]int{"release": 1}[name])
+	}
+}
+
+func TestNackDecidesInTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := runtimetest.NewStore(t, pool)
+	runtimetest.EnqueueN(t, pool, 7)
+	claimed := runtimetest.ClaimN(t, s, 7)
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 25 WHERE id = $1", claimed[0].ID) // unknown to the worker
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET max_attempts = 1 WHERE id = $1", claimed[1].ID)
+	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+	fs := failures(runtimetest.ErrHandler, claimed...)
+	fs[2].Err = fmt.Errorf("wrapped: %w", outbox.Permanent(runtimetest.ErrHandler))
+	fs[3].Err = fmt.Errorf("wrapped: %w", outbox.RetryAfter(time.Hour, runtimetest.ErrHandler))
+	fs[4].RetryAt = in(2 * time.Hour)
+	fs[5].Err, fs[5].RetryAt = outbox.RetryAfter(time.Hour, runtimetest.ErrHandler), in(-time.Hour)
+	fs[6].Err = nil
+	outcomes, err := s.Nack(t.Context(), fs...)
+	require.NoError(t, err)
+	require.Equal(t, runtimetest.Repeat(7, queue.Applied), outcomes)
+	for i, want := range []struct {
+		status string
+		dueIn  float64
+	}{{"dead", 0}, {"dead", 0}, {"dead", 0}, {"pending", 3600}, {"pending", 7200}, {"pending", -3600}, {"pending", 0.75}} {
+		r := runtimetest.RowOf(t, pool, claimed[i].ID)
+		require.Equal(t, want.status, r.Status, i)
+		require.Equal(t, want.status == "dead", r.Final, i)
+		require.False(t, r.Locked)
+		if want.status == "pending" {
+			require.InDelta(t, want.dueIn, r.DueIn, 20, i)
+		}
+		require.NotEmpty(t, *r.LastError)
+	}
+	runtimetest.ClaimN(t, s, 1)
+}
+
+// A nack must succeed whatever it says, or the event comes round by its lease for ever.
+func TestNackSucceedsWithAnyErrorAndTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := runtimetest.NewStore(t, pool)
+	bad := map[string]error{
+		"NUL":              errors.New("a\x00b\x00"),
+		"bad UTF-8":        errors.New("\xff\xfea\xc3"),
+		"surrogates":       errors.New("\xed\xa0\x80\xed\xb0\x80"),
+		"10 MB":            errors.New(strings.Repeat("x", 10<<20)),
+		"10 MB of garbage": errors.New(strings.Repeat("\xf0\x9f", 5<<20)),
+		"10 MB of NUL":     errors.New(strings.Repeat("\x00", 10<<20)),
+		"cut in a rune":    errors.New("x" + strings.Repeat("€", 4096)),
+		"empty":            errors.New(""),
+		"none":             nil,
+		"nil pointer":      (*brokenError)(nil),
+		"panics":           &brokenError{},
+		"joined":           errors.Join(runtimetest.ErrHandler, (*brokenError)(nil)),
+	}
+	times := map[string]time.Time{
+		"far":      time.Unix(1<<55, 0),
+		"past":     time.Unix(-1<<55, 0),
+		"year 300": time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC),
+		"max":      time.Unix(math.MaxInt64-62135596801, 999999999),
+	}
+	delays := map[string]time.Duration{"longest": math.MaxInt64, "negative": math.MinInt64}
+	runtimetest.EnqueueN(t, pool, len(bad)+len(times)+len(delays))
+	claimed := runtimetest.ClaimN(t, s, len(bad)+len(times)+len(delays))
+	i := 0
+	nack := func(name string, f queue.Failure) runtimetest.Row {
+		t.Helper()
+		f.Claimed = claimed[i]
+		i++
+		outcomes, err := s.Nack(t.Context(), f)
+		require.NoError(t, err, name)
+		require.Equal(t, runtimetest.Repeat(1, queue.Applied), outcomes, name)
+		return runtimetest.RowOf(t, pool, f.ID)
+	}
+	for name, err := range bad {
+		r := nack(name, queue.Failure{Err: err})
+		require.LessOrEqual(t, len(*r.LastError), 2048, name)
+		require.NotContains(t, *r.LastError, "\x00")
+	}
+	for name, at := range times {
+		nack(name, queue.Failure{Err: runtimetest.ErrHandler, RetryAt: at})
+	}
+	for name, d := range delays {
+		nack(name, queue.Failure{Err: outbox.RetryAfter(d, runtimetest.ErrHandler)})
+	}
+	require.Equal(t, len(claimed), runtimetest.CountWhere(t, pool, "status = 'pending'"))
+}
+
+type brokenError struct{ text *string }
+
+func (e *brokenError) Error() string { return *e.text }
+
+func TestSweepMakesLastAttemptsDeadLetters(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	worker := uuid.New()
+	s := runtimetest.StoreOf(t, pool, worker)
+	runtimetest.EnqueueN(t, pool, 6)
+	claimed := runtimetest.ClaimN(t, s, 5)
+	last, held, tried, lowered := claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5 WHERE id = ANY ($1)", []uuid.UUID{last, held})
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET last_error = repeat('€', 2000 / 3) WHERE id = $1", last)
+	_, err := s.Nack(t.Context(), failures(runtimetest.ErrHandler, claimed[3])...)
+	require.NoError(t, err)
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 3, max_attempts = 2, next_attempt_at = statement_timestamp() WHERE id = $1", lowered)
+	other := runtimetest.Message(runtimetest.TenantA, 1)
+	other.Namespace = "elsewhere"
+	runtimetest.EnqueueAll(t, pool, other)
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5 WHERE namespace = 'elsewhere'")
+	runtimetest.ExpireLeases(t, pool, last, tried)
+
+	n, err := s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	r := runtimetest.RowOf(t, pool, last)
+	require.Equal(t, "dead", r.Status)
+	require.True(t, r.Final)
+	require.False(t, r.Locked)
+	require.Contains(t, *r.LastError, "lease ran out on attempt 5, worker "+worker.String())
+	require.Contains(t, *r.LastError, "before: €")
+	require.LessOrEqual(t, len(*r.LastError), 2048)
+	require.Equal(t, "dead", runtimetest.RowOf(t, pool, lowered).Status)
+	require.Equal(t, runtimetest.ErrHandler.Error(), *runtimetest.RowOf(t, pool, lowered).LastError)
+	require.Equal(t, "processing", runtimetest.RowOf(t, pool, held).Status, "its lease has not run out")
+	require.Equal(t, "processing", runtimetest.RowOf(t, pool, tried).Status, "it has attempts left")
+	require.Equal(t, 1, runtimetest.CountWhere(t, pool, "namespace = 'elsewhere' AND status = 'pending'"))
+	n, err = s.SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestSweepTakesMoreThanOneChunk(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	runtimetest.EnqueueN(t, pool, 1203)
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5")
+	n, err := runtimetest.NewStore(t, pool).SweepDead(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1203, n)
+	require.Equal(t, 1203, runtimetest.CountWhere(t, pool, "status = 'dead' AND last_error LIKE '%lowered%'"))
+}
+
+// TestPruneKeepsToItsTopics: a store deletes by the retention that it was given, and nothing of a topic whose retention it
+// does not know: that may be kept for a year.
+func TestPruneKeepsToItsTopics(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	_, err := runtimetest.NewStore(t, pool).Prune(t.Context())
+	require.ErrorContains(t, err, "StoreConfig.Retention")
+	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: map[string]outbox.Retention{
+		"usual": {}, "other": {}, "short": {Delivered: time.Hour, Dead: 2 * time.Hour},
+	}})
+	require.NoError(t, err)
+	final := func(topic, status, age string, n int) {
+		pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+			SELECT 'test', $4, '1', $1, statement_timestamp() - $2::interval FROM generate_series(1, $3) AS i`, status, age, n, topic)
+	}
+	for _, topic := range []string{"usual", "other", "unknown"} {
+		final(topic, "delivered", "167 h", 1)
+		final(topic, "delivered", "169 h", 1100)
+		final(topic, "dead", "169 h", 1)
+		final(topic, "dead", "719 h", 1)
+		final(topic, "dead", "721 h", 1)
+	}
+	final("short", "delivered", "30 min", 1)
+	final("short", "delivered", "61 min", 1)
+	final("short", "dead", "61 min", 1)
+	final("short", "dead", "121 min", 1)
+	runtimetest.EnqueueN(t, pool, 2)
+	pgtest.Execute(t, pool, "UPDATE outbox.events SET created_at = '2000-01-01', next_attempt_at = '2000-01-01' WHERE status = 'pending'")
+	runtimetest.ClaimN(t, s, 1)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) VALUES ('elsewhere', 'usual', '1', 'dead', '2000-01-01')`)
+	unknown := runtimetest.CountWhere(t, pool, "topic = 'unknown'")
+	n, err := s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2*1101+2, n)
+	require.Equal(t, unknown, runtimetest.CountWhere(t, pool, "topic = 'unknown'"), "kept for as long as whoever knows it says")
+	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "topic = 'short'"))
+	require.Equal(t, 2*3, runtimetest.CountWhere(t, pool, "topic IN ('usual', 'other') AND namespace = 'test'"))
+	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "finalized_at IS NULL"), "what is not final is never pruned, however old")
+	require.Equal(t, 1, runtimetest.CountWhere(t, pool, "namespace = 'elsewhere'"))
+	n, err = s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// TestStoreDeletesOnAckWhereItsRetentionSaysSo: as a dispatcher does.
+func TestStoreDeletesOnAckWhereItsRetentionSaysSo(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: map[string]outbox.Retention{"ping": {DeleteOnAck: true}}})
+	require.NoError(t, err)
+	runtimetest.EnqueueN(t, pool, 1)
+	_, err = s.Ack(t.Context(), runtimetest.ClaimN(t, s, 1)...)
+	require.NoError(t, err)
+	require.Zero(t, runtimetest.CountWhere(t, pool, "true"))
+}
+
+func TestStoreRefusesRetention(t *testing.T) {
+	t.Parallel()
+	for want, keep := range map[string]map[string]outbox.Retention{
+		`"test/ping" is not a valid topic name`: {"test/ping": {}},
+		"topic ping has a negative duration":    {"ping": {Delivered: -1, Dead: time.Hour}},
+		"topic pong has a negative duration":    {"pong": {Dead: -1}},
+	} {
+		_, err := queue.NewStore(runtimetest.Unconnected(t), queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: keep})
+		require.ErrorContains(t, err, "new store: field Retention: "+want)
+	}
+}
+
+func TestPruneAndSweepDoNotWaitForLocks(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: map[string]outbox.Retention{"ping": {}}})
+	require.NoError(t, err)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, attempts, max_attempts) SELECT 'test', 'ping', '1', 5, 5 FROM generate_series(1, 3)`)
+	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
+	for _, status := range []string{"delivered", "pending"} {
+		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE status = $1 LIMIT 1 FOR UPDATE", status)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
+	defer cancel()
+	n, err := s.Prune(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
+	n, err = s.SweepDead(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+}

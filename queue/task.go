@@ -1,0 +1,337 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
+// the loop again once it is reported; its lease belongs to leases.
+type task struct {
+	*Claimed
+	result    mark.Result             // what the handler made of it
+	tried     bool                    // the handler was called, or the publisher
+	try       *relay.Target           // claimed to find out whether that is back
+	unstarted bool                    // handed back by the loop, or because its lease was over
+	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
+	lost      bool                    // nobody keeps its lease any more
+	finished  bool                    // nothing runs any more; it is to be settled
+}
+
+// notStarted is the result of what is handed back.
+var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was handled")
+
+// leases knows every event that is in flight in this process until it is settled, renews their leases, and cancels the handlers of
+// those it could not keep.
+type leases struct {
+	d      *Dispatcher
+	lapsed testsignal.Signal // what has not been started has lost its lease
+	mu     sync.Mutex
+	tasks  map[*task]struct{}
+}
+
+func newLeases(d *Dispatcher) *leases {
+	return &leases{d: d, lapsed: make(testsignal.Signal, 1), tasks: make(map[*task]struct{})}
+}
+
+func (l *leases) add(t *task) {
+	l.mu.Lock()
+	l.tasks[t] = struct{}{}
+	l.mu.Unlock()
+}
+
+// finish notes that nothing runs for t any more, and tells whether there is anything to settle. A failure is none
+// when the lease was lost, because then the event is somebody else's; of a success, and of what is handed back with its
+// attempt uncounted, the fence decides.
+func (l *leases) finish(t *task) bool {
+	settle := t.unstarted || !t.result.Class.Charged()
+	l.mu.Lock()
+	t.finished = true
+	if settle = settle || !t.lost; !settle {
+		delete(l.tasks, t)
+	}
+	l.mu.Unlock()
+	if !settle {
+		l.d.log.Warn("event lost", slog.Any("", t.Event), "error", t.result.Text)
+	}
+	return settle
+}
+
+// settled forgets what the database has settled.
+func (l *leases) settled(tasks []*task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range tasks {
+		delete(l.tasks, t)
+	}
+}
+
+func (l *leases) isLost(t *task) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return t.lost
+}
+
+// atRisk returns what is in flight although its lease may have run out: what still runs or waits to be settled. No claim and
+// no sweep of this process takes it.
+func (l *leases) atRisk() []uuid.UUID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	var ids []uuid.UUID
+	for t := range l.tasks {
+		if t.lost || l.over(t, now) {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
+}
+
+// hasLastAttempt tells whether anything that has not finished, except other, is on its last attempt.
+func (l *leases) hasLastAttempt(other *task) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for t := range l.tasks {
+		if t != other && !t.finished && t.Attempt >= t.MaxAttempts {
+			return true
+		}
+	}
+	return false
+}
+
+// begin lets cancel end t's handler when its lease goes, and tells whether it may start: not if the lease is
+// over already, because the process was stopped or starved while t waited.
+func (l *leases) begin(t *task, cancel context.CancelCauseFunc) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !t.lost && l.over(t, time.Now()) {
+		l.lose(t)
+	}
+	t.cancel, t.unstarted = cancel, t.lost
+	return !t.lost
+}
+
+// margin is how long before the end of a lease it is given up: two ticks of renew, so that a handler has at
+// least one to notice that its context is cancelled.
+func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
+
+func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
+
+// renew keeps leases alive until ctx ends, or dbCtx in the middle of a statement. A lease is renewed when a third of it has gone, and given up
+// shortly before its end, by this process's monotonic clock from before the claim was sent: the database's
+// idea of its end is never earlier.
+func (l *leases) renew(ctx, dbCtx context.Context) {
+	lease := l.d.cfg.LeaseDuration
+	tick := time.NewTicker(lease / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if due, until := l.due(time.Now()); len(due) > 0 {
+			l.extend(dbCtx, due, until)
+		}
+	}
+}
+
+// due returns what is to be renewed and until when there is time for it, and cancels what is past saving.
+func (l *leases) due(now time.Time) (due []*task, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lease := l.d.cfg.LeaseDuration
+	until = now.Add(max(lease/5, time.Second)) // then once more, on another connection
+	for t := range l.tasks {
+		switch {
+		case t.lost, t.finished:
+		case l.over(t, now):
+			l.lose(t)
+		case t.deadline.Sub(now) <= lease-lease/3:
+			due = append(due, t)
+			if end := t.deadline.Add(-l.margin()); end.Before(until) {
+				until = end
+			}
+		}
+	}
+	return due, until
+}
+
+// lose cancels t's handler; l.mu is held.
+func (l *leases) lose(t *task) {
+	t.lost = true
+	if t.cancel != nil {
+		t.cancel(outbox.ErrLeaseLost)
+	} else {
+		l.lapsed.Emit()
+	}
+	l.d.log.Warn("lease lost", slog.Any("", t.Event))
+	l.d.signals.lost.Emit()
+}
+
+func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
+	lease := l.d.cfg.LeaseDuration
+	x := roundTrip{lease: lease}
+	for _, t := range due {
+		x.extends = append(x.extends, t.Claimed)
+	}
+	ctx, cancel := context.WithDeadline(dbCtx, until)
+	defer cancel()
+	sent := time.Now()
+	if err := l.d.store.roundTripByParts(ctx, &x); err != nil {
+		l.d.log.Warn("renew leases", "count", len(due), "error", err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, t := range due {
+		if t.finished {
+			continue
+		}
+		switch x.extended[i] {
+		case Lost:
+			l.lose(t)
+		case refused:
+			l.d.logRefusal(&x, t.Claimed)
+		case Locked: // tried again with the next tick
+			l.d.log.Warn("renew lease: another transaction has the event locked", slog.Any("", t.Event))
+		default:
+			t.deadline = sent.Add(lease)
+		}
+	}
+	l.d.signals.renewed.Emit()
+}
+
+// runHandler runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
+// still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
+func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report func(*task)) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	to := d.target(t.Topic)
+	began := time.Now()
+	guard.Run("handler", func() error {
+		if !l.begin(t, cancel) {
+			t.result = mark.New(mark.ClassNotSent, "its lease ran out before it was handled")
+			return nil
+		}
+		if n, why := to.Admit(1); n == 0 {
+			t.result = why
+			return nil
+		}
+		t.tried = true
+		return d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+	}, func(err error) {
+		if t.tried {
+			results := []mark.Result{mark.Of(err)}
+			to.OnResults(began, []uuid.UUID{t.ID}, results)
+			t.result = results[0]
+			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+				d.log.Error("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
+			}
+		}
+		cancel(nil)
+		report(t)
+	})
+}
+
+// settlement turns finished tasks into the acks and nacks of a round trip.
+func (d *Dispatcher) settlement(finished []*task) *roundTrip {
+	x := &roundTrip{acks: make([]*Claimed, 0, len(finished))}
+	for _, t := range finished {
+		if t.unstarted {
+			x.releases = append(x.releases, t.Claimed)
+			continue
+		}
+		switch t.result.Class {
+		case mark.ClassDone:
+			x.acks = append(x.acks, t.Claimed)
+		case mark.ClassFailed, mark.ClassRefused:
+			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
+		case mark.ClassUnavailable:
+			x.handedBack++
+			if t.tried { // behind those that were not, so that not always the same event is tried
+				t.after = max(d.target(t.Topic).RetryIn(), time.Millisecond)
+			}
+			x.releases = append(x.releases, t.Claimed)
+		case mark.ClassNotSent:
+			x.handedBack++
+			if t.tried { // else it would come back immediately, for nothing
+				t.after = d.cfg.Breaker.FirstPause
+			}
+			x.releases = append(x.releases, t.Claimed)
+		}
+	}
+	return x
+}
+
+// roundTrip talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
+// ends Run: a statement that is cut off may be committed all the same.
+func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
+	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
+	defer cancel()
+	return d.store.roundTripByParts(ctx, x)
+}
+
+// account logs the outcomes of x that are known and adds them up.
+func (d *Dispatcher) account(x *roundTrip) (r outbox.DrainReport) {
+	if !x.committed {
+		return r
+	}
+	for i, o := range x.acked {
+		switch o {
+		case 0: // not known yet
+		case refused:
+			r.Lost++
+			d.logRefusal(x, x.acks[i])
+		case Lost:
+			r.Lost++
+			d.log.Error("event was handled but lost to another claim", slog.Any("", x.acks[i].Event))
+		default:
+			r.Delivered++
+		}
+	}
+	for i, o := range x.released {
+		switch o {
+		case refused:
+			d.logRefusal(x, x.releases[i])
+		case Lost:
+			d.log.Warn("event lost", slog.Any("", x.releases[i].Event), "error", outbox.ErrLeaseLost.Error())
+		}
+	}
+	for i, o := range x.nacked {
+		f := &x.nacks[i]
+		attrs := []any{slog.Any("", f.Event), "error", f.why().Text}
+		switch {
+		case o == 0: // not known yet
+		case o == refused:
+			r.Lost++
+			d.logRefusal(x, &f.Claimed)
+		case o == Lost:
+			r.Lost++
+			d.log.Error("event failed and was lost to another claim", attrs...)
+		case x.died[i]:
+			r.Dead++
+			d.log.Error("event is dead", attrs...)
+		default:
+			r.Retried++
+			d.log.Warn("event failed", attrs...)
+		}
+	}
+	r.HandedBack += x.handedBack
+	return r
+}
+
+// logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
+func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
+	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
+		slog.Any("", c.Event), "error", x.refusals[fence{c.ID, c.ClaimNo}])
+}
