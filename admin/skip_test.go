@@ -38,7 +38,7 @@ func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 		_, err := a.Skip(t.Context(), "ears", uuid.Nil)
 		require.EqualError(t, err, "skip event: listener ears has no event that failed: name one")
 
-		require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l), "at once")
+		require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l), "at once")
 		require.Equal(t, []string{"a1", "a2"}, h.Names())
 		require.Equal(t, 1, h.Got[1].Attempt, "the attempts were those of the skipped one")
 		require.Equal(t, "b1 2 skipped by operator: handler failed", deadLetters(t, pool))
@@ -61,7 +61,7 @@ func TestSkipRejectsEventsThatAreNotNext(t *testing.T) {
 	}
 	require.Empty(t, deadLetters(t, pool))
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1"))
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, "b1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
@@ -74,7 +74,7 @@ func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 	// Both fail in one shard at once: b is where it stands, c is ahead of it.
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Concurrency: 4, Retry: runtimetest.LateRetry}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "c1", "b2", "c2", "a2")
-	require.Equal(t, outbox.DrainReport{Delivered: 2, Retried: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2, Retried: 2}, runtimetest.DrainAll(t, l))
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
 	require.EqualError(t, err, "skip event: listener ears has several events that failed: name one of "+
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said), "+runtimetest.IDOf(t, pool, "c1").String()+" (test/said)")
@@ -82,7 +82,7 @@ func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 	require.Equal(t, 1, statusOf(t, a).Attempts, "b1 still has its attempt")
 	runtimetest.Skip(t, a, uuid.Nil)
 	h.Fail = nil
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, l))
 	require.ElementsMatch(t, []string{"a1", "a2", "b2", "c2"}, h.Names())
 	require.Equal(t, "c1 1 skipped by operator, b1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
@@ -103,11 +103,11 @@ func TestAdminSkipsParkedEvents(t *testing.T) {
 		runtimetest.PutAll(t, pool, "b1", "b2", "b3", "b4", "a1")
 		runtimetest.DrainAll(t, l)
 		runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b4")) // one that waits behind the head
-		require.Equal(t, outbox.DrainReport{}, runtimetest.DrainAll(t, l), "the head is not due")
+		require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l), "the head is not due")
 		require.Equal(t, 1, runtimetest.Skip(t, a, uuid.Nil).Attempt) // the head: the next one is due at once
-		require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, l))
+		require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 		runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b2"))
-		require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+		require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 		require.Equal(t, []string{"a1", "b3"}, h.Names())
 		require.Equal(t, "b4 0 skipped by operator, b1 1 skipped by operator: handler failed, b2 1 skipped by operator: handler failed", deadLetters(t, pool))
 		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
@@ -130,7 +130,7 @@ func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "a2"))
 	runtimetest.PutAll(t, pool, "a4")
 	require.NoError(t, a.Resume(t.Context(), "ears"))
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a3", "a4"}, h.Names())
 	require.Equal(t, "a1 0 skipped by operator, a2 0 skipped by operator", deadLetters(t, pool))
 }
@@ -153,7 +153,7 @@ func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 	})
 	runtimetest.PutAll(t, pool, "a1", "a2")
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "a1"))
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a2"}, h.Names())
 }
 
@@ -223,7 +223,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 	require.GreaterOrEqual(t, s.Lag, time.Since(s.AttachedAt)/2, "the lag is that of the straggler")
 	runtimetest.Skip(t, a, uuid.Nil)
 	h.Fail = nil
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "late2", "a2"}, h.Names())
 	require.Equal(t, "late1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
@@ -247,7 +247,7 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
 	require.Equal(t, 2, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1")).Attempt)
 	require.Equal(t, 800, pgtest.Value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the lease")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "a2"}, h.Names())
 }
 

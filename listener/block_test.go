@@ -27,21 +27,21 @@ func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 	cfg := listener.Config{Concurrency: 3}
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, cfg, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2", "b2", "c1", "d1")
-	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 3, Retried: 2}, runtimetest.DrainAll(t, l))
 	require.ElementsMatch(t, []string{"a1", "b1", "b2", "c1", "d1"}, h.Calls())
 	require.Equal(t, "{2,4,5,6} {0,0,1,0}", pgtest.Value[string](t, pool, "SELECT concat(ahead_seqs, ' ', ahead_attempts) FROM outbox.listeners"))
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Retried: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Retried: 2}, runtimetest.DrainAll(t, l))
 	require.ElementsMatch(t, []string{"a1", "c1"}, h.Calls())
 	runtimetest.RetryNow(t, pool)
 	h.Fail = runtimetest.Failing("c1")
 	other := runtimetest.ListenTo(t, pool, listener.Spec{}, cfg, h)
-	require.Equal(t, outbox.DrainReport{Delivered: 2, Retried: 1}, runtimetest.DrainAll(t, other))
+	require.Equal(t, listener.Report{Delivered: 2, Retried: 1}, runtimetest.DrainAll(t, other))
 	require.ElementsMatch(t, []string{"a1", "a2", "c1"}, h.Calls())
 	runtimetest.RetryNow(t, pool)
 	h.Fail = nil
 	runtimetest.PutAll(t, pool, "e1")
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"c1", "e1"}, h.Calls())
 	require.Equal(t, 4, h.Got[len(h.Got)-2].Attempt)
 	require.Equal(t, 1, h.Got[len(h.Got)-1].Attempt)
@@ -56,10 +56,10 @@ func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 	h.Fail = runtimetest.Failing("a1")
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{Concurrency: 2, BatchSize: 3}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "b2", "b3", "b4", "b5")
-	require.Equal(t, outbox.DrainReport{Delivered: 2, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2, Retried: 1}, runtimetest.DrainAll(t, l))
 	h.Fail = nil
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 4}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 4}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"b1", "b2", "a1", "b3", "b4", "b5"}, h.Names())
 }
 
@@ -83,7 +83,7 @@ func TestListenerBacksOff(t *testing.T) {
 				require.GreaterOrEqual(t, delay, want/2-10*time.Second)
 				require.LessOrEqual(t, delay, want)
 				require.Equal(t, "handler failed", pgtest.Value[string](t, pool, "SELECT max(last_error) FROM "+runtimetest.TableOf(park)))
-				require.Equal(t, outbox.DrainReport{}, runtimetest.DrainAll(t, l))
+				require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l))
 				runtimetest.RetryNow(t, pool)
 				want = min(2*want, 5*time.Minute)
 			}
@@ -103,7 +103,7 @@ func TestListenerHonoursRetryAfter(t *testing.T) {
 			}
 			l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: park}, listener.Config{}, h)
 			runtimetest.PutAll(t, pool, "a1")
-			require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, l))
+			require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 			delay := pgtest.Value[time.Duration](t, pool, "SELECT max(retry_after) - statement_timestamp() FROM "+runtimetest.TableOf(park))
 			require.InDelta(t, time.Hour, delay, float64(30*time.Second))
 		})
@@ -152,7 +152,7 @@ func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 		}
 		l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: park}, listener.Config{}, h)
 		runtimetest.PutAll(t, pool, "x1", "a1", "x2")
-		require.Equal(t, outbox.DrainReport{Delivered: 1, Dead: 2}, runtimetest.DrainAll(t, l))
+		require.Equal(t, listener.Report{Delivered: 1, Dead: 2}, runtimetest.DrainAll(t, l))
 		require.Equal(t, "1 call: handler failed, 1 call: handler failed",
 			pgtest.Value[string](t, pool, "SELECT string_agg(attempts || ' ' || error, ', ') FROM outbox.dead_letters"))
 	}
@@ -183,7 +183,7 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 				}
 				l := runtimetest.ListenTo(t, pool, listener.Spec{Retry: soon(1)}, listener.Config{Concurrency: concurrency}, h)
 				runtimetest.PutAll(t, pool, "x1", "x2", "a1", "x3", "x4", "b1", "a2")
-				require.Equal(t, outbox.DrainReport{Delivered: 3, Dead: 4}, runtimetest.DrainAll(t, l))
+				require.Equal(t, listener.Report{Delivered: 3, Dead: 4}, runtimetest.DrainAll(t, l))
 				text := pgtest.Value[string](t, pool, "SELECT min(error) FROM outbox.dead_letters")
 				require.True(t, strings.HasPrefix(text, c.want), text)
 				require.LessOrEqual(t, len(text), 2048)
@@ -230,7 +230,7 @@ func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	c := runtimetest.NewCrowd("a", "b", "c", "d", "e")
 	c.Enqueue(t, pool, 95)
 	runtimetest.PutAll(t, pool, "v1", "w1", "x1", "y1", "z1") // three at least
-	require.Equal(t, outbox.DrainReport{Delivered: 100}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 100}, runtimetest.DrainAll(t, l))
 	require.Equal(t, 100, h.InOrder(t))
 	require.EqualValues(t, 3, all.Most.Load())
 	for key, g := range keys {
@@ -252,7 +252,7 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	runtimetest.EnqueueAll(t, pool, bad)
 	runtimetest.EnqueueAll(t, pool, newer)
 	runtimetest.Put(t, pool, "a", 3)
-	require.Equal(t, outbox.DrainReport{Dead: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Dead: 1, Retried: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, `decode payload: field "n" does not fit int`, pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters"))
 	require.Equal(t, "payload has version 2, this process knows 1", pgtest.Value[string](t, pool, "SELECT last_error FROM outbox.listeners"))
 	pgtest.Execute(t, pool, "INSERT INTO outbox.log (namespace, topic, payload) VALUES ('test', 'said', 'null')")
@@ -261,7 +261,7 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	knows, err := listener.New(pool, listener.Spec{Name: "ears"}, listener.Config{Logger: runtimetest.DiscardLogger()}, listener.Handle(topic, h, h.Handle))
 	require.NoError(t, err)
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 2, Dead: 1}, runtimetest.DrainAll(t, knows))
+	require.Equal(t, listener.Report{Delivered: 2, Dead: 1}, runtimetest.DrainAll(t, knows))
 	require.Equal(t, []string{"a2", "a3"}, h.Names())
 	require.Equal(t, 2, h.Got[0].Attempt)
 	require.Equal(t, "decode payload: it is null, which is not a valid outbox_test.said",
@@ -279,13 +279,13 @@ func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 		l := runtimetest.ListenTo(t, pool, spec, listener.Config{}, h)
 		runtimetest.PutAll(t, pool, "a1")
 		for range 4 {
-			require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, l))
+			require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 			runtimetest.RetryNow(t, pool)
 		}
 		require.Len(t, h.Calls(), 4)
 		lowered := runtimetest.ListenTo(t, pool, spec, listener.Config{MaxAttempts: 3}, h)
 		runtimetest.PutAll(t, pool, "a2")
-		require.Equal(t, outbox.DrainReport{Delivered: 1, Dead: 1}, runtimetest.DrainAll(t, lowered))
+		require.Equal(t, listener.Report{Delivered: 1, Dead: 1}, runtimetest.DrainAll(t, lowered))
 		require.Equal(t, []string{"a2"}, h.Calls(), "no attempt is left for a1")
 		require.Equal(t, "3 attempts spent: the process that handled it died each time, or the limit was lowered",
 			pgtest.Value[string](t, pool, "SELECT attempts || ' ' || error FROM outbox.dead_letters"))

@@ -36,7 +36,7 @@ func TestLateLeaseDoesNotMoveTheCursorBack(t *testing.T) {
 			listener.Mutate(late, append(c.edits, listener.GatedLease)...)
 			h.Fail = func(outbox.Delivery[runtimetest.Said]) error { return errors.New("not now") }
 			runtimetest.Put(t, pool, "a", 1)
-			require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, first))
+			require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, first))
 			h.Fail = nil
 			runtimetest.RetryNow(t, pool)
 			gate, err := pool.Acquire(t.Context())

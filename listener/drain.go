@@ -9,14 +9,17 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
+// Report says what a Drain did.
+type Report = outbox.DrainReport
+
 // Drain handles what is due now, what handlers enqueue meanwhile included, and returns when nothing more is: for a
 // cron job, or a test. It attaches the listener when it is new. Events that failed and are due later stay, as do
 // shards that another process holds. Topics and destinations that are away rest, and their events stay, too: the report
 // names them. When ctx ends Drain starts no more handlers, waits for those that run, cancels their contexts after
 // ShutdownTimeout, moves the cursors and returns the context's error, or one that names the handlers that are still running
 // a second later. It also returns at the first trouble with the database.
-func (l *Listener) Drain(ctx context.Context) (outbox.DrainReport, error) {
-	var report outbox.DrainReport
+func (l *Listener) Drain(ctx context.Context) (Report, error) {
+	var report Report
 	if !l.busy.CompareAndSwap(false, true) {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, errListenerBusy)
 	}
@@ -29,7 +32,7 @@ func (l *Listener) Drain(ctx context.Context) (outbox.DrainReport, error) {
 	return report, nil
 }
 
-func (l *Listener) drain(ctx context.Context, report *outbox.DrainReport) error {
+func (l *Listener) drain(ctx context.Context, report *Report) error {
 	shards, err := l.attach(ctx)
 	if err != nil {
 		return err

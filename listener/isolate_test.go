@@ -218,7 +218,7 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 			})
 			runtimetest.Put(t, pool, "b", 1)
 			for range 2 {
-				require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, before))
+				require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, before))
 				runtimetest.RetryNow(t, pool)
 			}
 			if died {
@@ -232,13 +232,13 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 				<-h.Started
 			}
 			for attempt := range 2 {
-				require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, without))
+				require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, without))
 				d := pgtest.Receive(t, h.Started, "the handler")
 				require.Equal(t, runtimetest.Said{Key: "b", N: 1}, d.Payload)
 				require.Equal(t, attempt+1, d.Attempt)
 				runtimetest.RetryNow(t, pool)
 			}
-			require.Equal(t, outbox.DrainReport{Dead: 1}, runtimetest.DrainAll(t, without))
+			require.Equal(t, listener.Report{Dead: 1}, runtimetest.DrainAll(t, without))
 			require.Equal(t, 3, pgtest.Value[int](t, pool, "SELECT attempts FROM outbox.dead_letters"))
 		})
 	}

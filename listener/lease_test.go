@@ -138,7 +138,7 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 		require.Equal(t, "1 listener is stopping: ShutdownTimeout has passed",
 			pgtest.Value[string](t, pool, "SELECT concat(retry_count, ' ', last_error) FROM outbox.listeners WHERE lease_by IS NULL"))
 		runtimetest.RetryNow(t, pool)
-		require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, other))
+		require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, other))
 		return
 	}
 	pgtest.Receive(t, started, "the handler")
@@ -146,11 +146,11 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 	cancel()
 	require.EqualError(t, pgtest.Receive(t, over, "the end of Run"),
 		"stop listener: still running after 50ms: test/said "+runtimetest.IDOf(t, pool, "x1").String())
-	require.Equal(t, outbox.DrainReport{}, runtimetest.DrainAll(t, other), "left to its lease")
+	require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, other), "left to its lease")
 	close(open)
 	pgtest.Receive(t, gone, "the end of the handler") // before the leak check
 	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET lease_until = now()")
-	require.Equal(t, outbox.DrainReport{Delivered: map[bool]int{false: 1, true: 2}[transactional]}, runtimetest.DrainAll(t, other))
+	require.Equal(t, listener.Report{Delivered: map[bool]int{false: 1, true: 2}[transactional]}, runtimetest.DrainAll(t, other))
 	if transactional {
 		require.Equal(t, "a1 x1", effects(t, pool))
 	}

@@ -126,7 +126,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// common returns the fields of cfg that a DispatcherConfig has, too.
+// common returns the fields of cfg that a queue.Config has, too.
 func (cfg *Config) common() settings.Common {
 	return settings.Common{
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency, MaxAttempts: &cfg.MaxAttempts,
@@ -146,7 +146,7 @@ func (cfg Config) withDefaults(spec Spec) Config {
 
 func (cfg Config) validate() error { return cfg.common().Validate() }
 
-// Handler ties a log topic to the user's code for it. Listen and ListenTx make one.
+// Handler ties a log topic to the user's code for it. Handle, HandleTx and Publish make one.
 type Handler struct {
 	schema, namespace, topic string
 	log                      bool
@@ -184,13 +184,13 @@ func HandleTx[P any](t outbox.Topic[P], h any, fn func(context.Context, pgx.Tx, 
 	})
 }
 
-// HandleUntyped is Listen without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
-// instance of Listen would be compiled.
+// HandleUntyped is Handle without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
+// instance of Handle would be compiled.
 func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
 	return listenerHandler(t, h != nil, func(ctx context.Context, _ pgx.Tx, e outbox.Event, p any) error { return fn(ctx, e, p) })
 }
 
-// HandleTxUntyped is ListenTx without the type of the payload, as ListenUntyped is Listen.
+// HandleTxUntyped is HandleTx without the type of the payload, as HandleUntyped is Handle.
 func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload any) error) Handler {
 	lh := listenerHandler(t, h != nil, fn)
 	lh.transactional = true

@@ -18,11 +18,11 @@ func TestListenerHandlesWhatWasEnqueuedInOrder(t *testing.T) {
 	h := runtimetest.NewNotes()
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{BatchSize: 2}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2", "c1", "a3")
-	require.Equal(t, outbox.DrainReport{Delivered: 5}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 5}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "b1", "a2", "c1", "a3"}, h.Names())
-	require.Equal(t, outbox.DrainReport{}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l))
 	runtimetest.PutAll(t, pool, "a4")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 }
 
 func TestListenerGetsWhatCommitsBehindItsCursor(t *testing.T) {
@@ -57,12 +57,12 @@ func TestListenerBlocksBehindAFailure(t *testing.T) {
 	}
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Retry: outbox.Retry{MaxAttempts: 3}}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2")
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
-	require.Equal(t, outbox.DrainReport{}, runtimetest.DrainAll(t, l), "before the back-off is over")
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l), "before the back-off is over")
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Dead: 1, Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Dead: 1, Delivered: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "a2"}, h.Names())
 	require.Equal(t, []int{1, 2, 3}, attempts)
 	require.Equal(t, "b handler failed 3", pgtest.Value[string](t, pool, "SELECT payload->>'key' || ' ' || error || ' ' || attempts FROM outbox.dead_letters"))
@@ -81,18 +81,18 @@ func TestListenerParksAFailingKey(t *testing.T) {
 	}
 	l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: true}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2", "b2")
-	require.Equal(t, outbox.DrainReport{Delivered: 2, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2, Retried: 1}, runtimetest.DrainAll(t, l))
 	runtimetest.PutAll(t, pool, "b3", "a3")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "a2", "a3"}, h.Names())
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 	failing = false
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 3}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 3}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "a2", "a3", "b1", "b2", "b3"}, h.Names())
 	runtimetest.PutAll(t, pool, "b4")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 	require.Zero(t, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 }
 
@@ -108,10 +108,10 @@ func TestListenerInTransactionUndoesAFailure(t *testing.T) {
 	}
 	l := runtimetest.ListenTx(t, pool, listener.Spec{}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2")
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, 1, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM effects"))
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, l))
 	require.Equal(t, "a1 b1 a2", pgtest.Value[string](t, pool, "SELECT string_agg(key || n, ' ' ORDER BY no) FROM effects"))
 }
 

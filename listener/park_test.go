@@ -32,13 +32,13 @@ func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 	}
 	l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: true, Retry: outbox.Retry{MaxAttempts: 2}}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "x1", "x2", "a1", "x3", "x4", "x5")
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1, Dead: 1}, runtimetest.DrainAll(t, l), "x1 is dead, x2 done, x3 failed")
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1, Dead: 1}, runtimetest.DrainAll(t, l), "x1 is dead, x2 done, x3 failed")
 	runtimetest.PutAll(t, pool, "x6", "b1")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 2, Dead: 2}, runtimetest.DrainAll(t, l), "x3 and x4 are dead, x5 and x6 done")
+	require.Equal(t, listener.Report{Delivered: 2, Dead: 2}, runtimetest.DrainAll(t, l), "x3 and x4 are dead, x5 and x6 done")
 	require.Equal(t, []string{"x1", "a1", "x1", "x2", "x3", "b1", "x3", "x4", "x5", "x6"}, h.Calls())
 	require.Equal(t, "x1 2, x3 2, x4 1", pgtest.Value[string](t, pool,
 		"SELECT string_agg(concat(payload->>'key', payload->>'n', ' ', attempts), ', ' ORDER BY no) FROM outbox.dead_letters"))
@@ -61,12 +61,12 @@ func TestListenerParkedEventsOutliveTheirProcess(t *testing.T) {
 	h.Fail = runtimetest.Failing("y2")
 	runtimetest.PutAll(t, pool, "x3", "y2", "a2")
 	other := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
-	require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, other), "y2 blocks")
+	require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, other), "y2 blocks")
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 1}, runtimetest.DrainAll(t, other))
+	require.Equal(t, listener.Report{Delivered: 3, Retried: 1}, runtimetest.DrainAll(t, other))
 	h.Fail = nil
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, other))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, other))
 	require.Equal(t, []string{"a1", "y1", "x1", "x2", "x3", "y2", "a2"}, h.Names())
 }
 
@@ -134,10 +134,10 @@ func TestListenerManyParked(t *testing.T) {
 			runtimetest.Put(t, pool, "long", n+1)
 		}
 		keys := pgtest.Value[int](t, pool, "SELECT count(DISTINCT partition_key)::int FROM outbox.log")
-		require.Equal(t, outbox.DrainReport{Retried: keys}, runtimetest.DrainAll(t, l))
+		require.Equal(t, listener.Report{Retried: keys}, runtimetest.DrainAll(t, l))
 		require.Equal(t, 560, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))
 		runtimetest.RetryNow(t, pool)
-		require.Equal(t, outbox.DrainReport{Delivered: 560}, runtimetest.DrainAll(t, l))
+		require.Equal(t, listener.Report{Delivered: 560}, runtimetest.DrainAll(t, l))
 		require.Equal(t, 560, h.InOrder(t))
 	})
 }
@@ -215,7 +215,7 @@ func TestListenerParkedEventsOfARemovedTopic(t *testing.T) {
 	runtimetest.RetryNow(t, pool)
 	without, err := listener.New(pool, listener.Spec{Name: "ears"}, listener.Config{Logger: runtimetest.DiscardLogger()}, listener.Handle(runtimetest.SaidTopic, h, h.Handle))
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Dead: 1}, runtimetest.DrainAll(t, without))
+	require.Equal(t, listener.Report{Dead: 1}, runtimetest.DrainAll(t, without))
 	require.Equal(t, "test/loose: handler is not implemented", pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters"))
 }
 

@@ -44,7 +44,7 @@ func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 			pool := pgtest.Database(t)
 			runtimetest.NewCrowd("a", "b").Enqueue(t, pool, events)
 			l, h := reading(t, pool, listener.Spec{}, 2, well)
-			require.Equal(t, outbox.DrainReport{Delivered: events}, runtimetest.DrainAll(t, l))
+			require.Equal(t, listener.Report{Delivered: events}, runtimetest.DrainAll(t, l))
 			require.Equal(t, events, h.InOrder(t))
 			require.Equal(t, want, leasesOf(t, pool))
 			require.Equal(t, 1, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", events))

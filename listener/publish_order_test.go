@@ -32,7 +32,7 @@ type orderly struct {
 	all     chan struct{} // closed when there are none
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements publish.Publisher.
 func (o *orderly) Publish(_ context.Context, events []publish.Outgoing) []error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -29,8 +29,8 @@ type listenerRun struct {
 	calls         sync.WaitGroup // of publishers that leases have left behind
 	callsReturned chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
 
-	drained *outbox.DrainReport // adds up what was done, in a Drain
-	leases  int                 // taken in a Drain
+	drained *Report // adds up what was done, in a Drain
+	leases  int     // taken in a Drain
 }
 
 // Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Trouble with the
@@ -185,7 +185,7 @@ func firstOf(errs []error) error {
 
 // account logs what became of the entries of a lease and, in a Drain, adds it up.
 func (r *listenerRun) account(a *advance, moved bool) {
-	var report outbox.DrainReport
+	var report Report
 	for _, e := range a.lease.entries() {
 		if e.away {
 			report.HandedBack++

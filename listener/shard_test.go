@@ -290,12 +290,12 @@ func TestListenerReshardsParkedEvents(t *testing.T) {
 	}
 	runtimetest.PutAll(t, pool, "a1", "b1", "c1", "d1", "a2", "b2", "c2", "d2")
 	for round, shards := range []int{1, 4, 2} {
-		require.Equal(t, outbox.DrainReport{Retried: 4}, runtimetest.DrainAll(t, open(shards)))
+		require.Equal(t, listener.Report{Retried: 4}, runtimetest.DrainAll(t, open(shards)))
 		runtimetest.PutAll(t, pool, fmt.Sprint("a", round+3), fmt.Sprint("d", round+3))
 		runtimetest.DrainAll(t, open(shards))
 		runtimetest.RetryNow(t, pool)
 	}
-	require.Equal(t, outbox.DrainReport{Delivered: 14}, runtimetest.DrainAll(t, open(3)))
+	require.Equal(t, listener.Report{Delivered: 14}, runtimetest.DrainAll(t, open(3)))
 	require.Equal(t, 14, h.InOrder(t))
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
 }

@@ -34,12 +34,12 @@ func TestListenerStarts(t *testing.T) {
 			spec := listener.Spec{Name: map[bool]string{false: "earliest", true: "latest"}[latest], Latest: latest, Shards: shards}
 			return runtimetest.ListenTo(t, pool, spec, listener.Config{}, h[latest])
 		}
-		require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, open(false)))
-		require.Equal(t, outbox.DrainReport{}, runtimetest.DrainAll(t, open(true)))
+		require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, open(false)))
+		require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, open(true)))
 		require.NoError(t, late.Commit(t.Context()))
 		runtimetest.Put(t, pool, "a", 3)
 		for _, latest := range []bool{false, true} {
-			require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, open(latest)), "where it stands, not where it would start")
+			require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, open(latest)), "where it stands, not where it would start")
 		}
 		require.ElementsMatch(t, []string{"a1", "a2", "late1", "a3"}, h[false].Names())
 		require.ElementsMatch(t, []string{"late1", "a3"}, h[true].Names())

@@ -208,7 +208,7 @@ func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 			stop()
 			runtimetest.Put(t, pool, "a", 6)
 			require.Zero(t, copies(false)+copies(true), "the process has stopped")
-			require.Equal(t, outbox.DrainReport{Delivered: 1}, runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)))
+			require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)))
 			require.Equal(t, 6, h.InOrder(t))
 			for _, d := range h.Got {
 				require.Equal(t, 1, d.Attempt)

@@ -119,7 +119,7 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 					return nil
 				})
 			runtimetest.PutAll(t, pool, "a1", "b1", "x1", "a2", "b2")
-			require.Equal(t, outbox.DrainReport{Delivered: 4, Dead: 1}, runtimetest.DrainAll(t, l))
+			require.Equal(t, listener.Report{Delivered: 4, Dead: 1}, runtimetest.DrainAll(t, l))
 			require.Equal(t, "a1 b1 a2 b2", effects(t, pool))
 			require.Equal(t, "x 1", pgtest.Value[string](t, pool, "SELECT payload->>'key' || ' ' || attempts FROM outbox.dead_letters"))
 			require.Contains(t, pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters"), c.want)
@@ -193,7 +193,7 @@ func TestListenerEndsTheTransactionItself(t *testing.T) {
 		}))
 	})
 	runtimetest.PutAll(t, pool, "a1", "a2")
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 2}, runtimetest.DrainAll(t, l))
 	require.Equal(t, "a1 a1 a2 a2", effects(t, pool))
 	require.Len(t, refusals, 4)
 	for _, err := range refusals {
@@ -278,14 +278,14 @@ func TestListenerParksInTransaction(t *testing.T) {
 	}
 	l := runtimetest.ListenTx(t, pool, listener.Spec{ParkKeys: true}, listener.Config{BatchSize: 3}, h)
 	runtimetest.PutAll(t, pool, "a1", "x1", "b1", "x2", "a2")
-	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 3, Retried: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, "a1 b1 a2", effects(t, pool))
 	runtimetest.RetryNow(t, pool)
 	runtimetest.PutAll(t, pool, "x3", "b2")
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
 	failing = false
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 3}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Delivered: 3}, runtimetest.DrainAll(t, l))
 	require.Equal(t, "a1 b1 a2 b2 x1 x2 x3", effects(t, pool))
 	require.Equal(t, "3 1 1", pgtest.Value[string](t, pool, "SELECT string_agg(attempt::text, ' ' ORDER BY no) FROM effects WHERE key = 'x'"))
 	require.Zero(t, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.parked"))

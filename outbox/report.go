@@ -1,6 +1,6 @@
 package outbox
 
-// DrainReport adds up what a Drain did.
+// DrainReport says what a Drain of a dispatcher or listener did. It is queue.Report and listener.Report.
 type DrainReport struct {
 	Delivered int // acked
 	Retried   int // failed, due again later
@@ -13,6 +13,7 @@ type DrainReport struct {
 	Resting []string
 }
 
+// Add adds the numbers of o to those of r. Resting stays as it is.
 func (r *DrainReport) Add(o DrainReport) {
 	r.Delivered += o.Delivered
 	r.Retried += o.Retried

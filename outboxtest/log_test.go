@@ -36,7 +36,7 @@ func TestLogTopicIsReadAndDrained(t *testing.T) {
 	l, err := listener.New(pool, listener.Spec{Name: "reader"}, listener.Config{},
 		listener.Handle(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, l))
+	require.Equal(t, listener.Report{Delivered: 1}, outboxtest.Drain(t, l))
 	require.Equal(t, []string{"a"}, got)
 }
 
@@ -55,7 +55,7 @@ func TestDrainListenerLetsHandlersFailTheTest(t *testing.T) {
 		l, err := listener.New(pool, listener.Spec{Name: "reader"}, listener.Config{},
 			listener.Handle(loggedTopic, noteHandlers(h), noteHandlers(h).HandleWritten))
 		require.NoError(t, err)
-		outboxtest.DrainListener(t, l)
+		outboxtest.Drain(t, l)
 	})
 	require.Equal(t, "not what the test wants", message)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 func TestPostgres(t *testing.T) {
@@ -49,8 +50,7 @@ func TestNilArgumentsFailTheTest(t *testing.T) {
 		"outboxtest.Postgres: option 2 of 2 is nil":                                    func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("a"), nil) },
 		`outboxtest.Postgres: schema name "Not a name" is not valid: `:                 func(t testing.TB) { outboxtest.Postgres(t, outboxtest.Schema("Not a name")) },
 		"read events of notes/written: no transaction, connection or pool given (nil)": func(t testing.TB) { outboxtest.RequireEnqueued(t, nil, noteTopic, nil) },
-		"drain: no dispatcher given (nil)":                                             func(t testing.TB) { outboxtest.Drain(t, nil) },
-		"drain: no listener given (nil)":                                               func(t testing.TB) { outboxtest.DrainListener(t, nil) },
+		"drain: no dispatcher or listener given (nil)":                                 func(t testing.TB) { outboxtest.Drain(t, (*queue.Dispatcher)(nil)) },
 	} {
 		require.Contains(t, failure(t, check), want)
 	}

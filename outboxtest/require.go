@@ -13,7 +13,6 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/inline"
-	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -45,28 +44,20 @@ func RequireNotEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], 
 	}
 }
 
-// Drain handles all events that are due, one after another in the test's goroutine, where handlers may call FailNow. It
-// returns a report of the results. An error of the database fails the test. An error of a handler does not: check the
-// report.
-func Drain(t testing.TB, d *queue.Dispatcher) outbox.DrainReport {
-	t.Helper()
-	if d == nil {
-		t.Fatal("drain: no dispatcher given (nil)")
-	}
-	report, err := d.Drain(inline.With(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
+// Drainer is a *queue.Dispatcher or a *listener.Listener.
+type Drainer interface {
+	Drain(ctx context.Context) (queue.Report, error)
 }
 
-// DrainListener is like Drain, for a listener. It attaches the listener if that is new.
-func DrainListener(t testing.TB, l *listener.Listener) outbox.DrainReport {
+// Drain handles all events that are due, one after another in the test's goroutine, where handlers may call FailNow. It
+// returns a report of the results. It attaches a listener that is new. An error of the database fails the test. An error of
+// a handler does not: check the report.
+func Drain(t testing.TB, d Drainer) queue.Report {
 	t.Helper()
-	if l == nil {
-		t.Fatal("drain: no listener given (nil)")
+	if absent.Is(d) {
+		t.Fatal("drain: no dispatcher or listener given (nil)")
 	}
-	report, err := l.Drain(inline.With(t.Context()))
+	report, err := d.Drain(inline.With(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,9 +121,9 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 			return nil
 		})).HandleWritten))
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1, Dead: 1}, outboxtest.Drain(t, d))
+	require.Equal(t, queue.Report{Delivered: 1, Retried: 1, Dead: 1}, outboxtest.Drain(t, d))
 	require.Equal(t, []string{"good", "bad", "hopeless"}, order)
-	require.Equal(t, outbox.DrainReport{}, outboxtest.Drain(t, d))
+	require.Equal(t, queue.Report{}, outboxtest.Drain(t, d))
 
 	// A handler that fails the test ends it immediately, as FailNow does anywhere in a test.
 	failing, err := queue.NewDispatcher(pool, queue.Config{WorkerID: uuid.New()},

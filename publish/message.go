@@ -1,4 +1,4 @@
-// Package publish has what publishers share: the message that goes over the wire, the encoders that make it, and Each, which
+// Package publish has what publishers share: the interface Publisher, the message that goes over the wire, the encoders that make it, and Each, which
 // does the bookkeeping of a publisher. It does not import a broker's client. The publishers are separate modules:
 // publish/kafka, publish/nats and publish/webhook.
 //
@@ -7,10 +7,10 @@
 //
 //	publisher, err := kafka.New(kafka.Config{
 //		Brokers: []string{"kafka-1:9092"},
-//		Encoder: CloudEvents("/accounts", Structured),
+//		Encoder: publish.CloudEvents("/accounts", publish.Structured),
 //	})
 //
-// To write a publisher for a broker that takes one message at a time, implement outbox.Publisher with Each. Each keeps the
+// To write a publisher for a broker that takes one message at a time, implement Publisher with Each. Each keeps the
 // order of keys and reports what was not sent. Your function encodes one event with Encoder.Encode, sends it, and says
 // what an error means. docs/publishers.md has a complete publisher of 60 lines. Package publishtest tests it.
 //

@@ -74,7 +74,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// common returns the fields of cfg that a ListenerConfig has, too.
+// common returns the fields of cfg that a listener.Config has, too.
 func (cfg *Config) common() settings.Common {
 	return settings.Common{
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: settings.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,

@@ -11,13 +11,16 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
+// Report says what a Drain did.
+type Report = outbox.DrainReport
+
 // Drain delivers what is due now, what handlers enqueue meanwhile included, and returns when nothing more
 // is: for a cron job, or one shard of a backlog with TenantIDs. Events that failed and are due later stay.
 // Topics and destinations that are away rest, and their events stay, too: the report names them. When ctx ends Drain
 // hands back what was not started, waits for the handlers that run, cancels their contexts after ShutdownTimeout, and
 // returns the context's error, or one that names the handlers that are still running a second later. It also returns at
 // the first trouble with the database.
-func (d *Dispatcher) Drain(ctx context.Context) (r outbox.DrainReport, err error) {
+func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
 	if !d.busy.CompareAndSwap(false, true) {
 		return r, fmt.Errorf("drain: %w", errBusy)
 	}
@@ -35,7 +38,7 @@ func (d *Dispatcher) Drain(ctx context.Context) (r outbox.DrainReport, err error
 	return r, ctx.Err()
 }
 
-func (d *Dispatcher) drain(ctx context.Context, l *leases, r *outbox.DrainReport) error {
+func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 	n, _, err := d.store.sweep(ctx, d.scope(), 0)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // TestDrainReport: every way in which an event can end is counted once, and what is due later stays.
@@ -66,7 +67,7 @@ func TestDrainReport(t *testing.T) {
 
 	report, err := d.Drain(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 23 + 1 + 7, Retried: 3 + 1 + 1, Dead: 2 + 1, Lost: 2 + 1}, report)
+	require.Equal(t, queue.Report{Delivered: 23 + 1 + 7, Retried: 3 + 1 + 1, Dead: 2 + 1, Lost: 2 + 1}, report)
 	require.Equal(t, 31, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
 	require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'dead'"))
 	require.Equal(t, 6, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'pending'"), "the failed ones and the scheduled one")
@@ -92,7 +93,7 @@ func TestDrainReportsLostLeases(t *testing.T) {
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
 	report, err := d.Drain(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Lost: 3}, report)
+	require.Equal(t, queue.Report{Lost: 3}, report)
 }
 
 func TestDrainHonoursContext(t *testing.T) {
@@ -121,7 +122,7 @@ func TestDrainHonoursContext(t *testing.T) {
 			runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(50)...)
 			report, err := d.Drain(ctx)
 			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, outbox.DrainReport{Delivered: started}, report)
+			require.Equal(t, queue.Report{Delivered: started}, report)
 			require.GreaterOrEqual(t, started, 5)
 			require.LessOrEqual(t, started, 5+2, "none is started after the end")
 			require.Equal(t, 50-started, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0 AND locked_until IS NULL"))
@@ -163,7 +164,7 @@ func TestDrainInline(t *testing.T) {
 	}
 	report, err := d.Drain(inline.With(t.Context()))
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 4, Retried: 1}, report)
+	require.Equal(t, queue.Report{Delivered: 4, Retried: 1}, report)
 	require.Equal(t, []int64{0, 1, 2, 3, 4}, order)
 
 	// A handler that ends the goroutine, as FailNow does, ends the caller's, and nothing else stays behind.
@@ -196,7 +197,7 @@ func TestDrainShards(t *testing.T) {
 		runtimetest.EnqueueJobs(t, pool, topic, jobs...)
 	}
 	var shards sync.WaitGroup
-	reports := make([]outbox.DrainReport, 2)
+	reports := make([]queue.Report, 2)
 	for n := range 2 {
 		cfg := runtimetest.QuickConfig()
 		cfg.TenantIDs = tenants[2*n : 2*n+2]
@@ -215,7 +216,7 @@ func TestDrainShards(t *testing.T) {
 		})
 	}
 	shards.Wait()
-	require.Equal(t, []outbox.DrainReport{{Delivered: 60}, {Delivered: 60}}, reports)
+	require.Equal(t, []queue.Report{{Delivered: 60}, {Delivered: 60}}, reports)
 	require.Equal(t, 120, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"))
 }
 
@@ -229,6 +230,6 @@ func TestDrainOfLargeBacklog(t *testing.T) {
 	cfg.BatchSize = 64
 	report, err := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed)).Drain(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 2000}, report)
+	require.Equal(t, queue.Report{Delivered: 2000}, report)
 	require.Equal(t, 2000, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"))
 }

@@ -147,7 +147,7 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 		runtimetest.EnqueueJobs(t, pool, topic, runtimetest.Job{TenantID: uuid.New(), N: 102}, runtimetest.Job{TenantID: uuid.New(), N: 104, Secret: "refuse"})
 		report, err := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed)).Drain(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, outbox.DrainReport{Delivered: 1, Lost: 1}, report)
+		require.Equal(t, queue.Report{Delivered: 1, Lost: 1}, report)
 	})
 }
 
@@ -230,7 +230,7 @@ func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 			if mode == "drain" {
 				report, err := d.Drain(t.Context())
 				require.NoError(t, err)
-				require.Equal(t, outbox.DrainReport{Delivered: 7, Lost: 1}, report)
+				require.Equal(t, queue.Report{Delivered: 7, Lost: 1}, report)
 			} else {
 				stop := runtimetest.StartDispatcher(t, d)
 				pgtest.Settles(t, pool, 7, runtimetest.DeliveredSQL+" AND attempts = 1")

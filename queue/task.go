@@ -282,7 +282,7 @@ func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 }
 
 // account logs the outcomes of x that are known and adds them up.
-func (d *Dispatcher) account(x *roundTrip) (r outbox.DrainReport) {
+func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	if !x.committed {
 		return r
 	}

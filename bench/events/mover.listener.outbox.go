@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -20,7 +21,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // method, and generate writes a stub for it. With --stubs=none the build fails until it is written.
 // Embed UnimplementedMoverHandlers to opt out. If something that a method needs is unavailable,
 // return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run in order
-// per partition key, one at a time, unless ListenerConfig.Concurrency is set.
+// per partition key, one at a time, unless listener.Config.Concurrency is set.
 //
 // Reads the log topic.
 type MoverHandlers interface {

@@ -16,7 +16,6 @@ import (
 	"github.com/outboxgen/outboxgen/examples/contacts/contact"
 	"github.com/outboxgen/outboxgen/examples/contacts/directory"
 	"github.com/outboxgen/outboxgen/examples/contacts/events"
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
@@ -145,7 +144,7 @@ func (d demo) link(ctx context.Context, i contact.Identity) error {
 func (d demo) drainAll(ctx context.Context) error {
 	start := time.Now()
 	handler := &events.ContactsHandler{Directory: directory.New(d.pool)}
-	reports := make([]outbox.DrainReport, shardCount)
+	reports := make([]queue.Report, shardCount)
 	err := together(shardCount, func(i int) error {
 		dispatcher, err := events.NewContactsDispatcher(d.pool, handler, queue.Config{TenantIDs: d.shard(i)})
 		if err != nil {

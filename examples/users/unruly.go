@@ -20,7 +20,7 @@ type unruly struct {
 	again int                // repeats among them
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements publish.Publisher.
 func (u *unruly) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -73,23 +73,23 @@ func (r reader) addUnimplemented(g *jen.Group) {
 	}
 }
 
-// ties returns the calls of outbox.<function> that tie each topic to its method.
-func (r reader) ties(function string) []jen.Code {
+// ties returns the calls of function, of the package of the machine, that tie each topic to its method.
+func (r reader) ties(machine, function string) []jen.Code {
 	calls := make([]jen.Code, len(r.topics))
 	for i, t := range r.topics {
-		calls[i] = r.tie(function, t)
+		calls[i] = r.tie(machine, function, t)
 	}
 	return calls
 }
 
-func (r reader) tie(function string, t *model.Topic) jen.Code {
+func (r reader) tie(machine, function string, t *model.Topic) jen.Code {
 	params := []jen.Code{jen.Id("ctx").Qual(contextPath, "Context")}
 	args := []jen.Code{jen.Id("ctx")}
 	if r.transactional {
 		params, args = append(params, jen.Id("tx").Qual(pgxPath, "Tx")), append(args, jen.Id("tx"))
 	}
 	received := delivery(t).Values(jen.Id("Event").Op(":").Id("e"), jen.Id("Payload").Op(":").Op("*").Id(payload).Assert(jen.Op("*").Id(t.GoName)))
-	return jen.Qual(outboxPath, function+"Untyped").Call(
+	return jen.Qual(machine, function+"Untyped").Call(
 		jen.Id(topicVar(t)).Dot("Untyped").Call(), jen.Id("h"),
 		jen.Func().Params(append(params, jen.Id("e").Qual(outboxPath, "Event"), jen.Id(payload).Any())...).Error().Block(
 			jen.Return(jen.Id("h").Dot(handleName(t)).Call(append(args, received)...)),

@@ -42,7 +42,7 @@ func listenerDoc(r reader, l *model.Listener) string {
 		doc += fmt.Sprintf(" in each of the %d shards", l.Shards)
 	}
 	if !l.Transactional {
-		doc += ", unless ListenerConfig.Concurrency is set"
+		doc += ", unless listener.Config.Concurrency is set"
 	}
 	return doc + "."
 }
@@ -65,18 +65,18 @@ func outcome(l *model.Listener) string {
 
 func (e *emitter) addListener(g *jen.Group, r reader, l *model.Listener) {
 	name := "New" + l.GoName + "Listener"
-	tie := "Listen"
+	tie := "Handle"
 	if l.Transactional {
-		tie = "ListenTx"
+		tie = "HandleTx"
 	}
 	addComment(g, name+" returns listener "+l.Name+", which reads the log in the database of pool with its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out of bounds, or says that h is nil.")
-	args := append([]jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}, r.ties(tie)...)
+	args := append([]jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}, r.ties(listenerPath, tie)...)
 	g.Func().Id(name).Params(
 		jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool"),
 		jen.Id("h").Id(r.handlers()),
-		jen.Id("cfg").Qual(outboxPath, "ListenerConfig"),
-	).Params(jen.Op("*").Qual(outboxPath, "Listener"), jen.Error()).Block(
-		jen.Return(jen.Qual(outboxPath, "NewListener").Custom(callLines(), args...)),
+		jen.Id("cfg").Qual(listenerPath, "Config"),
+	).Params(jen.Op("*").Qual(listenerPath, "Listener"), jen.Error()).Block(
+		jen.Return(jen.Qual(listenerPath, "New").Custom(callLines(), args...)),
 	)
 	g.Line()
 }
@@ -104,5 +104,5 @@ func (e *emitter) listenerSpec(l *model.Listener) *jen.Statement {
 		list = append(list, member{"MaxLag", duration(l.MaxLag)})
 	}
 	list = append(list, member{"Retry", retry(l.Retry)})
-	return jen.Qual(outboxPath, "ListenerSpec").Add(members(list))
+	return jen.Qual(listenerPath, "Spec").Add(members(list))
 }

@@ -69,14 +69,14 @@ func addDispatcher(g *jen.Group, r reader, ns *model.Namespace) {
 	var ties []jen.Code
 	for _, t := range ns.QueueTopics() {
 		if t.Publish != nil {
-			ties = append(ties, publishTie("Publish", t))
+			ties = append(ties, publishTie(queuePath, t))
 		} else {
-			ties = append(ties, r.tie("Handle", t))
+			ties = append(ties, r.tie(queuePath, "Handle", t))
 		}
 	}
-	g.Func().Id(name).Params(append(params, jen.Id("cfg").Qual(outboxPath, "DispatcherConfig"))...).
-		Params(jen.Op("*").Qual(outboxPath, "Dispatcher"), jen.Error()).Block(
-		jen.Return(jen.Qual(outboxPath, "NewDispatcher").Custom(callLines("pool", "cfg"), ties...)),
+	g.Func().Id(name).Params(append(params, jen.Id("cfg").Qual(queuePath, "Config"))...).
+		Params(jen.Op("*").Qual(queuePath, "Dispatcher"), jen.Error()).Block(
+		jen.Return(jen.Qual(queuePath, "NewDispatcher").Custom(callLines("pool", "cfg"), ties...)),
 	)
 	g.Line()
 }

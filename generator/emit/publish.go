@@ -32,7 +32,7 @@ func addPublication(g *jen.Group, t *model.Topic) {
 		list = append(list, member{"Headers", jen.Id(publishHeadersFunc(t))})
 	}
 	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+".")
-	g.Var().Id(publicationVar(t)).Op("=").Qual(outboxPath, "Publication").Add(members(list))
+	g.Var().Id(publicationVar(t)).Op("=").Qual(publishPath, "Publication").Add(members(list))
 	g.Line()
 
 	if p.Key != nil {
@@ -112,9 +112,9 @@ func fieldText(f *model.Field) *jen.Statement {
 	return value
 }
 
-// publishTie returns the call of outbox.<function> that ties t to its publisher.
-func publishTie(function string, t *model.Topic) jen.Code {
-	return jen.Qual(outboxPath, function).Call(jen.Id(topicVar(t)), jen.Id(publicationVar(t)))
+// publishTie returns the call of Publish, of the package of the machine, that ties t to its publisher.
+func publishTie(machine string, t *model.Topic) jen.Code {
+	return jen.Qual(machine, "Publish").Call(jen.Id(topicVar(t)), jen.Id(publicationVar(t)))
 }
 
 // publishersOf names the publishers of topics: cfg.Publishers["kafka"].
@@ -136,13 +136,13 @@ func (e *emitter) addRelay(g *jen.Group, l *model.Listener) {
 	addComment(g, doc, userDoc("The listener", l.Doc))
 	args := []jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}
 	for _, t := range l.Topics {
-		args = append(args, publishTie("ListenPublish", t))
+		args = append(args, publishTie(listenerPath, t))
 	}
 	g.Func().Id(name).Params(
 		jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool"),
-		jen.Id("cfg").Qual(outboxPath, "ListenerConfig"),
-	).Params(jen.Op("*").Qual(outboxPath, "Listener"), jen.Error()).Block(
-		jen.Return(jen.Qual(outboxPath, "NewListener").Custom(callLines(), args...)),
+		jen.Id("cfg").Qual(listenerPath, "Config"),
+	).Params(jen.Op("*").Qual(listenerPath, "Listener"), jen.Error()).Block(
+		jen.Return(jen.Qual(listenerPath, "New").Custom(callLines(), args...)),
 	)
 	g.Line()
 }

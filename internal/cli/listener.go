@@ -25,7 +25,7 @@ during rebase. rewind, rebase and detach show what they would do, and do it with
 	return c
 }
 
-// administer runs fn with a ListenerAdmin for the schema.
+// administer runs fn with an Admin for the schema.
 func (a *app) administer(
 	db *database, fn func(ctx context.Context, ops *admin.Admin, args []string) error,
 ) func(*cobra.Command, []string) error {

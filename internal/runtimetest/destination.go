@@ -24,7 +24,7 @@ type TwoDestinations struct {
 	Good func(events []publish.Outgoing)
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements publish.Publisher.
 func (d *TwoDestinations) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	for _, e := range events {
 		if e.Destination != events[0].Destination {
@@ -96,7 +96,7 @@ func EnqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both
 // Runner is a dispatcher or a listener.
 type Runner interface {
 	Run(context.Context) error
-	Drain(context.Context) (outbox.DrainReport, error)
+	Drain(context.Context) (queue.Report, error)
 }
 
 func everyError(err error) func(context.Context, []publish.Outgoing) []error {

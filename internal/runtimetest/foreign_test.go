@@ -163,7 +163,7 @@ func (h *wildHandlers) one(w wild) error {
 	return nil
 }
 
-// Publish implements outbox.Publisher.
+// Publish implements publish.Publisher.
 func (h *wildHandlers) Publish(_ context.Context, events []publish.Outgoing) []error {
 	errs := make([]error, len(events))
 	for i, e := range events {

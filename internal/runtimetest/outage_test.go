@@ -81,7 +81,7 @@ func (o *outage) handleTx(_ context.Context, _ pgx.Tx, d outbox.Delivery[runtime
 	return o.take(d.Payload, true)
 }
 
-// Publish implements outbox.Publisher, in order per key.
+// Publish implements publish.Publisher, in order per key.
 func (o *outage) Publish(_ context.Context, events []publish.Outgoing) []error {
 	errs := make([]error, len(events))
 	failed := make(map[string]bool)

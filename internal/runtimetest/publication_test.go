@@ -38,7 +38,7 @@ func TestDispatcherPublishesInPlaceOfAHandler(t *testing.T) {
 	runtimetest.EnqueueSaid(t, pool, 3)
 	r, err := d.Drain(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 3}, r)
+	require.Equal(t, queue.Report{Delivered: 3}, r)
 	require.Len(t, b.Got, 3)
 	require.Equal(t, "sc.test", b.Got[0].Destination)
 	require.Equal(t, "a", b.Got[0].Key)
@@ -57,7 +57,7 @@ func TestUnavailablePublisherCostsNoAttempt(t *testing.T) {
 		r, err := d.Drain(t.Context())
 		require.NoError(t, err)
 		r.HandedBack = 0 // 3, then 1 after each pause
-		require.Equal(t, outbox.DrainReport{Resting: []string{"kafka:sc.test"}}, r)
+		require.Equal(t, queue.Report{Resting: []string{"kafka:sc.test"}}, r)
 	}
 	require.Equal(t, "pending 0 3", pgtest.Value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM outbox.events GROUP BY status"))
 	require.Less(t, pgtest.Value[int](t, pool, "SELECT max(claim_no)::int FROM outbox.events"), 5, "a paused publisher's topics are not claimed")
@@ -182,11 +182,11 @@ func TestListenerPublishesInOrderPerKey(t *testing.T) {
 		}
 		return nil
 	})
-	require.Equal(t, outbox.DrainReport{Delivered: 3, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, queue.Report{Delivered: 3, Retried: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"b1", "b2", "c1"}, b.Names(t))
 	b.Answer = nil
 	runtimetest.RetryNow(t, pool)
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, listenerTo(t, pool, listener.Spec{}, b)))
+	require.Equal(t, queue.Report{Delivered: 2}, runtimetest.DrainAll(t, listenerTo(t, pool, listener.Spec{}, b)))
 	require.Equal(t, []string{"b1", "b2", "c1", "a1", "a2"}, b.Names(t))
 }
 
@@ -223,10 +223,10 @@ func TestUnavailablePublisherBlocksAListener(t *testing.T) {
 		r := runtimetest.DrainAll(t, l)
 		require.GreaterOrEqual(t, r.HandedBack, 2)
 		r.HandedBack = 0 // more on a machine on which pauses end in the drain
-		require.Equal(t, outbox.DrainReport{Resting: []string{"kafka:sc.test"}}, r)
+		require.Equal(t, queue.Report{Resting: []string{"kafka:sc.test"}}, r)
 		runtimetest.RetryNow(t, pool)
 	}
 	require.Equal(t, "0 nobody home", pgtest.Value[string](t, pool, "SELECT retry_count || ' ' || last_error FROM outbox.listeners"))
 	b.Answer = nil
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, runtimetest.DrainAll(t, listenerTo(t, pool, listener.Spec{}, b)))
+	require.Equal(t, queue.Report{Delivered: 2}, runtimetest.DrainAll(t, listenerTo(t, pool, listener.Spec{}, b)))
 }

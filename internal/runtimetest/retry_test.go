@@ -82,11 +82,11 @@ func TestConfiguredRetryOverridesThatOfAListener(t *testing.T) {
 		cfg := listener.Config{Retry: outbox.Retry{MaxAttempts: 2, BaseDelay: 20 * time.Minute}}
 		l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: park, Retry: yaml}, cfg, h)
 		runtimetest.PutAll(t, pool, "a1")
-		require.Equal(t, outbox.DrainReport{Retried: 1}, runtimetest.DrainAll(t, l))
+		require.Equal(t, queue.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 		delay := pgtest.Value[time.Duration](t, pool, "SELECT max(retry_after) - statement_timestamp() FROM "+runtimetest.TableOf(park))
 		require.LessOrEqual(t, delay, 20*time.Minute)
 		runtimetest.RetryNow(t, pool)
-		require.Equal(t, outbox.DrainReport{Dead: 1}, runtimetest.DrainAll(t, l), "the second attempt is the last")
+		require.Equal(t, queue.Report{Dead: 1}, runtimetest.DrainAll(t, l), "the second attempt is the last")
 	}
 }
 

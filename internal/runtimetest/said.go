@@ -347,7 +347,7 @@ const Disorder = `SELECT count(*)::int FROM (
 	FROM (SELECT key, n, min(no) AS no FROM effects GROUP BY event_id, key, n) AS f
 ) AS o WHERE o.n < o.before`
 
-func DrainAll(t testing.TB, l *listener.Listener) outbox.DrainReport {
+func DrainAll(t testing.TB, l *listener.Listener) listener.Report {
 	t.Helper()
 	r, err := l.Drain(t.Context())
 	require.NoError(t, err)

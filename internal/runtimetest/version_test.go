@@ -48,7 +48,7 @@ func TestTopicWithoutVersion(t *testing.T) {
 		})
 		report, err := d.Drain(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, outbox.DrainReport{Delivered: 1}, report)
+		require.Equal(t, queue.Report{Delivered: 1}, report)
 	})
 	t.Run("listener", func(t *testing.T) {
 		t.Parallel()

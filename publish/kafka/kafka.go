@@ -4,8 +4,8 @@
 //	publisher, err := kafka.New(kafka.Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}})
 //	...
 //	defer publisher.Close() // after Run of the dispatcher or listener has returned
-//	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
-//		Publishers: map[string]outbox.Publisher{"kafka": publisher},
+//	d, err := events.NewUsersDispatcher(pool, queue.Config{
+//		Publishers: map[string]publish.Publisher{"kafka": publisher},
 //	})
 //
 // # Records
@@ -137,7 +137,7 @@ func (cfg Config) validate() error {
 	return nil
 }
 
-// Publisher publishes events to Kafka. It implements outbox.Publisher and is safe for concurrent use.
+// Publisher publishes events to Kafka. It implements publish.Publisher and is safe for concurrent use.
 type Publisher struct {
 	cfg     Config
 	topics  missing.Destinations
@@ -180,7 +180,7 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Publish implements outbox.Publisher. The package comment lists what each error of Kafka means for an event.
+// Publish implements publish.Publisher. The package comment lists what each error of Kafka means for an event.
 func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	if len(events) == 0 {
 		return nil

@@ -64,7 +64,7 @@ func TestLogPastDeadLetters(t *testing.T) {
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				var total outbox.DrainReport
+				var total listener.Report
 				for total.Delivered+total.Dead < len(steps) {
 					require.NoError(t, ctx.Err(), "%+v", total)
 					r, err := l.Drain(ctx)

@@ -4,8 +4,8 @@
 //	publisher, err := nats.New(nats.Config{URL: "nats://nats-1:4222,nats://nats-2:4222"})
 //	...
 //	defer publisher.Close() // after Run of the dispatcher or listener has returned
-//	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
-//		Publishers: map[string]outbox.Publisher{"nats": publisher},
+//	d, err := events.NewUsersDispatcher(pool, queue.Config{
+//		Publishers: map[string]publish.Publisher{"nats": publisher},
 //	})
 //
 // # Messages
@@ -161,7 +161,7 @@ func (cfg Config) validate() error {
 	return nil
 }
 
-// Publisher publishes events to JetStream. It implements outbox.Publisher and is safe for concurrent use.
+// Publisher publishes events to JetStream. It implements publish.Publisher and is safe for concurrent use.
 type Publisher struct {
 	cfg     Config
 	conn    *connection
@@ -206,7 +206,7 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Publish implements outbox.Publisher. The package comment lists what each error of JetStream means for an event.
+// Publish implements publish.Publisher. The package comment lists what each error of JetStream means for an event.
 func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	p.calls.RLock()
 	defer p.calls.RUnlock()

@@ -28,7 +28,7 @@ type BusPublisher struct {
 	Timeout time.Duration   // of one message
 }
 
-// Publish implements outbox.Publisher, with up to 16 keys concurrently.
+// Publish implements publish.Publisher, with up to 16 keys concurrently.
 func (p *BusPublisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	return publish.Each(ctx, events, 16, p.send)
 }

@@ -1,4 +1,4 @@
-// Package publishtest is the conformance suite of publishers. It tests what outbox.Publisher promises, against a broker that
+// Package publishtest is the conformance suite of publishers. It tests what publish.Publisher promises, against a broker that
 // fails in the ways in which brokers fail. The publishers for Kafka, NATS and webhooks pass it.
 //
 // To test your own publisher, write a broker that can be made to fail, and call Run with a Harness:
@@ -11,7 +11,7 @@
 //				Destination: "users.renamed",
 //				Received:    broker.Received,
 //				Set:         broker.Set,
-//				Refuse:      func(o *outbox.Outgoing) { o.Payload = tooLarge },
+//				Refuse:      func(o *publish.Outgoing) { o.Payload = tooLarge },
 //			}
 //		}})
 //	}

@@ -6,8 +6,8 @@
 //	}})
 //	...
 //	defer publisher.Close() // after Run of the dispatcher or listener has returned
-//	d, err := events.NewUsersDispatcher(pool, outbox.DispatcherConfig{
-//		Publishers: map[string]outbox.Publisher{"webhook": publisher},
+//	d, err := events.NewUsersDispatcher(pool, queue.Config{
+//		Publishers: map[string]publish.Publisher{"webhook": publisher},
 //	})
 //
 // # Requests
@@ -164,7 +164,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Publisher posts events to endpoints. It implements outbox.Publisher and is safe for concurrent use.
+// Publisher posts events to endpoints. It implements publish.Publisher and is safe for concurrent use.
 type Publisher struct {
 	config    Config
 	endpoints map[string]*endpoint
@@ -219,7 +219,7 @@ func New(config Config) (*Publisher, error) {
 
 var errClosed = outbox.BrokerUnavailable(errors.New("post event: the publisher is closed"))
 
-// Publish implements outbox.Publisher. The package comment lists what each answer of an endpoint means for an event.
+// Publish implements publish.Publisher. The package comment lists what each answer of an endpoint means for an event.
 func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	return publish.Each(ctx, events, p.config.Concurrency, p.send)
 }

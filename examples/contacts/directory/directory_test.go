@@ -32,7 +32,7 @@ func TestDrainShardedByTenant(t *testing.T) {
 	}
 
 	// The first shard does not touch the events of the others.
-	require.Equal(t, outbox.DrainReport{Delivered: 2 * perTenant}, drain(t, pool, tenants[:2]))
+	require.Equal(t, queue.Report{Delivered: 2 * perTenant}, drain(t, pool, tenants[:2]))
 	for i, tenant := range tenants {
 		want := 0
 		if i < 2 {
@@ -42,7 +42,7 @@ func TestDrainShardedByTenant(t *testing.T) {
 	}
 
 	// The others drain concurrently, and deliver nothing twice.
-	reports := make([]outbox.DrainReport, 3)
+	reports := make([]queue.Report, 3)
 	var draining sync.WaitGroup
 	for i, shard := range [][]uuid.UUID{tenants[2:3], tenants[3:4], tenants[4:]} {
 		d := dispatcher(t, pool, shard)
@@ -56,7 +56,7 @@ func TestDrainShardedByTenant(t *testing.T) {
 	}
 	draining.Wait()
 	for i, r := range reports {
-		require.Equal(t, outbox.DrainReport{Delivered: perTenant}, r, "shard %d", i)
+		require.Equal(t, queue.Report{Delivered: perTenant}, r, "shard %d", i)
 	}
 	var delivered, attempts int
 	require.NoError(t, pool.QueryRow(t.Context(),
@@ -108,7 +108,7 @@ func dispatcher(t *testing.T, pool *pgxpool.Pool, shard []uuid.UUID) *queue.Disp
 	return d
 }
 
-func drain(t *testing.T, pool *pgxpool.Pool, shard []uuid.UUID) outbox.DrainReport {
+func drain(t *testing.T, pool *pgxpool.Pool, shard []uuid.UUID) queue.Report {
 	t.Helper()
 	r, err := dispatcher(t, pool, shard).Drain(t.Context())
 	require.NoError(t, err)

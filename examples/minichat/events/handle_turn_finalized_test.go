@@ -43,7 +43,7 @@ func TestHandlerPassesTheEventOn(t *testing.T) {
 	})}
 	d, err := events.NewMiniChatDispatcher(pool, h, queue.Config{})
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.Drain(t, d))
+	require.Equal(t, queue.Report{Delivered: 1}, outboxtest.Drain(t, d))
 }
 
 func TestHandlerReturnsTheErrorOfTheLedger(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/database"
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 	"github.com/outboxgen/outboxgen/examples/minichat/ledger"
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -45,7 +44,7 @@ func TestDispatcherKeepsTheLedger(t *testing.T) {
 
 	d, err := events.NewMiniChatDispatcher(pool, &events.MiniChatHandler{Ledger: books}, queue.Config{})
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 3}, outboxtest.Drain(t, d))
+	require.Equal(t, queue.Report{Delivered: 3}, outboxtest.Drain(t, d))
 
 	total, err := books.Total(t.Context(), mine)
 	require.NoError(t, err)

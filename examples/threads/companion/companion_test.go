@@ -83,11 +83,11 @@ func TestQuestionIsAnswered(t *testing.T) {
 	require.NoError(t, err)
 	dispatcher := f.dispatcher(companion.New(f.pool, companion.Echo))
 	for range 2 {
-		outboxtest.DrainListener(t, listener)
+		outboxtest.Drain(t, listener)
 		outboxtest.Drain(t, dispatcher)
 	}
 	require.Equal(t, []string{`You say: "Does the ferry run?"`}, f.replies())
-	require.Zero(t, outboxtest.DrainListener(t, listener))
+	require.Zero(t, outboxtest.Drain(t, listener))
 	require.Zero(t, outboxtest.Drain(t, dispatcher))
 }
 
@@ -135,7 +135,7 @@ func TestFailedAnswerIsTriedAgain(t *testing.T) {
 		_, err := events.EnqueueReplyRequested(t.Context(), tx, f.request())
 		return err
 	}))
-	require.Equal(t, outbox.DrainReport{Retried: 1, Delivered: 1}, outboxtest.Drain(t, d))
+	require.Equal(t, queue.Report{Retried: 1, Delivered: 1}, outboxtest.Drain(t, d))
 	require.Equal(t, []string{"It does."}, f.replies())
 }
 
@@ -148,6 +148,6 @@ func TestQuestionThatIsGoneIsADeadLetter(t *testing.T) {
 		_, err := events.EnqueueReplyRequested(t.Context(), tx, gone)
 		return err
 	}))
-	require.Equal(t, outbox.DrainReport{Dead: 1}, outboxtest.Drain(t, f.dispatcher(companion.New(f.pool, companion.Echo))))
+	require.Equal(t, queue.Report{Dead: 1}, outboxtest.Drain(t, f.dispatcher(companion.New(f.pool, companion.Echo))))
 	require.Empty(t, f.replies())
 }

@@ -54,13 +54,13 @@ func TestWhereALateListenerStarts(t *testing.T) {
 
 	heard, asked := newBroadcaster(nil), newAsker(nil)
 	broadcast, companion := f.broadcast(heard, listener.Config{}), f.companion(asked, listener.Config{})
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "latest: only events that commit from now on")
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion), "earliest: all events that are kept")
+	require.Zero(t, outboxtest.Drain(t, broadcast), "latest: only events that commit from now on")
+	require.Equal(t, listener.Report{Delivered: 2}, outboxtest.Drain(t, companion), "earliest: all events that are kept")
 
 	require.NoError(t, open.Commit(t.Context()))
 	f.post(one, "new")
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, broadcast))
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 2}, outboxtest.Drain(t, broadcast))
+	require.Equal(t, listener.Report{Delivered: 2}, outboxtest.Drain(t, companion))
 	require.Equal(t, []string{"new"}, heard.handled(one))
 	require.Equal(t, []string{"old", "older", "new"}, asked.handled(one))
 	for _, r := range []*record{heard.record, asked.record} {
@@ -77,7 +77,7 @@ func TestCursorSurvivesARestart(t *testing.T) {
 	for _, text := range []string{"a", "b", "c"} {
 		f.post(id, text)
 		heard := newBroadcaster(nil)
-		outboxtest.DrainListener(t, f.broadcast(heard, listener.Config{}))
+		outboxtest.Drain(t, f.broadcast(heard, listener.Config{}))
 		require.Equal(t, []string{text}, heard.handled(id))
 	}
 }
@@ -130,8 +130,8 @@ func TestSkip(t *testing.T) {
 	f.post(two, "elsewhere")
 
 	// broadcast parks the thread and continues with the other; companion waits.
-	require.Equal(t, outbox.DrainReport{Delivered: 1, Retried: 1}, outboxtest.DrainListener(t, broadcast))
-	require.Equal(t, outbox.DrainReport{Retried: 1}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, outboxtest.Drain(t, broadcast))
+	require.Equal(t, listener.Report{Retried: 1}, outboxtest.Drain(t, companion))
 	aside := f.status("broadcast")
 	require.EqualValues(t, 1, aside.ParkedKeys)
 	require.EqualValues(t, 2, aside.ParkedEvents)
@@ -144,8 +144,8 @@ func TestSkip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, blocked.Head.UUID, skipped.ID)
 	}
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 1}, outboxtest.Drain(t, broadcast))
+	require.Equal(t, listener.Report{Delivered: 2}, outboxtest.Drain(t, companion))
 	for _, r := range []*record{heard.record, asked.record} {
 		require.Equal(t, []string{"after"}, r.handled(one))
 		require.Equal(t, []string{"elsewhere"}, r.handled(two))
@@ -166,23 +166,23 @@ func TestRewind(t *testing.T) {
 	heard, asked := newBroadcaster(nil), newAsker(nil)
 	broadcast, companion := f.attached(heard, listener.Config{}), f.companion(asked, listener.Config{})
 	f.post(id, "a", "b", "c")
-	outboxtest.DrainListener(t, broadcast)
-	outboxtest.DrainListener(t, companion)
+	outboxtest.Drain(t, broadcast)
+	outboxtest.Drain(t, companion)
 	require.Equal(t, 3, f.jobs())
 
 	n, err := f.admin().Rewind(t.Context(), "companion", time.Time{})
 	require.NoError(t, err)
 	require.EqualValues(t, 3, n)
-	require.Equal(t, outbox.DrainReport{Delivered: 3}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 3}, outboxtest.Drain(t, companion))
 	require.Equal(t, []string{"a", "b", "c", "a", "b", "c"}, asked.handled(id))
 	require.Equal(t, 3, f.jobs())
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "the other listener is not rewound")
+	require.Zero(t, outboxtest.Drain(t, broadcast), "the other listener is not rewound")
 
 	var second time.Time
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT created_at FROM outbox.log ORDER BY seq OFFSET 1 LIMIT 1").Scan(&second))
 	_, err = f.admin().Rewind(t.Context(), "broadcast", second)
 	require.NoError(t, err)
-	outboxtest.DrainListener(t, broadcast)
+	outboxtest.Drain(t, broadcast)
 	require.Equal(t, []string{"a", "b", "c", "b", "c"}, heard.handled(id))
 }
 
@@ -200,8 +200,8 @@ func TestDetach(t *testing.T) {
 	var unknown *admin.UnknownListenerError
 	require.ErrorAs(t, err, &unknown)
 
-	require.Zero(t, outboxtest.DrainListener(t, broadcast))
+	require.Zero(t, outboxtest.Drain(t, broadcast))
 	f.post(id, "new")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
+	require.Equal(t, listener.Report{Delivered: 1}, outboxtest.Drain(t, broadcast))
 	require.Equal(t, []string{"new"}, heard.handled(id))
 }

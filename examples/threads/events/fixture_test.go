@@ -103,7 +103,7 @@ func (f *fixture) companion(h events.CompanionHandlers, cfg listener.Config) *li
 func (f *fixture) attached(h events.BroadcastHandlers, cfg listener.Config) *listener.Listener {
 	f.t.Helper()
 	l := f.broadcast(h, cfg)
-	require.Zero(f.t, outboxtest.DrainListener(f.t, l))
+	require.Zero(f.t, outboxtest.Drain(f.t, l))
 	return l
 }
 

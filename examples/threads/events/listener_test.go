@@ -41,15 +41,15 @@ func TestBothListenersSeeEveryMessage(t *testing.T) {
 	f.post(two, "c")
 	f.post(one, "d")
 
-	require.Equal(t, outbox.DrainReport{Delivered: 4}, outboxtest.DrainListener(t, broadcast))
-	require.Equal(t, outbox.DrainReport{Delivered: 4}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 4}, outboxtest.Drain(t, broadcast))
+	require.Equal(t, listener.Report{Delivered: 4}, outboxtest.Drain(t, companion))
 	for _, r := range []*record{heard.record, asked.record} {
 		require.Equal(t, []string{"a", "b", "d"}, r.handled(one))
 		require.Equal(t, []string{"c"}, r.handled(two))
 	}
 	require.Equal(t, 4, f.jobs())
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "nothing is delivered again")
-	require.Zero(t, outboxtest.DrainListener(t, companion))
+	require.Zero(t, outboxtest.Drain(t, broadcast), "nothing is delivered again")
+	require.Zero(t, outboxtest.Drain(t, companion))
 }
 
 // TestCompanionAsksForUsersOnly also posts as the companion, which must not answer itself.
@@ -64,7 +64,7 @@ func TestCompanionAsksForUsersOnly(t *testing.T) {
 	require.NoError(t, f.postDraft(reply))
 
 	companion := f.companion(&events.CompanionHandler{}, listener.Config{})
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 2}, outboxtest.Drain(t, companion))
 	require.Equal(t, 1, f.jobs())
 	outboxtest.RequireEnqueued(t, f.pool, events.ReplyRequestedTopic, func(r events.ReplyRequested) bool {
 		return r == events.ReplyRequested{TenantID: f.tenant, ThreadID: id, MessageID: question.ID}
@@ -78,12 +78,12 @@ func TestHandlerPushesToTheClients(t *testing.T) {
 	broadcast := f.attached(&events.BroadcastHandler{Clients: clients}, listener.Config{})
 	id := f.thread()
 	f.post(id, "hello")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
+	require.Equal(t, listener.Report{Delivered: 1}, outboxtest.Drain(t, broadcast))
 	require.Equal(t, "hello", (<-clients).Text)
 
 	clients <- events.MessageCreated{} // it is full now
 	f.post(id, "hello again")
-	report := outboxtest.DrainListener(t, broadcast) // on a slow machine the next attempt becomes due meanwhile
+	report := outboxtest.Drain(t, broadcast) // on a slow machine the next attempt becomes due meanwhile
 	require.Positive(t, report.Retried)
 	require.Zero(t, report.Delivered)
 }
@@ -99,12 +99,12 @@ func TestRolledBackMessageIsSeenByNobody(t *testing.T) {
 	_, created, err := thread.Post(t.Context(), tx, f.draft(id, "lost"))
 	require.NoError(t, err)
 	require.True(t, created)
-	require.Zero(t, outboxtest.DrainListener(t, broadcast), "it is not committed yet")
+	require.Zero(t, outboxtest.Drain(t, broadcast), "it is not committed yet")
 	require.NoError(t, tx.Rollback(t.Context()))
 
 	f.post(id, "kept")
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, broadcast))
-	require.Equal(t, outbox.DrainReport{Delivered: 1}, outboxtest.DrainListener(t, companion))
+	require.Equal(t, listener.Report{Delivered: 1}, outboxtest.Drain(t, broadcast))
+	require.Equal(t, listener.Report{Delivered: 1}, outboxtest.Drain(t, companion))
 	require.Equal(t, []string{"kept"}, heard.handled(id))
 	require.Equal(t, []string{"kept"}, asked.handled(id))
 	require.Equal(t, 1, f.jobs())
@@ -220,9 +220,9 @@ func TestThreadsAreServedAtOnce(t *testing.T) {
 	broadcast := f.attached(heard, listener.Config{})
 	f.post(one, "hello")
 	f.post(two, "hello")
-	report, err := broadcast.Drain(t.Context()) // not DrainListener, which runs one handler at a time
+	report, err := broadcast.Drain(t.Context()) // not outboxtest.Drain, which runs one handler at a time
 	require.NoError(t, err)
-	require.Equal(t, outbox.DrainReport{Delivered: 2}, report)
+	require.Equal(t, listener.Report{Delivered: 2}, report)
 }
 
 var errChangedMind = errors.New("changed my mind")

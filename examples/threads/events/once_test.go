@@ -92,7 +92,7 @@ func TestJobsExactlyOnceThoughItFails(t *testing.T) {
 	companion := f.companion(asked, listener.Config{})
 	for drains := 0; f.jobs() < messages; drains++ {
 		require.Less(t, drains, messages)
-		outboxtest.DrainListener(t, companion)
+		outboxtest.Drain(t, companion)
 	}
 	f.requireAskedOnce(messages)
 	require.Equal(t, 2, killed)

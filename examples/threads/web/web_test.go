@@ -57,7 +57,7 @@ func (f *fixture) broadcast(clients events.Clients) {
 	f.t.Helper()
 	l, err := events.NewBroadcastListener(f.pool, &events.BroadcastHandler{Clients: clients}, listener.Config{})
 	require.NoError(f.t, err)
-	outboxtest.DrainListener(f.t, l)
+	outboxtest.Drain(f.t, l)
 	ctx, cancel := context.WithCancel(f.t.Context())
 	over := make(chan error, 1)
 	go func() { over <- l.Run(ctx) }()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -158,45 +159,45 @@ func (UnimplementedCatalogHandlers) HandleKeyedOnce(context.Context, outbox.Deli
 // NewCatalogDispatcher returns a dispatcher that claims the events of namespace catalog from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewCatalogDispatcher(pool *pgxpool.Pool, h CatalogHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(RequiredTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewCatalogDispatcher(pool *pgxpool.Pool, h CatalogHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(RequiredTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleRequired(ctx, outbox.Delivery[Required]{Event: e, Payload: *p.(*Required)})
 		}),
-		outbox.HandleUntyped(OptionalTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(OptionalTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOptional(ctx, outbox.Delivery[Optional]{Event: e, Payload: *p.(*Optional)})
 		}),
-		outbox.HandleUntyped(ListedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(ListedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleListed(ctx, outbox.Delivery[Listed]{Event: e, Payload: *p.(*Listed)})
 		}),
-		outbox.HandleUntyped(MappedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(MappedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleMapped(ctx, outbox.Delivery[Mapped]{Event: e, Payload: *p.(*Mapped)})
 		}),
-		outbox.HandleUntyped(OptionalListedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(OptionalListedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOptionalListed(ctx, outbox.Delivery[OptionalListed]{Event: e, Payload: *p.(*OptionalListed)})
 		}),
-		outbox.HandleUntyped(OptionalMappedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(OptionalMappedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOptionalMapped(ctx, outbox.Delivery[OptionalMapped]{Event: e, Payload: *p.(*OptionalMapped)})
 		}),
-		outbox.HandleUntyped(NestedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(NestedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleNested(ctx, outbox.Delivery[Nested]{Event: e, Payload: *p.(*Nested)})
 		}),
-		outbox.HandleUntyped(NestedMapTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(NestedMapTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleNestedMap(ctx, outbox.Delivery[NestedMap]{Event: e, Payload: *p.(*NestedMap)})
 		}),
-		outbox.HandleUntyped(MapsInMapsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(MapsInMapsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleMapsInMaps(ctx, outbox.Delivery[MapsInMaps]{Event: e, Payload: *p.(*MapsInMaps)})
 		}),
-		outbox.HandleUntyped(ListOfMapsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(ListOfMapsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleListOfMaps(ctx, outbox.Delivery[ListOfMaps]{Event: e, Payload: *p.(*ListOfMaps)})
 		}),
-		outbox.HandleUntyped(DeepTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(DeepTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleDeep(ctx, outbox.Delivery[Deep]{Event: e, Payload: *p.(*Deep)})
 		}),
-		outbox.HandleUntyped(BoundedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(BoundedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleBounded(ctx, outbox.Delivery[Bounded]{Event: e, Payload: *p.(*Bounded)})
 		}),
-		outbox.HandleUntyped(KeyedOnceTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(KeyedOnceTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleKeyedOnce(ctx, outbox.Delivery[KeyedOnce]{Event: e, Payload: *p.(*KeyedOnce)})
 		}),
 	)

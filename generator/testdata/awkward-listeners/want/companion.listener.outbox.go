@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,8 +20,8 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // listener adds a method, and generate writes a stub for it. With --stubs=none the build fails
 // until it is written. Embed UnimplementedCompanionReaderHandlers to opt out. If something that a
 // method needs is unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is
-// charged. Methods run in order per partition key, one at a time, unless ListenerConfig.Concurrency
-// is set.
+// charged. Methods run in order per partition key, one at a time, unless
+// listener.Config.Concurrency is set.
 type CompanionReaderHandlers interface {
 	// HandleLinux handles one companion/linux event. It may run more than once per event. A nil error
 	// is success, any other error retries the event, up to 25 attempts in all, then makes it a dead
@@ -64,23 +65,23 @@ func (UnimplementedCompanionReaderHandlers) HandleURLSeenByHTTP(context.Context,
 // NewCompanionReaderListener returns listener companion, which reads the log in the database of
 // pool with its own cursor and passes the events to h. Call Run on it. The error names the field of
 // cfg that is out of bounds, or says that h is nil.
-func NewCompanionReaderListener(pool *pgxpool.Pool, h CompanionReaderHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewCompanionReaderListener(pool *pgxpool.Pool, h CompanionReaderHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "companion",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleLinux(ctx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
-		outbox.ListenUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleTest(ctx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
-		outbox.ListenUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleURLSeenByHTTP(ctx, outbox.Delivery[URLSeenByHTTP]{Event: e, Payload: *p.(*URLSeenByHTTP)})
 		}),
 	)

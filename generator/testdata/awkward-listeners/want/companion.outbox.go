@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -39,9 +40,9 @@ func (UnimplementedCompanionHandlers) HandleListener(context.Context, outbox.Del
 // NewCompanionDispatcher returns a dispatcher that claims the events of namespace companion from
 // the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewCompanionDispatcher(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(ListenerTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewCompanionDispatcher(pool *pgxpool.Pool, h CompanionHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(ListenerTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleListener(ctx, outbox.Delivery[Listener]{Event: e, Payload: *p.(*Listener)})
 		}),
 	)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -43,17 +44,17 @@ func (UnimplementedDBTestHandlers) HandleTest(context.Context, pgx.Tx, outbox.De
 // NewDBTestListener returns listener db_test, which reads the log in the database of pool with its
 // own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewDBTestListener(pool *pgxpool.Pool, h DBTestHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewDBTestListener(pool *pgxpool.Pool, h DBTestHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "db_test",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTxUntyped(TestTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(TestTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleTest(ctx, tx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
 	)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -43,17 +44,17 @@ func (UnimplementedHandleAHandlers) HandleLinux(context.Context, pgx.Tx, outbox.
 // NewHandleAListener returns listener handle_a, which reads the log in the database of pool with
 // its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewHandleAListener(pool *pgxpool.Pool, h HandleAHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewHandleAListener(pool *pgxpool.Pool, h HandleAHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "handle_a",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTxUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleLinux(ctx, tx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
 	)

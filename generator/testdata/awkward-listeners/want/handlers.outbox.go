@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -38,9 +39,9 @@ func (UnimplementedHandlersHandlers) HandleAHandleLinux(context.Context, outbox.
 // NewHandlersDispatcher returns a dispatcher that claims the events of namespace handlers from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewHandlersDispatcher(pool *pgxpool.Pool, h HandlersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(AHandleLinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewHandlersDispatcher(pool *pgxpool.Pool, h HandlersHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(AHandleLinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleAHandleLinux(ctx, outbox.Delivery[AHandleLinux]{Event: e, Payload: *p.(*AHandleLinux)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -49,12 +50,12 @@ func (UnimplementedHandleInitHandlers) HandleURLSeenByHTTP(context.Context, outb
 // NewHandleInitDispatcher returns a dispatcher that claims the events of namespace handle_init from
 // the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewHandleInitDispatcher(pool *pgxpool.Pool, h HandleInitHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(HandlersTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewHandleInitDispatcher(pool *pgxpool.Pool, h HandleInitHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(HandlersTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleHandlers(ctx, outbox.Delivery[Handlers]{Event: e, Payload: *p.(*Handlers)})
 		}),
-		outbox.HandleUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(URLSeenByHTTPTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleURLSeenByHTTP(ctx, outbox.Delivery[URLSeenByHTTP]{Event: e, Payload: *p.(*URLSeenByHTTP)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -48,12 +49,12 @@ func (UnimplementedLinuxHandlers) HandleLinux(context.Context, outbox.Delivery[L
 // NewLinuxDispatcher returns a dispatcher that claims the events of namespace linux from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewLinuxDispatcher(pool *pgxpool.Pool, h LinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewLinuxDispatcher(pool *pgxpool.Pool, h LinuxHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleTest(ctx, outbox.Delivery[Test]{Event: e, Payload: *p.(*Test)})
 		}),
-		outbox.HandleUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(LinuxTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleLinux(ctx, outbox.Delivery[Linux]{Event: e, Payload: *p.(*Linux)})
 		}),
 	)

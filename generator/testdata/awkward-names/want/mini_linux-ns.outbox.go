@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -49,12 +50,12 @@ func (UnimplementedMiniLinuxHandlers) HandleBAmd64Test(context.Context, outbox.D
 // NewMiniLinuxDispatcher returns a dispatcher that claims the events of namespace mini_linux from
 // the database of pool and passes them to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewMiniLinuxDispatcher(pool *pgxpool.Pool, h MiniLinuxHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(AWindowsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewMiniLinuxDispatcher(pool *pgxpool.Pool, h MiniLinuxHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(AWindowsTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleAWindows(ctx, outbox.Delivery[AWindows]{Event: e, Payload: *p.(*AWindows)})
 		}),
-		outbox.HandleUntyped(BAmd64TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(BAmd64TestTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleBAmd64Test(ctx, outbox.Delivery[BAmd64Test]{Event: e, Payload: *p.(*BAmd64Test)})
 		}),
 	)

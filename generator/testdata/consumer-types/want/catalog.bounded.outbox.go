@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -162,7 +163,7 @@ func boundedKeys(untyped any) outbox.Keys {
 }
 
 // boundedPublication says where catalog/bounded is published: to Kafka topic parts.
-var boundedPublication = outbox.Publication{
+var boundedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -69,7 +70,7 @@ func (p Deep) Validate() error {
 }
 
 // deepPublication says where catalog/deep is published: to Kafka topic parts.
-var deepPublication = outbox.Publication{
+var deepPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

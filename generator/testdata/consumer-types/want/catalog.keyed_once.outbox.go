@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -53,7 +54,7 @@ func keyedOnceKeys(untyped any) outbox.Keys {
 }
 
 // keyedOncePublication says where catalog/keyed_once is published: to Kafka topic parts.
-var keyedOncePublication = outbox.Publication{
+var keyedOncePublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

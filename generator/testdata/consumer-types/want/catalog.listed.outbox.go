@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -63,7 +64,7 @@ func (p Listed) Validate() error {
 }
 
 // listedPublication says where catalog/listed is published: to Kafka topic parts.
-var listedPublication = outbox.Publication{
+var listedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -69,7 +70,7 @@ func (p Mapped) Validate() error {
 }
 
 // mappedPublication says where catalog/mapped is published: to Kafka topic parts.
-var mappedPublication = outbox.Publication{
+var mappedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

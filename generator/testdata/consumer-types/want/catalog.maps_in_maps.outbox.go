@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -69,7 +70,7 @@ func (p MapsInMaps) Validate() error {
 }
 
 // mapsInMapsPublication says where catalog/maps_in_maps is published: to Kafka topic parts.
-var mapsInMapsPublication = outbox.Publication{
+var mapsInMapsPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

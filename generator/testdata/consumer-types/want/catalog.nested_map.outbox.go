@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -69,7 +70,7 @@ func (p NestedMap) Validate() error {
 }
 
 // nestedMapPublication says where catalog/nested_map is published: to Kafka topic parts.
-var nestedMapPublication = outbox.Publication{
+var nestedMapPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -63,7 +64,7 @@ func (p Optional) Validate() error {
 }
 
 // optionalPublication says where catalog/optional is published: to Kafka topic parts.
-var optionalPublication = outbox.Publication{
+var optionalPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

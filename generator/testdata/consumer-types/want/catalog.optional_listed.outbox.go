@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -63,7 +64,7 @@ func (p OptionalListed) Validate() error {
 }
 
 // optionalListedPublication says where catalog/optional_listed is published: to Kafka topic parts.
-var optionalListedPublication = outbox.Publication{
+var optionalListedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

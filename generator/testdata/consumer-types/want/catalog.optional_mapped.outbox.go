@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -69,7 +70,7 @@ func (p OptionalMapped) Validate() error {
 }
 
 // optionalMappedPublication says where catalog/optional_mapped is published: to Kafka topic parts.
-var optionalMappedPublication = outbox.Publication{
+var optionalMappedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

@@ -7,6 +7,7 @@ package alltypes
 import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -15,20 +16,20 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // NewCatalogDispatcher returns a dispatcher that claims the events of namespace catalog from the
 // database of pool and publishes them with cfg.Publishers["kafka"]. Call Run on it. The error names
 // the field of cfg that is out of bounds or has no publisher.
-func NewCatalogDispatcher(pool *pgxpool.Pool, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.Publish(RequiredTopic, requiredPublication),
-		outbox.Publish(OptionalTopic, optionalPublication),
-		outbox.Publish(ListedTopic, listedPublication),
-		outbox.Publish(MappedTopic, mappedPublication),
-		outbox.Publish(OptionalListedTopic, optionalListedPublication),
-		outbox.Publish(OptionalMappedTopic, optionalMappedPublication),
-		outbox.Publish(NestedTopic, nestedPublication),
-		outbox.Publish(NestedMapTopic, nestedMapPublication),
-		outbox.Publish(MapsInMapsTopic, mapsInMapsPublication),
-		outbox.Publish(ListOfMapsTopic, listOfMapsPublication),
-		outbox.Publish(DeepTopic, deepPublication),
-		outbox.Publish(BoundedTopic, boundedPublication),
-		outbox.Publish(KeyedOnceTopic, keyedOncePublication),
+func NewCatalogDispatcher(pool *pgxpool.Pool, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.Publish(RequiredTopic, requiredPublication),
+		queue.Publish(OptionalTopic, optionalPublication),
+		queue.Publish(ListedTopic, listedPublication),
+		queue.Publish(MappedTopic, mappedPublication),
+		queue.Publish(OptionalListedTopic, optionalListedPublication),
+		queue.Publish(OptionalMappedTopic, optionalMappedPublication),
+		queue.Publish(NestedTopic, nestedPublication),
+		queue.Publish(NestedMapTopic, nestedMapPublication),
+		queue.Publish(MapsInMapsTopic, mapsInMapsPublication),
+		queue.Publish(ListOfMapsTopic, listOfMapsPublication),
+		queue.Publish(DeepTopic, deepPublication),
+		queue.Publish(BoundedTopic, boundedPublication),
+		queue.Publish(KeyedOnceTopic, keyedOncePublication),
 	)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -65,7 +66,7 @@ func (p Required) Validate() error {
 }
 
 // requiredPublication says where catalog/required is published: to Kafka topic parts.
-var requiredPublication = outbox.Publication{
+var requiredPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "parts",
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,7 +20,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a method, and generate writes a stub for it. With --stubs=none the build fails until it is
 // written. Embed UnimplementedHostileHandlers to opt out. If something that a method needs is
 // unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
-// run in order per partition key, one at a time, unless ListenerConfig.Concurrency is set.
+// run in order per partition key, one at a time, unless listener.Config.Concurrency is set.
 //
 // //go:embed secrets */ func init() { panic(1) } line reversed new: package main.
 type HostileHandlers interface {
@@ -43,17 +44,17 @@ func (UnimplementedHostileHandlers) HandleRead(context.Context, outbox.Delivery[
 // NewHostileListener returns listener hostile, which reads the log in the database of pool with its
 // own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewHostileListener(pool *pgxpool.Pool, h HostileHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewHostileListener(pool *pgxpool.Pool, h HostileHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "hostile",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenUntyped(ReadTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(ReadTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleRead(ctx, outbox.Delivery[Read]{Event: e, Payload: *p.(*Read)})
 		}),
 	)

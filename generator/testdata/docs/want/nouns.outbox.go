@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -110,30 +111,30 @@ func (UnimplementedNounsHandlers) HandleLong(context.Context, outbox.Delivery[Lo
 // NewNounsDispatcher returns a dispatcher that claims the events of namespace nouns from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewNounsDispatcher(pool *pgxpool.Pool, h NounsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(NoDocTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewNounsDispatcher(pool *pgxpool.Pool, h NounsHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(NoDocTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleNoDoc(ctx, outbox.Delivery[NoDoc]{Event: e, Payload: *p.(*NoDoc)})
 		}),
-		outbox.HandleUntyped(NounTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(NounTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleNoun(ctx, outbox.Delivery[Noun]{Event: e, Payload: *p.(*Noun)})
 		}),
-		outbox.HandleUntyped(PluralTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(PluralTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandlePlural(ctx, outbox.Delivery[Plural]{Event: e, Payload: *p.(*Plural)})
 		}),
-		outbox.HandleUntyped(UpperTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(UpperTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleUpper(ctx, outbox.Delivery[Upper]{Event: e, Payload: *p.(*Upper)})
 		}),
-		outbox.HandleUntyped(DirectiveTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(DirectiveTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleDirective(ctx, outbox.Delivery[Directive]{Event: e, Payload: *p.(*Directive)})
 		}),
-		outbox.HandleUntyped(InjectionTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(InjectionTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleInjection(ctx, outbox.Delivery[Injection]{Event: e, Payload: *p.(*Injection)})
 		}),
-		outbox.HandleUntyped(MarkupTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(MarkupTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleMarkup(ctx, outbox.Delivery[Markup]{Event: e, Payload: *p.(*Markup)})
 		}),
-		outbox.HandleUntyped(LongTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(LongTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleLong(ctx, outbox.Delivery[Long]{Event: e, Payload: *p.(*Long)})
 		}),
 	)

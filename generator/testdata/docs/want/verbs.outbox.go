@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -60,15 +61,15 @@ func (UnimplementedVerbsHandlers) HandleHasName(context.Context, outbox.Delivery
 // NewVerbsDispatcher returns a dispatcher that claims the events of namespace verbs from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewVerbsDispatcher(pool *pgxpool.Pool, h VerbsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(IsFirstTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewVerbsDispatcher(pool *pgxpool.Pool, h VerbsHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(IsFirstTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleIsFirst(ctx, outbox.Delivery[IsFirst]{Event: e, Payload: *p.(*IsFirst)})
 		}),
-		outbox.HandleUntyped(WasFirstTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(WasFirstTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleWasFirst(ctx, outbox.Delivery[WasFirst]{Event: e, Payload: *p.(*WasFirst)})
 		}),
-		outbox.HandleUntyped(HasNameTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(HasNameTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleHasName(ctx, outbox.Delivery[HasName]{Event: e, Payload: *p.(*HasName)})
 		}),
 	)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -46,17 +47,17 @@ func (UnimplementedWordyHandlers) HandleRead(context.Context, pgx.Tx, outbox.Del
 // NewWordyListener returns listener wordy, which reads the log in the database of pool with its own
 // cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out
 // of bounds, or says that h is nil.
-func NewWordyListener(pool *pgxpool.Pool, h WordyHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewWordyListener(pool *pgxpool.Pool, h WordyHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "wordy",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTxUntyped(ReadTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(ReadTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleRead(ctx, tx, outbox.Delivery[Read]{Event: e, Payload: *p.(*Read)})
 		}),
 	)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -43,10 +44,10 @@ func (UnimplementedLedgerHandlers) HandleOrderShipped(context.Context, pgx.Tx, o
 // NewLedgerListener returns listener ledger, which reads the log in the database of pool with its
 // own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewLedgerListener(pool *pgxpool.Pool, h LedgerHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewLedgerListener(pool *pgxpool.Pool, h LedgerHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema:   "shop_outbox",
 			Name:     "ledger",
 			ParkKeys: true,
@@ -55,7 +56,7 @@ func NewLedgerListener(pool *pgxpool.Pool, h LedgerHandlers, cfg outbox.Listener
 			Retry:    outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenTxUntyped(OrderShippedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(OrderShippedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleOrderShipped(ctx, tx, outbox.Delivery[OrderShipped]{Event: e, Payload: *p.(*OrderShipped)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,7 +20,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is
 // written. Embed UnimplementedSearchIndexHandlers to opt out. If something that a method needs is
 // unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
-// run in order per partition key, up to 2 concurrently, unless ListenerConfig.Concurrency is set.
+// run in order per partition key, up to 2 concurrently, unless listener.Config.Concurrency is set.
 //
 // The search index, which is rebuilt from the start of the log.
 type SearchIndexHandlers interface {
@@ -54,10 +55,10 @@ func (UnimplementedSearchIndexHandlers) HandleOrderShipped(context.Context, outb
 // NewSearchIndexListener returns listener search, which reads the log in the database of pool with
 // its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema:      "shop_outbox",
 			Name:        "search",
 			Concurrency: 2,
@@ -65,10 +66,10 @@ func NewSearchIndexListener(pool *pgxpool.Pool, h SearchIndexHandlers, cfg outbo
 			Retry:       outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenUntyped(StockMovedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(StockMovedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleStockMoved(ctx, outbox.Delivery[StockMoved]{Event: e, Payload: *p.(*StockMoved)})
 		}),
-		outbox.ListenUntyped(OrderShippedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(OrderShippedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOrderShipped(ctx, outbox.Delivery[OrderShipped]{Event: e, Payload: *p.(*OrderShipped)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -20,7 +21,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // written. Embed UnimplementedBroadcastHandlers to opt out. If something that a method needs is
 // unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods
 // run in order per partition key, up to 8 concurrently in each of the 4 shards, unless
-// ListenerConfig.Concurrency is set.
+// listener.Config.Concurrency is set.
 //
 // Pushes messages to connected clients.
 type BroadcastHandlers interface {
@@ -42,10 +43,10 @@ func (UnimplementedBroadcastHandlers) HandleMessageCreated(context.Context, outb
 // NewBroadcastListener returns listener broadcast, which reads the log in the database of pool with
 // its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema:      "outbox",
 			Name:        "broadcast",
 			Latest:      true,
@@ -57,7 +58,7 @@ func NewBroadcastListener(pool *pgxpool.Pool, h BroadcastHandlers, cfg outbox.Li
 			Retry:       outbox.Retry{MaxAttempts: 1, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleMessageCreated(ctx, outbox.Delivery[MessageCreated]{Event: e, Payload: *p.(*MessageCreated)})
 		}),
 	)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -55,20 +56,20 @@ func (UnimplementedCompanionHandlers) HandleMessageCreated(context.Context, pgx.
 // NewCompanionListener returns listener companion, which reads the log in the database of pool with
 // its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that
 // is out of bounds, or says that h is nil.
-func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewCompanionListener(pool *pgxpool.Pool, h CompanionHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "companion",
 			Lease:  20 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 		},
 		cfg,
-		outbox.ListenTxUntyped(ThreadClosedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(ThreadClosedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleThreadClosed(ctx, tx, outbox.Delivery[ThreadClosed]{Event: e, Payload: *p.(*ThreadClosed)})
 		}),
-		outbox.ListenTxUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
+		listener.HandleTxUntyped(MessageCreatedTopic.Untyped(), h, func(ctx context.Context, tx pgx.Tx, e outbox.Event, p any) error {
 			return h.HandleMessageCreated(ctx, tx, outbox.Delivery[MessageCreated]{Event: e, Payload: *p.(*MessageCreated)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -40,9 +41,9 @@ func (UnimplementedMiniChatHandlers) HandleTurnFinalized(context.Context, outbox
 // NewMiniChatDispatcher returns a dispatcher that claims the events of namespace mini_chat from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewMiniChatDispatcher(pool *pgxpool.Pool, h MiniChatHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(TurnFinalizedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewMiniChatDispatcher(pool *pgxpool.Pool, h MiniChatHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(TurnFinalizedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleTurnFinalized(ctx, outbox.Delivery[TurnFinalized]{Event: e, Payload: *p.(*TurnFinalized)})
 		}),
 	)

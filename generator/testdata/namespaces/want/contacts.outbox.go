@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -40,9 +41,9 @@ func (UnimplementedContactsHandlers) HandleLinked(context.Context, outbox.Delive
 // NewContactsDispatcher returns a dispatcher that claims the events of namespace contacts from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewContactsDispatcher(pool *pgxpool.Pool, h ContactsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(LinkedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewContactsDispatcher(pool *pgxpool.Pool, h ContactsHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(LinkedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleLinked(ctx, outbox.Delivery[Linked]{Event: e, Payload: *p.(*Linked)})
 		}),
 	)

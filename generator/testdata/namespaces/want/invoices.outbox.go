@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -37,9 +38,9 @@ func (UnimplementedInvoicesHandlers) HandleInvoiceCreated(context.Context, outbo
 // NewInvoicesDispatcher returns a dispatcher that claims the events of namespace invoices from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewInvoicesDispatcher(pool *pgxpool.Pool, h InvoicesHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(InvoiceCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewInvoicesDispatcher(pool *pgxpool.Pool, h InvoicesHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(InvoiceCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleInvoiceCreated(ctx, outbox.Delivery[InvoiceCreated]{Event: e, Payload: *p.(*InvoiceCreated)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -50,12 +51,12 @@ func (UnimplementedOrdersHandlers) HandleOrderCancelled(context.Context, outbox.
 // NewOrdersDispatcher returns a dispatcher that claims the events of namespace orders from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewOrdersDispatcher(pool *pgxpool.Pool, h OrdersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(OrderCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewOrdersDispatcher(pool *pgxpool.Pool, h OrdersHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(OrderCreatedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOrderCreated(ctx, outbox.Delivery[OrderCreated]{Event: e, Payload: *p.(*OrderCreated)})
 		}),
-		outbox.HandleUntyped(OrderCancelledTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(OrderCancelledTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleOrderCancelled(ctx, outbox.Delivery[OrderCancelled]{Event: e, Payload: *p.(*OrderCancelled)})
 		}),
 	)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -42,7 +43,7 @@ func (p UserDeleted) Validate() error {
 }
 
 // userDeletedPublication says where audit/user_deleted is published: to Kafka topic sc.audit.
-var userDeletedPublication = outbox.Publication{
+var userDeletedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "sc.audit",
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -57,7 +58,7 @@ func userRenamedKeys(untyped any) outbox.Keys {
 }
 
 // userRenamedPublication says where audit/user_renamed is published: to Kafka topic sc.audit.
-var userRenamedPublication = outbox.Publication{
+var userRenamedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "sc.audit",
 	Headers:     userRenamedPublishHeaders,

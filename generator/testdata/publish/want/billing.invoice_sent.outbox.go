@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -42,7 +43,7 @@ func (p InvoiceSent) Validate() error {
 }
 
 // invoiceSentPublication says where billing/invoice_sent is published: to webhook bookkeeping.
-var invoiceSentPublication = outbox.Publication{
+var invoiceSentPublication = publish.Publication{
 	Broker:      "webhook",
 	Destination: "bookkeeping",
 	Headers:     invoiceSentPublishHeaders,

@@ -7,6 +7,7 @@ package events
 import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -15,8 +16,8 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // NewBillingDispatcher returns a dispatcher that claims the events of namespace billing from the
 // database of pool and publishes them with cfg.Publishers["webhook"]. Call Run on it. The error
 // names the field of cfg that is out of bounds or has no publisher.
-func NewBillingDispatcher(pool *pgxpool.Pool, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.Publish(InvoiceSentTopic, invoiceSentPublication),
+func NewBillingDispatcher(pool *pgxpool.Pool, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.Publish(InvoiceSentTopic, invoiceSentPublication),
 	)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // Run on it. The error names the field of cfg that is out of bounds or has no publisher.
 //
 // Sends the audit trail to Kafka.
-func NewRelayListener(pool *pgxpool.Pool, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewRelayListener(pool *pgxpool.Pool, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema:   "outbox",
 			Name:     "relay",
 			ParkKeys: true,
@@ -31,7 +32,7 @@ func NewRelayListener(pool *pgxpool.Pool, cfg outbox.ListenerConfig) (*outbox.Li
 			Retry:    outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenPublish(UserRenamedTopic, userRenamedPublication),
-		outbox.ListenPublish(UserDeletedTopic, userDeletedPublication),
+		listener.Publish(UserRenamedTopic, userRenamedPublication),
+		listener.Publish(UserDeletedTopic, userDeletedPublication),
 	)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -51,7 +52,7 @@ func (p LoginFailed) Validate() error {
 
 // loginFailedPublication says where users/login_failed is published: to NATS subject
 // users.login.failed.
-var loginFailedPublication = outbox.Publication{
+var loginFailedPublication = publish.Publication{
 	Broker:      "nats",
 	Destination: "users.login.failed",
 	Key:         loginFailedPublishKey,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -42,11 +43,11 @@ func (UnimplementedUsersHandlers) HandleWelcomeDue(context.Context, outbox.Deliv
 // database of pool and passes them to h, or publishes them with cfg.Publishers["kafka"] and
 // cfg.Publishers["nats"]. Call Run on it. The error names the field of cfg that is out of bounds or
 // has no publisher, or says that h is nil.
-func NewUsersDispatcher(pool *pgxpool.Pool, h UsersHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.Publish(UserCreatedTopic, userCreatedPublication),
-		outbox.Publish(LoginFailedTopic, loginFailedPublication),
-		outbox.HandleUntyped(WelcomeDueTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewUsersDispatcher(pool *pgxpool.Pool, h UsersHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.Publish(UserCreatedTopic, userCreatedPublication),
+		queue.Publish(LoginFailedTopic, loginFailedPublication),
+		queue.HandleUntyped(WelcomeDueTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleWelcomeDue(ctx, outbox.Delivery[WelcomeDue]{Event: e, Payload: *p.(*WelcomeDue)})
 		}),
 	)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -76,7 +77,7 @@ func userCreatedKeys(untyped any) outbox.Keys {
 }
 
 // userCreatedPublication says where users/user_created is published: to Kafka topic sc.domain.user.
-var userCreatedPublication = outbox.Publication{
+var userCreatedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "sc.domain.user",
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -103,7 +104,7 @@ func endedKeys(untyped any) outbox.Keys {
 }
 
 // endedPublication says where turns/ended is published: to Kafka topic turns.
-var endedPublication = outbox.Publication{
+var endedPublication = publish.Publication{
 	Broker:      "kafka",
 	Destination: "turns",
 	Key:         endedPublishKey,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -40,10 +41,10 @@ func (UnimplementedTurnsHandlers) HandleRanked(context.Context, outbox.Delivery[
 // database of pool and passes them to h, or publishes them with cfg.Publishers["kafka"]. Call Run
 // on it. The error names the field of cfg that is out of bounds or has no publisher, or says that h
 // is nil.
-func NewTurnsDispatcher(pool *pgxpool.Pool, h TurnsHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.Publish(EndedTopic, endedPublication),
-		outbox.HandleUntyped(RankedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewTurnsDispatcher(pool *pgxpool.Pool, h TurnsHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.Publish(EndedTopic, endedPublication),
+		queue.HandleUntyped(RankedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleRanked(ctx, outbox.Delivery[Ranked]{Event: e, Payload: *p.(*Ranked)})
 		}),
 	)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -58,15 +59,15 @@ func (UnimplementedPeopleHandlers) HandleLeft(context.Context, outbox.Delivery[L
 // NewPeopleDispatcher returns a dispatcher that claims the events of namespace people from the
 // database of pool and passes them to h. Call Run on it. The error names the field of cfg that is
 // out of bounds, or says that h is nil.
-func NewPeopleDispatcher(pool *pgxpool.Pool, h PeopleHandlers, cfg outbox.DispatcherConfig) (*outbox.Dispatcher, error) {
-	return outbox.NewDispatcher(pool, cfg,
-		outbox.HandleUntyped(JoinedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+func NewPeopleDispatcher(pool *pgxpool.Pool, h PeopleHandlers, cfg queue.Config) (*queue.Dispatcher, error) {
+	return queue.NewDispatcher(pool, cfg,
+		queue.HandleUntyped(JoinedTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleJoined(ctx, outbox.Delivery[Joined]{Event: e, Payload: *p.(*Joined)})
 		}),
-		outbox.HandleUntyped(PaidTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(PaidTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandlePaid(ctx, outbox.Delivery[Paid]{Event: e, Payload: *p.(*Paid)})
 		}),
-		outbox.HandleUntyped(LeftTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		queue.HandleUntyped(LeftTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleLeft(ctx, outbox.Delivery[Left]{Event: e, Payload: *p.(*Left)})
 		}),
 	)

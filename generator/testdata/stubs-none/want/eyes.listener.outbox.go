@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,7 +20,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // method, and generate writes a stub for it. With --stubs=none the build fails until it is written.
 // Embed UnimplementedEyesHandlers to opt out. If something that a method needs is unavailable,
 // return outbox.Unavailable(err): the topic rests, and no attempt is charged. Methods run in order
-// per partition key, one at a time, unless ListenerConfig.Concurrency is set.
+// per partition key, one at a time, unless listener.Config.Concurrency is set.
 type EyesHandlers interface {
 	// HandleDone handles one jobs/done event. It may run more than once per event. A nil error is
 	// success, any other error retries the event, up to 25 attempts in all, then makes it a dead letter
@@ -41,17 +42,17 @@ func (UnimplementedEyesHandlers) HandleDone(context.Context, outbox.Delivery[Don
 // NewEyesListener returns listener eyes, which reads the log in the database of pool with its own
 // cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out
 // of bounds, or says that h is nil.
-func NewEyesListener(pool *pgxpool.Pool, h EyesHandlers, cfg outbox.ListenerConfig) (*outbox.Listener, error) {
-	return outbox.NewListener(
+func NewEyesListener(pool *pgxpool.Pool, h EyesHandlers, cfg listener.Config) (*listener.Listener, error) {
+	return listener.New(
 		pool,
-		outbox.ListenerSpec{
+		listener.Spec{
 			Schema: "outbox",
 			Name:   "eyes",
 			Lease:  30 * time.Second,
 			Retry:  outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 		},
 		cfg,
-		outbox.ListenUntyped(DoneTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
+		listener.HandleUntyped(DoneTopic.Untyped(), h, func(ctx context.Context, e outbox.Event, p any) error {
 			return h.HandleDone(ctx, outbox.Delivery[Done]{Event: e, Payload: *p.(*Done)})
 		}),
 	)
