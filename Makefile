@@ -24,7 +24,7 @@ TESTS := $(MODULES:%=test-in-%)
 .PHONY: $(TESTS)
 $(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
 $(TESTS): test-in-%:
-	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m $(if $(filter .,$*),./outbox) ./...
+	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m $(if $(filter .,$*),./queue ./listener) ./...
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
@@ -60,7 +60,7 @@ bench: postgres ## compare with hand-written SQL, River and watermill in docs/be
 
 .PHONY: chaos
 chaos: postgres ## run 8 writers against the listeners for a million steps, and check query plans with a backlog of a million
-	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./outbox -timeout 3h -v -run '^(TestChaos|TestCursor|TestChaosChecker|TestListenerPlans)'
+	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./listener -timeout 3h -v -run '^(TestChaos|TestCursor|TestChaosChecker|TestListenerPlans)'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for 30 s

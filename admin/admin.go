@@ -1,3 +1,13 @@
+// Package admin is what an operator does: look at listeners, pause and resume them, skip an event, rewind, detach, prune, and
+// put listeners right after a restore. It needs neither the handlers nor the processes that run them.
+//
+//	a, err := admin.New(pool, "")
+//	if err != nil {
+//		return err
+//	}
+//	status, err := a.List(ctx)
+//
+// The command outboxgen has the same as `outboxgen listener` and `outboxgen prune`.
 package admin
 
 import (
@@ -29,26 +39,26 @@ type Admin struct {
 	progress func(done, total int64)
 }
 
-// New returns an administration of the listeners of schema; "" means "outbox". pool stays the caller's.
+// New returns an Admin for schema; "" means "outbox". pool stays the caller's.
 func New(pool *pgxpool.Pool, schema string) (*Admin, error) {
 	if pool == nil {
-		return nil, errors.New("new listener admin: no pool")
+		return nil, errors.New("new admin: no pool")
 	}
 	db, err := dbschema.Open(schema)
 	if err != nil {
-		return nil, fmt.Errorf("new listener admin: %w", err)
+		return nil, fmt.Errorf("new admin: %w", err)
 	}
 	return &Admin{pool: pool, db: db, progress: func(int64, int64) {}}, nil
 }
 
-// Preview returns an administration that changes nothing: its methods return what those of a would, as things stand.
+// Preview returns an Admin that changes nothing: its methods return what those of a would, as things stand.
 func (a *Admin) Preview() *Admin {
 	b := *a
 	b.preview = true
 	return &b
 }
 
-// WithProgress returns an administration whose Rebase tells report how many of the events of the log it has been through.
+// WithProgress returns an Admin whose Rebase tells report how many of the events of the log it has been through.
 func (a *Admin) WithProgress(report func(done, total int64)) *Admin {
 	b := *a
 	b.progress = report

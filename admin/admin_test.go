@@ -39,9 +39,9 @@ func deadLetters(t testing.TB, pool *pgxpool.Pool) string {
 func TestAdminRefusesABadSchema(t *testing.T) {
 	t.Parallel()
 	_, err := admin.New(nil, "")
-	require.EqualError(t, err, "new listener admin: no pool")
+	require.EqualError(t, err, "new admin: no pool")
 	_, err = admin.New(pgtest.Database(t), "no such")
-	require.ErrorContains(t, err, "new listener admin: ")
+	require.ErrorContains(t, err, "new admin: ")
 	a, err := admin.New(pgtest.Database(t), "elsewhere")
 	require.NoError(t, err)
 	_, err = a.List(t.Context())

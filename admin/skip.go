@@ -15,6 +15,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
+// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has parked it, or no event was named
+// and it is not clear which one is meant.
+var ErrNotSkippable = errors.New("event cannot be skipped")
+
 // skipped is the error of a dead letter that Skip made, with the one that the event failed with behind it.
 const skipped = "skipped by operator"
 
@@ -25,7 +29,7 @@ const headLimit = 100
 type notSkippableError struct{ text string }
 
 func (r *notSkippableError) Error() string        { return r.text }
-func (r *notSkippableError) Is(target error) bool { return target == outbox.ErrNotSkippable }
+func (r *notSkippableError) Is(target error) bool { return target == ErrNotSkippable }
 
 func notSkippable(format string, args ...any) error {
 	return &notSkippableError{fmt.Sprintf(format, args...)}

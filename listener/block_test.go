@@ -188,7 +188,7 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 				require.True(t, strings.HasPrefix(text, c.want), text)
 				require.LessOrEqual(t, len(text), 2048)
 				if name != "hostile panic" {
-					require.Contains(t, text, "outbox_test.")
+					require.Contains(t, text, "runtimetest.")
 				}
 			})
 		}
@@ -264,7 +264,7 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	require.Equal(t, listener.Report{Delivered: 2, Dead: 1}, runtimetest.DrainAll(t, knows))
 	require.Equal(t, []string{"a2", "a3"}, h.Names())
 	require.Equal(t, 2, h.Got[0].Attempt)
-	require.Equal(t, "decode payload: it is null, which is not a valid outbox_test.said",
+	require.Equal(t, "decode payload: it is null, which is not a valid runtimetest.Said",
 		pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters ORDER BY no DESC LIMIT 1"))
 }
 

@@ -1,3 +1,18 @@
+// Package listener delivers the events of log topics: every listener gets every event, in order within a partition key.
+//
+// A Listener reads the log with its own cursor, which PostgreSQL keeps. Generated constructors make one:
+//
+//	l, err := events.NewCompanionListener(pool, &handlers{}, listener.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	return l.Run(ctx) // until ctx ends
+//
+// New with Handle, HandleTx or Publish does the same without generated code. Any number of processes may run one listener:
+// each of its shards is held by one of them at a time.
+//
+// A handler of Handle may see an event again after a crash. A handler of HandleTx writes in the transaction in which the
+// cursor moves: its effects happen exactly once.
 package listener
 
 import (

@@ -41,9 +41,6 @@ var (
 	// ErrSequence: the log does not number its events as listeners need it: its sequence was left behind the log by a restore
 	// of data alone or by a logical copy, or somebody has changed it. The error says what to do.
 	ErrSequence = dbschema.ErrSequence
-	// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has parked it, or no
-	// event was named and it is not clear which one is meant.
-	ErrNotSkippable = errors.New("event cannot be skipped")
 	// ErrUnimplemented: no handler has been written for a topic. The topic rests, and no attempt is charged.
 	ErrUnimplemented = mark.ErrUnimplemented
 )

@@ -1,9 +1,21 @@
-// Package outbox is the runtime behind code that outboxgen generates: it enqueues events in the caller's
-// transaction, claims them under leases, runs typed handlers and settles the outcome.
+// Package outbox enqueues events in the caller's transaction, and has the words that producers and handlers share.
 //
-// Generated functions such as EnqueueTurnFinalized and NewMiniChatDispatcher are the usual way in; Enqueue
-// and Store are what stands behind them, for callers without generated code. An event is delivered at
-// least once if and only if the transaction that enqueued it commits: a handler must tolerate repeats.
+// Generated functions such as EnqueueTurnFinalized are the usual way in. Enqueue, EnqueueMany and EnqueueInBatch are what
+// stands behind them, for callers without generated code:
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if err := finishTurn(ctx, tx, turn); err != nil {
+//			return err
+//		}
+//		_, err := events.EnqueueTurnFinalized(ctx, tx, events.TurnFinalized{TurnID: turn.ID})
+//		return err
+//	})
+//
+// An event is delivered at least once if and only if the transaction that enqueued it commits. A handler must tolerate
+// repeats.
+//
+// A handler imports this package only: it gets a Delivery, and says with Permanent, RetryAfter or Unavailable what its error
+// means. Package queue delivers the events of queue topics, and package listener those of log topics.
 package outbox
 
 import (

@@ -13,21 +13,21 @@ type Publisher interface {
 	// Publish sends events and returns an error for each, in their order: nil once the broker has it permanently.
 	//
 	// The error decides what becomes of its event:
-	//   - Permanent: the event becomes a dead letter immediately.
-	//   - Unavailable, BrokerUnavailable: the event is handed back with its attempt uncounted, and its destination, or the
-	//     whole broker, rests: see Breaker.
-	//   - ErrBehind: the event was not sent, because an earlier event with its key failed. It is handed back, uncounted.
-	//   - ErrNotSent: the event was not sent for another reason. It is handed back, uncounted, and nothing rests.
-	//   - RetryAfter: the attempt failed and is repeated after a delay.
-	//   - Any other error: the attempt failed. When different events of a destination fail in a row it rests: see Breaker.
+	//   - outbox.Permanent: the event becomes a dead letter immediately.
+	//   - outbox.Unavailable, outbox.BrokerUnavailable: the event is handed back with its attempt uncounted, and its destination, or the
+	//     whole broker, rests: see outbox.Breaker.
+	//   - outbox.ErrBehind: the event was not sent, because an earlier event with its key failed. It is handed back, uncounted.
+	//   - outbox.ErrNotSent: the event was not sent for another reason. It is handed back, uncounted, and nothing rests.
+	//   - outbox.RetryAfter: the attempt failed and is repeated after a delay.
+	//   - Any other error: the attempt failed. When different events of a destination fail in a row it rests: see outbox.Breaker.
 	//
 	// A call that panics, ends its goroutine or returns the wrong number of errors is repeated with half of its events, and
 	// so on, until the event to blame is alone. The others may arrive twice.
 	//
 	// Events with the same non-empty Key are in order, and are to reach the broker in that order: when one of them
-	// fails, Publish sends none of those behind it and returns ErrBehind for them.
+	// fails, Publish sends none of those behind it and returns outbox.ErrBehind for them.
 	//
-	// When ctx ends, Publish returns as soon as it can. It returns ErrNotSent, or an error that wraps it, for each event of
+	// When ctx ends, Publish returns as soon as it can. It returns outbox.ErrNotSent, or an error that wraps it, for each event of
 	// which nothing was handed to the broker, so that a shutdown costs such an event no attempt. What may have been sent,
 	// or not, is an ordinary error: its attempt counts.
 	//

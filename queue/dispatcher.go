@@ -1,3 +1,17 @@
+// Package queue delivers the events of queue topics: each event to one handler, or to a broker, with retries.
+//
+// A Dispatcher claims events under leases, runs the handlers and settles the results. Generated constructors make one:
+//
+//	d, err := events.NewMiniChatDispatcher(pool, &handlers{}, queue.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	return d.Run(ctx) // until ctx ends
+//
+// NewDispatcher with Handle or Publish does the same without generated code. Any number of processes may run dispatchers of
+// one namespace. An event is delivered at least once: a handler must tolerate repeats.
+//
+// A Store is what stands behind a Dispatcher: claim, ack, nack, release and extend, for programs with their own loop.
 package queue
 
 import (

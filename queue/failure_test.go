@@ -150,16 +150,16 @@ func TestPanicsAreNacked(t *testing.T) {
 		handler  runtimetest.JobFunc
 		text, at string
 	}{
-		"nil pointer": {handlerThatPanics, "handler panicked: runtime error: invalid memory address or nil pointer dereference\n", "outbox_test.handlerThatPanics"},
-		"custom":      {func(context.Context, outbox.Delivery[runtimetest.Job]) error { panic(customPanic{7}) }, "handler panicked: custom 7\n", "outbox_test.TestPanicsAreNacked"},
-		"nil":         {func(context.Context, outbox.Delivery[runtimetest.Job]) error { panic(nil) }, "handler panicked: panic called with nil argument", "outbox_test.TestPanicsAreNacked"},
+		"nil pointer": {handlerThatPanics, "handler panicked: runtime error: invalid memory address or nil pointer dereference\n", "queue_test.handlerThatPanics"},
+		"custom":      {func(context.Context, outbox.Delivery[runtimetest.Job]) error { panic(customPanic{7}) }, "handler panicked: custom 7\n", "queue_test.TestPanicsAreNacked"},
+		"nil":         {func(context.Context, outbox.Delivery[runtimetest.Job]) error { panic(nil) }, "handler panicked: panic called with nil argument", "queue_test.TestPanicsAreNacked"},
 		"hostile text": {
 			func(context.Context, outbox.Delivery[runtimetest.Job]) error {
 				panic("\x00\xff" + strings.Repeat("x", 1<<20))
 			},
-			"handler panicked: ??xxx", "outbox_test.TestPanicsAreNacked",
+			"handler panicked: ??xxx", "queue_test.TestPanicsAreNacked",
 		},
-		"Goexit": {handlerThatExits, "handler called runtime.Goexit\n", "outbox_test.handlerThatExits"},
+		"Goexit": {handlerThatExits, "handler called runtime.Goexit\n", "queue_test.handlerThatExits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -248,8 +248,8 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 		`decode payload: field "n" does not fit int64`,
 		`decode payload: a field does not fit its type`,
 		`decode payload: field "n" does not fit int64`,
-		`decode payload: field "" does not fit outbox_test.job`,
-		`decode payload: it is null, which is not a valid outbox_test.job`,
+		`decode payload: field "" does not fit runtimetest.Job`,
+		`decode payload: it is null, which is not a valid runtimetest.Job`,
 	}, texts)
 	require.NotContains(t, log.String(), "4111")
 }

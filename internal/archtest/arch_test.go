@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,37 +43,46 @@ func packages(t *testing.T) map[string]pkg {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
-		"outbox":              {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/incoming", "internal/backoff", "internal/mark", "internal/doorbell", "internal/shutdown", "internal/testsignal"},
-		"internal/guard":      {},
-		"internal/backoff":    {},
-		"internal/shutdown":   {},
-		"internal/testsignal": {},
-		"internal/doorbell":   {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
-		"internal/mark":       {"internal/backoff", "internal/guard"},
-		"internal/jsonb":      {"payload"},
-		"internal/pgvalue":    {},
-		"internal/incoming":   {"internal/mark", "internal/plainjson"},
-		"internal/plainjson":  {},
-		"payload":             {},
-		"inbox":               {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":             {"payload", "inbox", "internal/absent", "internal/mark"},
-		"publish":             {"outbox"},
-		"internal/dbschema":   {"internal/dbsqlc", "internal/pgname"},
-		"outboxtest":          {"outbox", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
-		"migrate":             {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
-		"schema":              {},
-		"templates":           {},
-		"internal/pgname":     {},
-		"internal/absent":     {},
-		"internal/dbsqlc":     {},
-		"generator/diag":      {},
-		"generator/spec":      {"generator/diag"},
-		"generator/model":     {"generator/spec", "generator/diag"},
-		"generator/emit":      {"generator/model", "templates"},
-		"generator":           {"generator/emit", "generator/model", "generator/diag"},
-		"internal/pgtest":     {"internal/pgserver", "migrate"},
-		"cmd/outboxgen":       {"internal/cli"},
-		"internal/archtest":   {},
+		"payload":              {},
+		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell"},
+		"publish":              {"outbox"},
+		"queue":                {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
+		"listener":             {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
+		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue"},
+		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
+		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
+		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
+		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
+		"schema":               {},
+		"templates":            {},
+		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark"},
+		"internal/retention":   {"outbox", "internal/dbschema", "internal/dbsqlc", "internal/pgvalue"},
+		"internal/settings":    {"outbox"},
+		"internal/absent":      {},
+		"internal/backoff":     {},
+		"internal/dbschema":    {"internal/dbsqlc", "internal/pgname"},
+		"internal/dbsqlc":      {},
+		"internal/doorbell":    {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
+		"internal/guard":       {},
+		"internal/incoming":    {"internal/mark", "internal/plainjson"},
+		"internal/inline":      {},
+		"internal/jsonb":       {"payload"},
+		"internal/mark":        {"internal/backoff", "internal/guard"},
+		"internal/pgname":      {},
+		"internal/pgvalue":     {},
+		"internal/plainjson":   {},
+		"internal/shutdown":    {},
+		"internal/testsignal":  {},
+		"internal/pgtest":      {"internal/pgserver", "internal/dbschema", "internal/dbsqlc", "migrate"},
+		"internal/runtimetest": {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest"},
+		"internal/archtest":    {},
+		"generator/diag":       {},
+		"generator/spec":       {"generator/diag"},
+		"generator/model":      {"generator/spec", "generator/diag"},
+		"generator/emit":       {"generator/model", "templates"},
+		"generator":            {"generator/emit", "generator/model", "generator/diag"},
+		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/pgname", "internal/secret"},
+		"cmd/outboxgen":        {"internal/cli"},
 	}
 	all := packages(t)
 	for name, allowed := range may {
@@ -97,9 +107,10 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "payload", "inbox", "consume", "publish", "migrate", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/inline",
-			"internal/jsonb", "internal/pgvalue", "internal/plainjson", "internal/incoming", "internal/backoff", "internal/mark", "internal/doorbell",
-			"internal/shutdown", "internal/testsignal":
+		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
+			"internal/relay", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
+			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb",
+			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/shutdown", "internal/testsignal":
 		default:
 			continue
 		}
@@ -109,6 +120,44 @@ func TestRuntimeDependencies(t *testing.T) {
 				strings.HasPrefix(imported, "github.com/jackc/pgx/v5") || imported == "github.com/google/uuid"
 			require.True(t, ok, "%s imports %s", name, imported)
 		}
+	}
+}
+
+// TestRooms checks what the packages of the runtime import through others: queue and listener do not know each other, and
+// neither admin nor what a producer needs knows either of them.
+func TestRooms(t *testing.T) {
+	t.Parallel()
+	for from, never := range map[string][]string{
+		"outbox":                             {"queue", "listener", "admin", "publish", "inbox", "consume", "internal/relay", "internal/settings"},
+		"publish":                            {"queue", "listener", "admin"},
+		"queue":                              {"listener", "admin"},
+		"listener":                           {"queue", "admin"},
+		"admin":                              {"queue", "listener"},
+		"consume":                            {"outbox", "queue", "listener", "admin"},
+		"internal/archtest/testdata/enqueue": {"queue", "listener", "admin", "publish", "internal/relay"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", "../../"+from).Output()
+		require.NoError(t, err, from)
+		deps := strings.Fields(string(out))
+		require.Contains(t, deps, module+from)
+		for _, to := range never {
+			require.NotContains(t, deps, module+to, "%s needs %s", from, to)
+		}
+	}
+}
+
+// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, does not contain
+// a dispatcher: the linker finds nobody who calls it.
+func TestProducerLinksNoMachine(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "producer")
+	out, err := exec.Command("go", "build", "-o", program, "./testdata/producer").CombinedOutput()
+	require.NoError(t, err, string(out))
+	symbols, err := exec.Command("go", "tool", "nm", program).Output()
+	require.NoError(t, err)
+	require.Contains(t, string(symbols), module+"outbox.(*UntypedTopic).Enqueue")
+	for _, absent := range []string{"queue.(*Dispatcher).Run", "queue.(*Store).Claim", "listener.(*Listener).Run"} {
+		require.NotContains(t, string(symbols), module+absent)
 	}
 }
 

@@ -1,3 +1,5 @@
+// Package relay is what a dispatcher and a listener share to reach the targets of their events: topics with a handler, and
+// destinations of a broker. A Target knows whether it is away, and tries whether it is back.
 package relay
 
 import (

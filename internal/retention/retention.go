@@ -1,3 +1,4 @@
+// Package retention deletes what is older than the retention of its topic.
 package retention
 
 import (

@@ -1,3 +1,5 @@
+// Package runtimetest is what the tests of outbox, queue, listener and admin share: topics and handlers, dispatchers and
+// listeners, brokers, child processes. Its own tests are of what a dispatcher and a listener promise alike.
 package runtimetest
 
 import (

@@ -1,3 +1,4 @@
+// Package settings has the defaults and bounds of what the configurations of dispatchers and listeners have in common.
 package settings
 
 import (

@@ -26,10 +26,10 @@ import (
 // broker keeps what is published to it.
 type broker struct {
 	mu   sync.Mutex
-	sent []outbox.Outgoing
+	sent []publish.Outgoing
 }
 
-func (b *broker) Publish(_ context.Context, batch []outbox.Outgoing) []error {
+func (b *broker) Publish(_ context.Context, batch []publish.Outgoing) []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent = append(b.sent, batch...)
@@ -57,7 +57,7 @@ func created(user uuid.UUID) events.UserCreated {
 }
 
 // published enqueues two events, has the generated dispatcher publish them, and returns what the brokers got.
-func published(t *testing.T, pool *pgxpool.Pool, user uuid.UUID) []outbox.Outgoing {
+func published(t *testing.T, pool *pgxpool.Pool, user uuid.UUID) []publish.Outgoing {
 	t.Helper()
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		if _, err := events.EnqueueUserCreated(t.Context(), tx, created(user)); err != nil {
@@ -154,7 +154,7 @@ func TestBadInput(t *testing.T) {
 		}
 		changed, err := json.Marshal(members)
 		require.NoError(t, err)
-		m, err := publish.JSON()(outbox.Outgoing{Event: outbox.Event{ID: event, Namespace: "users", Topic: topic, Version: version}, Payload: changed})
+		m, err := publish.JSON()(publish.Outgoing{Event: outbox.Event{ID: event, Namespace: "users", Topic: topic, Version: version}, Payload: changed})
 		require.NoError(t, err)
 		return consume.Message(m)
 	}
@@ -221,7 +221,7 @@ func TestWhatANewerProducerSends(t *testing.T) {
 		change(&p)
 		body, err := json.Marshal(p)
 		require.NoError(t, err)
-		m, err := publish.JSON()(outbox.Outgoing{Event: outbox.Event{ID: uuid.New(), Namespace: "users", Topic: "user_created", Version: 2}, Payload: body})
+		m, err := publish.JSON()(publish.Outgoing{Event: outbox.Event{ID: uuid.New(), Namespace: "users", Topic: "user_created", Version: 2}, Payload: body})
 		require.NoError(t, err)
 		got := &planned{}
 		c, err := userevents.NewUsersConsumer(ib, got)
