@@ -64,7 +64,7 @@ chaos: postgres ## run 8 writers against the listeners for a million steps, and 
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for 30 s
-	@grep -rlE '^func Fuzz' --include='*_test.go' generator outbox | xargs -n1 dirname | sort -u | while read d; do \
+	@grep -rlE '^func Fuzz' --include='*_test.go' consume generator internal | xargs -n1 dirname | sort -u | while read d; do \
 		for f in $$(grep -hoE '^func Fuzz\w+' $$d/*_test.go | cut -d' ' -f2); do \
 			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 10x || exit 1; \
 		done; \

@@ -188,7 +188,7 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 				require.True(t, strings.HasPrefix(text, c.want), text)
 				require.LessOrEqual(t, len(text), 2048)
 				if name != "hostile panic" {
-					require.Contains(t, text, "runtimetest.")
+					require.Contains(t, text, "listener_test.")
 				}
 			})
 		}

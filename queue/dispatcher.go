@@ -246,7 +246,7 @@ func (d *Dispatcher) tryable() *relay.Target {
 }
 
 // requestTry returns a claim of one event of t, to find out whether it is back; with reclaim also of one whose lease ran
-// out. There may be no other such claim. What came of it must be told to t.onTry.
+// out. There may be no other such claim. What came of it must be told to t.OnTry.
 func (d *Dispatcher) requestTry(t *relay.Target, reclaim bool) *claim {
 	t.RequestTry()
 	c := d.scope()

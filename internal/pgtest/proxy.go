@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxy stands between a pool and the server and can turn into a black hole: connections stay open, but
+// Proxy stands between a pool and the server and can turn into a black hole: connections stay open, but
 // nothing gets through any more, and no reset tells.
-type proxy struct {
+type Proxy struct {
 	target   string
 	url      func(host string, port uint16) *pgxpool.Config
 	listener net.Listener
@@ -25,12 +25,12 @@ type proxy struct {
 	conns []net.Conn
 }
 
-func NewProxy(t testing.TB, pool *pgxpool.Pool) *proxy {
+func NewProxy(t testing.TB, pool *pgxpool.Pool) *Proxy {
 	t.Helper()
 	cfg := pool.Config().ConnConfig
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{target: net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), listener: listener}
+	p := &Proxy{target: net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), listener: listener}
 	p.url = func(host string, port uint16) *pgxpool.Config {
 		c, err := pgxpool.ParseConfig(URL(t, pool))
 		require.NoError(t, err)
@@ -47,7 +47,7 @@ func NewProxy(t testing.TB, pool *pgxpool.Pool) *proxy {
 }
 
 // Pool returns a pool that goes through the proxy.
-func (p *proxy) Pool(t testing.TB) *pgxpool.Pool {
+func (p *Proxy) Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	addr := p.listener.Addr().(*net.TCPAddr)
 	pool, err := pgxpool.NewWithConfig(t.Context(), p.url(addr.IP.String(), uint16(addr.Port)))
@@ -60,15 +60,15 @@ func (p *proxy) Pool(t testing.TB) *pgxpool.Pool {
 }
 
 // Swallow leases the open connections, and those to come, into black holes.
-func (p *proxy) Swallow() { p.hole.Store(true) }
+func (p *Proxy) Swallow() { p.hole.Store(true) }
 
 // Pass lets new connections through again; the swallowed ones stay dead.
-func (p *proxy) Pass() {
+func (p *Proxy) Pass() {
 	p.hole.Store(false)
 }
 
 // Cut closes every connection.
-func (p *proxy) Cut() {
+func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
@@ -77,7 +77,7 @@ func (p *proxy) Cut() {
 	p.conns = nil
 }
 
-func (p *proxy) accept() {
+func (p *Proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -97,7 +97,7 @@ func (p *proxy) accept() {
 	}
 }
 
-func (p *proxy) copy(to, from net.Conn, dead *atomic.Bool) {
+func (p *Proxy) copy(to, from net.Conn, dead *atomic.Bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)

@@ -97,7 +97,7 @@ func (t *Target) left() (left time.Duration) {
 func (t *Target) RetryIn() time.Duration { return min(t.left(), t.breaker.MaxPause) }
 
 // Admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
-// of the others, unavailable. The results of what is admitted must be told to onResults.
+// of the others, unavailable. The results of what is admitted must be told to OnResults.
 func (t *Target) Admit(n int) (admitted int, others mark.Result) {
 	var first *Target // that this is a try of
 	for _, each := range t.withBroker() {
@@ -148,7 +148,7 @@ func (t *Target) Tryable() bool {
 	return true
 }
 
-// RequestTry notes that one event is claimed as a try. onTry must be called: when there was none, or when what became of
+// RequestTry notes that one event is claimed as a try. OnTry must be called: when there was none, or when what became of
 // it is known. Until then there is no other, however long the workers are busy with other events.
 func (t *Target) RequestTry() {
 	for _, each := range t.withBroker() {
@@ -213,7 +213,7 @@ func (t *Target) OnResults(began time.Time, ids []uuid.UUID, results []mark.Resu
 	}
 }
 
-// update does the work of onResults, for a broker without ids, and returns what is to be logged. t.mu is held.
+// update does the work of OnResults, for a broker without ids, and returns what is to be logged. t.mu is held.
 func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result) (logs []func()) {
 	tried := t.trying
 	t.trying = false
@@ -307,7 +307,7 @@ func (t *Target) TakeReturned() bool {
 	return is
 }
 
-// RestoreReturned takes back what takeReturned told.
+// RestoreReturned takes back what TakeReturned told.
 func (t *Target) RestoreReturned() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -105,7 +105,7 @@ func BothModes(t *testing.T, test func(t *testing.T, transactional bool)) {
 	}
 }
 
-// ListenAs is listenTo or listenTx.
+// ListenAs is ListenTo or ListenTx.
 func ListenAs(t testing.TB, pool *pgxpool.Pool, transactional bool, spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
 	t.Helper()
 	if transactional {
@@ -231,7 +231,7 @@ func (n *Notes) Await(t testing.TB, count int) {
 	}
 }
 
-// WithLateRetries has what fails wait for retryNow, unless spec says more: a slow machine may drain for longer than a
+// WithLateRetries has what fails wait for RetryNow, unless spec says more: a slow machine may drain for longer than a
 // short back-off lasts.
 func WithLateRetries(spec listener.Spec) listener.Spec {
 	if spec.Retry.BaseDelay == 0 {
@@ -255,13 +255,13 @@ func ListenTo(t testing.TB, pool *pgxpool.Pool, spec listener.Spec, cfg listener
 	return l
 }
 
-// ListenTx is listenTo in transactional mode.
+// ListenTx is ListenTo in transactional mode.
 func ListenTx(t testing.TB, pool *pgxpool.Pool, spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
 	t.Helper()
 	return ListenTxOn(t, pool, pool, spec, cfg, h)
 }
 
-// ListenTxOn is listenTx with one pool for the table of effects, and another for the listener.
+// ListenTxOn is ListenTx with one pool for the table of effects, and another for the listener.
 func ListenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
 	t.Helper()
 	if spec.Name == "" {

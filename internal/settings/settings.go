@@ -36,7 +36,7 @@ type Common struct {
 	MaxConcurrency int
 }
 
-// SetDefaults fills in what is not set. The others depend on concurrency and leaseDuration, which are set already.
+// SetDefaults fills in what is not set. The others depend on concurrency and LeaseDuration, which are set already.
 func (s Common) SetDefaults() {
 	SetDefault(s.BatchSize, DefaultBatchSize)
 	SetDefault(s.PollInterval, min(time.Second, *s.LeaseDuration/3))
