@@ -65,7 +65,6 @@ func (g Greeter) HandleUserRenamed(_ context.Context, d outbox.Delivery[UserRena
 // New and Handle.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	pool := connect()
 	rename(ctx, pool, UserRenamed{UserID: "17", Name: "Zoë"})
 
@@ -75,10 +74,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := l.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output: hello Zoë
+	err = l.Run(ctx) // until ctx ends
+	stop()
+	fmt.Println(err)
+	// Output:
+	// hello Zoë
+	// <nil>
 }
 
 // Each listener has its own name and cursor, and gets every event. A new one starts at the beginning of the log, or with

@@ -59,7 +59,6 @@ func (m Mailer) HandleOrderPlaced(_ context.Context, d outbox.Delivery[OrderPlac
 // A dispatcher runs as long as its service. From YAML, outboxgen generates a constructor that calls NewDispatcher and Handle.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	pool := connect()
 	place(ctx, pool, OrderPlaced{OrderID: "17", Email: "ada@example.com"})
 
@@ -68,10 +67,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := d.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output: mail to ada@example.com
+	err = d.Run(ctx) // until ctx ends
+	stop()
+	fmt.Println(err)
+	// Output:
+	// mail to ada@example.com
+	// <nil>
 }
 
 // Events whose topic has no handler in this dispatcher wait for a process that has one.
