@@ -3,7 +3,11 @@ package listener_test
 import (
 	"testing"
 
+	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 )
 
-func TestMain(m *testing.M) { runtimetest.Main(m) }
+func TestMain(m *testing.M) {
+	connect = pgtest.ExampleDatabase
+	runtimetest.Main(m)
+}

@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -87,14 +86,4 @@ func TestNewKeyAllocations(t *testing.T) { //nolint:paralleltest // counts alloc
 		_ = outbox.NewKey(outbox.UUIDPart("a", a), outbox.UUIDPart("b", b), outbox.IntPart("n", int64(7))).String()
 	})
 	require.LessOrEqual(t, allocs, 1.0)
-}
-
-func ExampleNewKey() {
-	tenant := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
-	key := outbox.NewKey(outbox.UUIDPart("tenant_id", tenant), outbox.StringPart("path", "a/b"))
-	fmt.Println(key)
-	fmt.Println(outbox.NewKey(outbox.UUIDPart("tenant_id", uuid.Nil)).Err())
-	// Output:
-	// 01890a5d-ac96-774b-bcce-b302099a8057/a%2Fb
-	// render key: field tenant_id: empty key part
 }

@@ -114,17 +114,3 @@ func TestInvalidTracesAreIgnored(t *testing.T) {
 	require.Nil(t, outbox.TraceHeaders(t.Context()))
 	require.Nil(t, outbox.TraceHeaders(outbox.ContextWithTrace(t.Context(), nil)))
 }
-
-func ExampleContextWithTrace() {
-	// With OpenTelemetry the function would be
-	//	carrier := propagation.MapCarrier{}
-	//	propagation.TraceContext{}.Inject(ctx, carrier)
-	//	return carrier["traceparent"], carrier["tracestate"]
-	active := func(context.Context) (traceparent, tracestate string) { return rootSpan, "" }
-	ctx := outbox.ContextWithTrace(context.Background(), active) // once, at the root
-	_ = func(tx pgx.Tx, m outbox.Message) error {
-		_, err := outbox.Enqueue(ctx, tx, "", m) // with the header traceparent
-		return err
-	}
-	// Output:
-}

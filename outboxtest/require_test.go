@@ -149,17 +149,3 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 	pool.Close()
 	require.Contains(t, failure(t, func(t testing.TB) { outboxtest.Drain(t, d) }), "drain: ")
 }
-
-// A test of code that enqueues checks for the event in the same transaction.
-func Example() {
-	var t testing.TB // the *testing.T of a test
-	test := func() {
-		pool := outboxtest.Postgres(t)
-		tx, _ := pool.Begin(t.Context())
-		_, _ = noteTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a"}) // in a real test: the code under test
-		outboxtest.RequireEnqueued(t, tx, noteTopic, func(n note) bool { return n.ID == "a" })
-		_ = tx.Commit(t.Context())
-	}
-	_ = test
-	// Output:
-}

@@ -152,27 +152,38 @@ func (c *cluster) makeTemplate(ctx context.Context, name string) error {
 // database copies a template and returns the URL of the copy. The copy is dropped after the test.
 func (c *cluster) database(t testing.TB, template string) string {
 	t.Helper()
-	name := fmt.Sprintf("%s%d_%d", databasePrefix, c.token, c.last.Add(1))
-	dsn, err := withDatabase(c.base, name)
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	c.mu.Lock()
-	_, err = c.admin.Exec(t.Context(), "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(template))
-	c.mu.Unlock()
+	name, dsn, err := c.create(t.Context(), template)
 	if err != nil {
 		t.Fatalf("pgtest: create database: %v", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-		defer cancel()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if _, err := c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)"); err != nil {
+		if err := c.drop(name); err != nil {
 			t.Errorf("pgtest: drop database: %v", err)
 		}
 	})
 	return dsn
+}
+
+// create copies a template and returns the name and the URL of the copy.
+func (c *cluster) create(ctx context.Context, template string) (name, dsn string, err error) {
+	name = fmt.Sprintf("%s%d_%d", databasePrefix, c.token, c.last.Add(1))
+	if dsn, err = withDatabase(c.base, name); err != nil {
+		return "", "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err = c.admin.Exec(ctx, "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(template))
+	return name, dsn, err
+}
+
+// drop drops a database and closes the connections to it.
+func (c *cluster) drop(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+identifier(name)+" WITH (FORCE)")
+	return err
 }
 
 // withDatabase returns a connection string for another database of the same server.

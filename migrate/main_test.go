@@ -1,0 +1,13 @@
+package migrate_test
+
+import (
+	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	connect = pgtest.ExampleEmpty
+	m.Run()
+	pgtest.EndExamples()
+}
