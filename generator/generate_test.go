@@ -46,7 +46,7 @@ func TestGenerateQuotesBaseName(t *testing.T) {
 }
 
 // TestGenerateDeterministic renders 1,000 random sources on one processor and on two, and fewer with the race detector.
-func TestGenerateDeterministic(t *testing.T) { //nolint:paralleltest // sets GOMAXPROCS
+func TestGenerateDeterministic(t *testing.T) { // sets GOMAXPROCS
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	sources := rapid.Custom(randomSource)
 	for seed := range 1000 / raceFactor {

@@ -54,7 +54,7 @@ func largeSource(n int) []byte {
 // TestGenerateThousandTopics checks the limits: 1,000 topics of 10 fields in under 2 s and 300 MiB on 2 cores. It
 // measures processor time, 4 s, because wall time depends on the load of the machine. The race detector gets more time,
 // because it makes everything several times slower.
-func TestGenerateThousandTopics(t *testing.T) { //nolint:paralleltest // measures
+func TestGenerateThousandTopics(t *testing.T) { // measures
 	source := largeSource(1000)
 	require.Less(t, len(source), 1<<20)
 	var before, after runtime.MemStats

@@ -282,7 +282,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 		if there {
 			b.l.target(e).OnResults(began, []uuid.UUID{e.ID}, results)
 		}
-		if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+		if crashed, ok := err.(*guard.Crash); ok { // ours, as it came from the guard
 			b.l.log.Error("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
 		}
 		b.finish(e, results[0])

@@ -234,7 +234,7 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report 
 			results := []mark.Result{mark.Of(err)}
 			to.OnResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
-			if crashed, ok := err.(*guard.Crash); ok { //nolint:errorlint // ours, as it came from the guard
+			if crashed, ok := err.(*guard.Crash); ok { // ours, as it came from the guard
 				d.log.Error("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
 			}
 		}

@@ -198,7 +198,7 @@ func (b *builder) pattern(s *spec.Field, f *Field, where string) {
 
 // patternFault returns the cause of err without the pattern, which the finding already quotes.
 func patternFault(err error) string {
-	if fault, ok := err.(*syntax.Error); ok { //nolint:errorlint // syntax.Parse documents it, unwrapped
+	if fault, ok := err.(*syntax.Error); ok { // syntax.Parse documents it, unwrapped
 		return fault.Code.String()
 	}
 	return "it does not parse"

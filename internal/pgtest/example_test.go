@@ -12,7 +12,7 @@ import (
 )
 
 // TestExampleDatabases: each example has its own database, and nothing of an example outlives the next one.
-func TestExampleDatabases(t *testing.T) { //nolint:paralleltest // examples run one after another
+func TestExampleDatabases(t *testing.T) { // examples run one after another
 	conn, err := pgx.Connect(t.Context(), pgtest.Empty(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.Background())) }()
