@@ -131,7 +131,7 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 				shards = int(reg.Shards)
 				break
 			}
-			r.l.log.Error("talk to the database", "error", err)
+			r.l.log.Error("database round trip failed", "error", err)
 			select {
 			case <-ctx.Done():
 				return nil

@@ -70,7 +70,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			if s.run.drained != nil {
 				return err
 			}
-			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+			s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 			s.pause(ctx, a != nil)
 			continue
 		}
@@ -153,7 +153,7 @@ func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	case err != nil && s.run.drained != nil:
 		return nil, err
 	case err != nil:
-		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+		s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 		s.pause(ctx, false)
 		return nil, nil
 	case !ok || int(row.Shards) != s.shards:
@@ -224,14 +224,14 @@ func (s *shardLoop) requestShard(ctx context.Context) {
 func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advance, error) {
 	if lease.parkedDue {
 		if err := s.takeParked(s.run.DBCtx, lease); err != nil {
-			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+			s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 			s.repeat(lease) // nothing of it was handled
 			s.pause(ctx, false)
 			return nil, nil
 		}
 	}
 	if ours, err := s.charge(s.run.DBCtx, lease); err != nil {
-		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+		s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 		s.repeat(lease)
 		s.pause(ctx, false)
 		return nil, nil

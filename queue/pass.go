@@ -160,7 +160,7 @@ func (l *loop) onPassDone(p *pass) {
 	if len(open) > 0 {
 		l.settleErr = p.err
 	}
-	l.d.log.Error("talk to the database", "error", p.err)
+	l.d.log.Error("database round trip failed", "error", p.err)
 	if p.want > 0 {
 		l.backlog, l.claimAfter = false, place{}
 		l.requestClaim() // a claim at the same time may have found nothing because this one had the rows locked
