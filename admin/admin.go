@@ -322,7 +322,7 @@ func (a *Admin) endPreview() error {
 	return nil
 }
 
-// collided tells whether PostgreSQL has ended a transaction in favour of another.
+// collided reports whether PostgreSQL has ended a transaction in favour of another.
 func collided(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")

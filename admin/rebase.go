@@ -19,7 +19,7 @@ import (
 
 // RebaseReport tells what Rebase found and did.
 type RebaseReport struct {
-	// Needed tells whether there was anything to do: not if the database is the one that its cursors were made in, and its
+	// Needed reports whether there was anything to do: not if the database is the one that its cursors were made in, and its
 	// sequence is ahead of them.
 	Needed bool
 	// Listeners are those whose cursors were rebased: all that are attached.
@@ -76,7 +76,7 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 	}
 }
 
-// needed tells whether there is anything to do. A sequence that is behind is brought forward, before the transaction that
+// needed reports whether there is anything to do. A sequence that is behind is brought forward, before the transaction that
 // puts the cursors right: whatever had drawn a number behind a cursor until then has an xid below the bounds of the new
 // cursors, and so is either seen by it or a straggler.
 func (a *Admin) needed(ctx context.Context) (bool, error) {

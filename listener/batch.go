@@ -148,12 +148,12 @@ func (b *batch) next() *entry {
 	return nil
 }
 
-// mustWait tells whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
+// mustWait reports whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
 func (b *batch) mustWait(e *entry) bool {
 	return e.retry != nil && (b.lease.oneByOne || !e.retry.targetBack())
 }
 
-// admitted tells whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
+// admitted reports whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
 func (b *batch) admitted(e *entry) bool {
 	to := b.l.target(e)
 	if to == nil { // parked when the listener still read its topic

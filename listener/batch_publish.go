@@ -107,7 +107,7 @@ func (s *sending) wait() {
 	}
 }
 
-// leaveBehind leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
+// leaveBehind leaves the call under way behind if it has stalled and its events can be parked, and reports whether it did.
 func (s *sending) leaveBehind() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *sending) sendable() (entries []*entry) {
 	return nil
 }
 
-// mayStart tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
+// mayStart reports whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
 func (b *batch) mayStart(e *entry) bool {
 	k := b.stateOf(e.key)
 	switch {
@@ -224,7 +224,7 @@ func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []m
 	return sent, events
 }
 
-// sent takes the results of a call, and tells whether the lease has ended without it.
+// sent takes the results of a call, and reports whether the lease has ended without it.
 func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	b := s.b
 	b.mu.Lock()

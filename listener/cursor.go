@@ -46,7 +46,7 @@ type vacancy struct {
 // within a few milliseconds; the shard of one that was killed waits this long.
 const takeOverPause = 100 * time.Millisecond
 
-// mayTakeOver tells whether this process may take the next lease although it is left to another one. A Drain waits for nobody.
+// mayTakeOver reports whether this process may take the next lease although it is left to another one. A Drain waits for nobody.
 func (c *cursor) mayTakeOver() bool {
 	return c.takeOverNow || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.afterNo && time.Since(c.vacancy.since) >= c.l.takeOverAfter
 }
@@ -58,10 +58,10 @@ type pendingRetry struct {
 	away  *relay.Target // for which it waits, if that is all
 }
 
-// due tells whether there is nothing to wait for any more.
+// due reports whether there is nothing to wait for any more.
 func (r *pendingRetry) due() bool { return !time.Now().Before(r.until) || r.targetBack() }
 
-// targetBack tells whether the target that the event waits for is back.
+// targetBack reports whether the target that the event waits for is back.
 func (r *pendingRetry) targetBack() bool { return r.away != nil && !r.away.Resting() }
 
 func (l *Listener) cursor(shard int) *cursor {
@@ -320,7 +320,7 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 	return n > 0, nil
 }
 
-// endedBefore tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
+// endedBefore reports whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
 // lost. The lease right after it may have been taken in that try, too, under nextID.
 func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
 	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})

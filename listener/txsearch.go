@@ -57,7 +57,7 @@ func (d *txSearch) pickCandidates(entries []*entry) (picked []*entry) {
 	return picked
 }
 
-// firstOfKey tells whether no other event of the key of e waits in front of it.
+// firstOfKey reports whether no other event of the key of e waits in front of it.
 func firstOfKey(entries []*entry, e *entry) bool {
 	for _, o := range entries {
 		switch {

@@ -1,7 +1,7 @@
 -- name: EventInsert :one
 -- Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
 -- caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
--- woke tells whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
+-- woke reports whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
 -- exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 INSERT INTO outbox_schema.events (
     id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
@@ -393,7 +393,7 @@ RETURNING e.id, e.claim_no;
 -- name: EventExtend :many
 -- Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
 -- The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
--- its batch; EventStatuses tells which rows were skipped.
+-- its batch; EventStatuses reports which rows were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,

@@ -26,7 +26,7 @@ SELECT pg_try_advisory_lock(@lock_key::bigint)::boolean AS locked;
 SELECT pg_advisory_unlock(@lock_key::bigint)::boolean AS unlocked;
 
 -- name: BellLocked :one
--- Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
+-- Reports whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
 SELECT EXISTS (
     SELECT
     FROM pg_catalog.pg_locks AS l

@@ -60,7 +60,7 @@ func (s *Sleeper) Stop() { s.poll.Stop() }
 // Polls receives when it is time for a poll; OnPoll follows.
 func (s *Sleeper) Polls() <-chan time.Time { return s.poll.C }
 
-// IsAsleep tells whether the latest request to the doorbell is to watch.
+// IsAsleep reports whether the latest request to the doorbell is to watch.
 func (s *Sleeper) IsAsleep() bool { return s.asleep }
 
 func (s *Sleeper) pollIn(d time.Duration) {

@@ -99,7 +99,7 @@ const (
 	ClassNotSent           // nothing was tried, and the event is not to blame
 )
 
-// Charged tells whether the attempt counts.
+// Charged reports whether the attempt counts.
 func (c Class) Charged() bool { return c == ClassFailed || c == ClassRefused }
 
 // Result is what a call of foreign code came to, in our own words. Who has a Result need not ask the error again,

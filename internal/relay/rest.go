@@ -61,7 +61,7 @@ func (t *Target) withBroker() []*Target {
 	return []*Target{t}
 }
 
-// Resting tells whether t is away, or its broker.
+// Resting reports whether t is away, or its broker.
 func (t *Target) Resting() bool { return t.Why().Class == mark.ClassUnavailable }
 
 // Why returns the result of an event that is handed back because t rests; nothing when t does not rest.
@@ -132,7 +132,7 @@ func (t *Target) waitsForCall() mark.Result {
 	return mark.New(mark.ClassUnavailable, "a call of the publisher to %s has not returned yet", t.Name)
 }
 
-// Tryable tells whether t rests and it is time for a claim of one event to try.
+// Tryable reports whether t rests and it is time for a claim of one event to try.
 func (t *Target) Tryable() bool {
 	if !t.Resting() || t.left() > 0 {
 		return false
@@ -340,7 +340,7 @@ func TopicsOf(all []*Target) (topics []string) {
 // StallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
 const StallAfter = 200 * time.Millisecond
 
-// LeaveBehind tells that a lease ends before the call under way has returned. Until it has, nothing else is sent.
+// LeaveBehind reports that a lease ends before the call under way has returned. Until it has, nothing else is sent.
 func (t *Target) LeaveBehind() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -380,7 +380,7 @@ func (t *Target) TakeLateResult(id uuid.UUID) (r mark.Result, is bool) {
 	return r, is
 }
 
-// Stalled tells whether a call of t's publisher takes long, and else when it will have if it does not return: zero while
+// Stalled reports whether a call of t's publisher takes long, and else when it will have if it does not return: zero while
 // there is no call.
 func (t *Target) Stalled(now time.Time) (is bool, at time.Time) {
 	t.mu.Lock()

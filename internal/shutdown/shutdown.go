@@ -65,7 +65,7 @@ func (e *Stages) Enforce(ctx context.Context, timeout time.Duration, cause error
 	}
 }
 
-// GivenUp tells whether handlers that still run are given up.
+// GivenUp reports whether handlers that still run are given up.
 func (e *Stages) GivenUp() bool {
 	select {
 	case <-e.GiveUp:
