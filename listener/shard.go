@@ -18,14 +18,14 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// shardLoop takes leases of one shard until its context ends. What it knows beyond a lease is in the database, so that
+// shardLoop takes leases of one shard until its context ends. The state that outlives a lease is in the database, so
 // any process can continue from there.
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
 	shards  int           // in this generation
-	worked  bool          // since it was idle
-	slow    bool          // the latest batch was handled too slowly for another in its lease
+	worked  bool          // it had a lease since it was idle
+	slow    bool          // the latest batch was too slow for another one in its lease
 	pace    doorbell.Pace // of the checks
 	dbRetry backoff.Retrier
 }
@@ -36,10 +36,10 @@ var (
 	errDetached = errors.New("the listener was detached")
 )
 
-// loop runs until ctx ends and everything it took is ended, or the listener changes its shape.
+// loop runs until ctx ends and its last lease is ended, or until the number of shards changes.
 //
-// It sleeps when it has asked what the shard waits for and then got no lease. In the other order it would miss what falls due
-// in between.
+// It sleeps when it has read what the shard waits for and then got no lease. In the other order it would miss events
+// that fall due in between.
 func (s *shardLoop) loop(ctx context.Context) error {
 	var a *advance
 	var waitsFor *shardWait
@@ -55,7 +55,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 				return err
 			}
 			if s.afterNo == unknownNo {
-				continue // there was trouble, or ctx has ended
+				continue // the database failed, or ctx has ended
 			}
 		}
 		if a != nil && !more {
@@ -105,7 +105,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 	}
 }
 
-// endForReshard ends the lease of a without another.
+// endForReshard ends the lease of a without taking another.
 func (s *shardLoop) endForReshard(a *advance) error {
 	if a != nil {
 		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
@@ -124,7 +124,8 @@ func (s *shardLoop) unsettled(a *advance, err error) error {
 	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.lease.entries()), s.shard, err)
 }
 
-// pause waits before the database is asked again; less if ctx ends, unless something has to be written.
+// pause waits before the next statement after an error. If ctx ends it returns early, unless pending says that a lease
+// has yet to be ended.
 func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
 		ctx = s.run.DBCtx
@@ -140,10 +141,10 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 // shardWait is what a shard without a lease waits for.
 type shardWait struct {
 	dbsqlc.ListenerWaitRow
-	due time.Time // when something falls due by itself; zero when nothing does
+	due time.Time // when something falls due without an enqueue; zero if nothing does
 }
 
-// check asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
+// check reads what the shard waits for. It returns nil if that fails, or if ctx has ended.
 func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	if ctx.Err() != nil {
 		return nil, nil
@@ -176,7 +177,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
-	case (w.ForeignLease || w.Kept) && s.worked: // it has just been handed to a process that may be asleep
+	case (w.ForeignLease || w.Kept) && s.worked: // the shard was just handed to a process that may be asleep
 		s.l.wakeOthers(s.run.DBCtx)
 	case w.ForeignLease || w.Kept:
 		s.requestShard(ctx)
@@ -185,9 +186,9 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 		state = shardWaiting
 	}
 	pause := s.pace.Pause()
-	var due <-chan time.Time // an idle shard is woken by the watch
+	var due <-chan time.Time // the watch wakes an idle shard
 	switch wait := time.Until(w.due); {
-	case w.Ready: // check again when the preferred process has had its chance
+	case w.Ready: // check again when the preferred process has had time to take it
 		if state == shardIdle {
 			state = shardChecking
 		}
@@ -206,7 +207,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	}
 }
 
-// requestShard asks for the shard if its holder has at least two more shards than this process.
+// requestShard requests the shard if its holder has at least two more shards than this process.
 func (s *shardLoop) requestShard(ctx context.Context) {
 	s.run.requesting.Lock()
 	defer s.run.requesting.Unlock()
@@ -216,11 +217,11 @@ func (s *shardLoop) requestShard(ctx context.Context) {
 		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if err != nil && ctx.Err() == nil {
-		s.l.log.Warn("ask for a shard", "shard", s.shard, "error", err)
+		s.l.log.Warn("request a shard", "shard", s.shard, "error", err)
 	}
 }
 
-// handleLease handles the events of a lease and returns how it ends; nil if that is written already, or cannot be.
+// handleLease handles the events of a lease and returns its end; nil if that is written already or cannot be written.
 func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advance, error) {
 	if lease.parkedDue {
 		if err := s.takeParked(s.run.DBCtx, lease); err != nil {
@@ -242,7 +243,8 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 		return s.inTransaction(ctx, lease)
 	}
 	if err := s.handleBatches(ctx, lease); err != nil {
-		// What the others did is kept. The lease is nobody's until it runs out, since some handlers still run.
+		// The results of the other handlers are kept. Nobody gets the shard until the lease runs out, because some
+		// handlers still run.
 		a := s.l.end(lease, s.shard, false)
 		a.params.LetLeaseExpire = true
 		moved, _, ending := s.roundTrip(s.run.DBCtx, a, false)
@@ -256,7 +258,8 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 	return a, nil
 }
 
-// handleBatches handles what the lease brought, and continues with what follows in the window for as long as a lease may.
+// handleBatches handles the first batch of the lease, and then the next batches of its window for as long as the lease
+// may continue.
 func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error {
 	lease.began = time.Now()
 	for {
@@ -304,14 +307,14 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) (*adva
 	b := s.l.newBatch(ctx, lease, tx)
 	b.entries = s.txSearch.pick(b.entries)
 	if err := s.handleBatch(b); err != nil {
-		go func() { // the transaction is in use until the handler returns, which is why Run has failed
+		go func() { // the handler, for which Run has failed, uses the transaction until it returns
 			<-b.finished
 			undo()
 		}()
 		return nil, err
 	}
 	defer undo()
-	if b.leaseLost { // whatever else has happened since
+	if b.leaseLost { // takes precedence over what has happened since
 		return s.retryLease(ctx, lease, outbox.ErrLeaseLost)
 	}
 	if b.txErr != nil {
@@ -321,7 +324,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) (*adva
 	moved, err := s.endIn(dbCtx, tx, a)
 	if err != nil {
 		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session lives
+		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session is still alive
 			return s.onBrokenTx(ctx, b, err, false) // a deferred constraint, for example
 		}
 		return s.retryLease(ctx, lease, err)
@@ -340,7 +343,8 @@ func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process that is stopped in the middle must not keep the rows that its handlers have locked.
+	// A process that is stopped in the middle of a transaction must not keep the rows locked that its handlers have
+	// locked.
 	const guard = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
 	if _, err := tx.Exec(ctx, guard, fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
 		return nil, errors.Join(err, tx.Rollback(ctx))
@@ -348,13 +352,13 @@ func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// endIn ends the lease of a in tx, and commits if this process still had it.
+// endIn ends the lease of a in tx, and commits if this process still had the lease.
 func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
 	a.encode(mark.EncodingOf(tx.Conn()))
-	s.l.db.Guard(b) // for these statements, not those of handlers
+	s.l.db.Guard(b) // for these statements, not for those of handlers
 	s.queueEnd(b, a, &moved)
 	if err = tx.SendBatch(ctx, b).Close(); err == nil && moved {
 		err = tx.Commit(ctx)
@@ -366,8 +370,8 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	return true, nil
 }
 
-// retryLease discards what was done in a lease that failed, but not through a handler. If it was committed after all,
-// the next lease continues from there.
+// retryLease discards the work of a lease that failed for another reason than a handler. If the work was committed
+// nevertheless, the next lease continues after it.
 func (s *shardLoop) retryLease(ctx context.Context, lease *shardLease, err error) (*advance, error) {
 	a := s.undoLease(ctx, lease, err)
 	if a == nil {
@@ -376,10 +380,10 @@ func (s *shardLoop) retryLease(ctx context.Context, lease *shardLease, err error
 	return a, nil
 }
 
-// undoLease asks for the same lease again. If ctx has ended it returns the end of the lease instead, so that the next holder
-// need not wait or handle events one by one.
+// undoLease makes the next lease the same one again. If ctx has ended it returns the end of the lease instead, so that
+// the next holder need not wait or handle events one by one.
 func (s *shardLoop) undoLease(ctx context.Context, lease *shardLease, err error) *advance {
-	s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", err)
+	s.l.log.Error("events are rolled back and will be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", err)
 	s.repeat(lease)
 	if ctx.Err() == nil {
 		return nil
@@ -388,16 +392,16 @@ func (s *shardLoop) undoLease(ctx context.Context, lease *shardLease, err error)
 	return s.l.end(lease, s.shard, true)
 }
 
-// onBrokenTx deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
-// them at the commit. If only one was started it has failed; else fewer are taken in each of the next leases until it is
-// found.
+// onBrokenTx handles a transaction that a handler made unusable. If it broke while a handler was running, this is the
+// handler that was started last. If it broke at the commit, it is one of them. If only one was started, its event has
+// failed. Otherwise each of the next leases takes fewer events, until the event is found.
 func (s *shardLoop) onBrokenTx(ctx context.Context, b *batch, cause error, running bool) (*advance, error) {
 	lease := b.lease
 	started := lease.resetStarted()
 	switch {
 	case ctx.Err() != nil, len(started) == 0:
 		return s.retryLease(ctx, lease, cause)
-	case len(started) > 1 && running: // the connection may be lost because the database is in trouble
+	case len(started) > 1 && running: // the connection may be lost because of the database
 		s.txSearch.onBroken(started, running)
 		return s.retryLease(ctx, lease, cause)
 	case len(started) > 1:
