@@ -1,5 +1,5 @@
-// Package admin is what an operator does: look at listeners, pause and resume them, skip an event, rewind, detach, prune, and
-// put listeners right after a restore. It needs neither the handlers nor the processes that run them.
+// Package admin has the operations of an operator: list listeners, pause and resume them, skip an event, rewind,
+// detach, prune, and repair listeners after a restore. It needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
@@ -7,7 +7,7 @@
 //	}
 //	status, err := a.List(ctx)
 //
-// The command outboxgen has the same as `outboxgen listener` and `outboxgen prune`.
+// The command outboxgen offers the same as `outboxgen listener` and `outboxgen prune`.
 package admin
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Admin looks after the listeners of a schema from outside: it needs neither their handlers nor their
-// processes, which may run meanwhile. It holds no state and may be used from any number of goroutines.
+// Admin manages the listeners of a schema from outside: it needs neither their handlers nor their processes, which may
+// run meanwhile. It has no state and may be used from any number of goroutines.
 type Admin struct {
 	pool     *pgxpool.Pool
 	db       *dbschema.Schema
@@ -39,7 +39,7 @@ type Admin struct {
 	progress func(done, total int64)
 }
 
-// New returns an Admin for schema; "" means "outbox". pool stays the caller's.
+// New returns an Admin for schema; "" means "outbox". The caller closes pool.
 func New(pool *pgxpool.Pool, schema string) (*Admin, error) {
 	if pool == nil {
 		return nil, errors.New("new admin: no pool")
@@ -51,27 +51,27 @@ func New(pool *pgxpool.Pool, schema string) (*Admin, error) {
 	return &Admin{pool: pool, db: db, progress: func(int64, int64) {}}, nil
 }
 
-// Preview returns an Admin that changes nothing: its methods return what those of a would, as things stand.
+// Preview returns an Admin that changes nothing: its methods return what those of a would return now.
 func (a *Admin) Preview() *Admin {
 	b := *a
 	b.preview = true
 	return &b
 }
 
-// WithProgress returns an Admin whose Rebase tells report how many of the events of the log it has been through.
+// WithProgress returns an Admin whose Rebase calls report with the number of log events that it has processed.
 func (a *Admin) WithProgress(report func(done, total int64)) *Admin {
 	b := *a
 	b.progress = report
 	return &b
 }
 
-// UnknownListenerError says that no listener of that name is attached: none has run yet, or it was detached.
+// UnknownListenerError says that no listener of that name is attached: it has not run yet, or it was detached.
 type UnknownListenerError struct {
 	Name  string
-	Known []string // that are attached, by name
+	Known []string // the attached listeners, by name
 }
 
-// Error names the listener and those that are attached.
+// Error names the listener and the attached ones.
 func (e *UnknownListenerError) Error() string {
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("unknown listener %q: none is attached", e.Name)
@@ -79,22 +79,22 @@ func (e *UnknownListenerError) Error() string {
 	return fmt.Sprintf("unknown listener %q: attached are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// ListenerState is what a shard of a listener is about.
+// ListenerState is the state of a shard of a listener.
 type ListenerState string
 
-// The states. Where several hold, the first of them is told.
+// The states. If several apply, the first of them is reported.
 const (
-	// ListenerRestored: the database was restored and the listener will not run before Rebase.
+	// ListenerRestored: the database was restored, and the listener does not run before Rebase.
 	ListenerRestored ListenerState = "restored"
 	// ListenerPaused: Pause was called.
 	ListenerPaused ListenerState = "paused"
-	// ListenerBlocked: the event it stands at has failed and waits for its next attempt.
+	// ListenerBlocked: its next event has failed and waits for the next attempt.
 	ListenerBlocked ListenerState = "blocked"
-	// ListenerLagging: an event that it has not handled is older than its max_lag.
+	// ListenerLagging: an unhandled event is older than its max_lag.
 	ListenerLagging ListenerState = "lagging"
-	// ListenerResharding: it waits for its other shards, to change their number.
+	// ListenerResharding: it waits for the other shards, because their number is being changed.
 	ListenerResharding ListenerState = "resharding"
-	// ListenerRunning: a process holds it and has events of it to handle.
+	// ListenerRunning: a process holds it and handles its events.
 	ListenerRunning ListenerState = "running"
 	// ListenerWaiting: there are events to read, and no process holds it.
 	ListenerWaiting ListenerState = "waiting"
@@ -106,36 +106,36 @@ const (
 type ListenerStatus struct {
 	Listener      string
 	Shard, Shards int
-	ReshardTo     int // the number of shards that was asked for, 0 when none was
+	ReshardTo     int // the requested number of shards; 0 if no change was requested
 	State         ListenerState
 	Paused        bool
-	// Holder is the worker that holds the shard until LeaseUntil; not valid when nobody does. An idle shard is
-	// held by nobody.
+	// Holder is the worker that holds the shard until LeaseUntil; not valid if none does. Nobody holds an idle shard.
 	Holder     uuid.NullUUID
 	LeaseUntil time.Time
-	// Position is the seq up to which the shard has read the log, except what had not committed then.
+	// Position is the seq up to which the shard has read the log, except for events that had not committed then.
 	Position int64
-	// Unread estimates the events it has not read: the positions behind its own, divided by Shards. Numbers that
-	// were rolled back and events of topics that it does not read count, too.
+	// Unread estimates the events that it has not read: the positions after its own, divided by Shards. Numbers that
+	// were rolled back count too, and so do events of topics that it does not read.
 	Unread int64
-	// Lag is the age of the oldest event it has not handled, parked ones included; MaxLag is what raises
-	// an alarm, 0 when nothing does.
+	// Lag is the age of the oldest unhandled event, including parked ones. MaxLag is the lag that raises an alarm; 0
+	// means no alarm.
 	Lag, MaxLag time.Duration
-	// Attempts is how often the event it stands at has failed, Head that event, RetryAfter when it is tried again
-	// and LastError why it failed. When its process died of the event there is no telling which one it was: Head is the
-	// first that may be.
+	// Attempts is how often its next event has failed, Head is that event, RetryAfter is when it is tried again and
+	// LastError why it failed. If the process died while handling the event, it is not known which event it was: Head
+	// is then the first possible one.
 	Attempts   int
 	Head       uuid.NullUUID
 	RetryAfter time.Time
 	LastError  string
-	// DeadLetters are those that are kept; ParkedEvents wait behind failed ones of ParkedKeys.
+	// DeadLetters counts the dead letters that are kept. ParkedEvents counts the events that wait behind failed ones of
+	// ParkedKeys keys.
 	DeadLetters, ParkedKeys, ParkedEvents int64
 	AttachedAt                            time.Time
 	AdvancedAt                            time.Time // zero before the first lease
 }
 
-// List returns the shards of all listeners that are attached, by name and number. It reads no more of a long log
-// than of a short one.
+// List returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
+// log.
 func (a *Admin) List(ctx context.Context) ([]ListenerStatus, error) {
 	q := a.db.Each(a.pool)
 	rows, err := q.ListenerList(ctx)
@@ -161,7 +161,7 @@ func (a *Admin) List(ctx context.Context) ([]ListenerStatus, error) {
 	return list, nil
 }
 
-// fillHeads fills in the events at which the shards of one listener stand.
+// fillHeads fills in Head of the shards of one listener.
 func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
 	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
@@ -210,13 +210,13 @@ func statusOf(r dbsqlc.ListenerListRow) ListenerStatus {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// Pause keeps the listener from taking further events; those being handled are finished. What is enqueued waits, and is
-// kept. It is no error if the listener is paused already.
+// Pause keeps the listener from taking further events; those being handled are finished. New events wait in the log and
+// are kept. Pausing a paused listener is not an error.
 func (a *Admin) Pause(ctx context.Context, name string) error {
 	return a.pause(ctx, "pause listener", name, true)
 }
 
-// Resume ends a pause, and wakes the listener. It is no error if it is not paused.
+// Resume ends a pause and wakes the listener. Resuming a listener that is not paused is not an error.
 func (a *Admin) Resume(ctx context.Context, name string) error {
 	return a.pause(ctx, "resume listener", name, false)
 }
@@ -235,17 +235,17 @@ func (a *Admin) pause(ctx context.Context, what, name string, paused bool) error
 	return err
 }
 
-// DetachReport tells what Detach deleted.
+// DetachReport says what Detach deleted.
 type DetachReport struct {
 	Shards int
-	// Parked are the parked events, which will not be tried again. Those that were not read yet
-	// are not counted: they stay in the log for the other listeners.
+	// Parked counts the deleted parked events, which will not be tried again. Unread events are not counted: they stay
+	// in the log for the other listeners.
 	Parked int64
 }
 
-// Detach forgets the listener: its cursors and the events that it has parked. Its dead letters stay for their
-// retention, and the log no longer waits for it. A process that still runs it ends with an error that says so; one
-// that is started attaches it again, at the start that the YAML says.
+// Detach deletes the listener's cursors and parked events. Its dead letters stay for their retention. Events of the log
+// are no longer kept for it. A process that still runs it ends with an error that says so. A process that is started
+// later attaches it again, at the start that the YAML sets.
 func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	var r DetachReport
 	err := a.locked(ctx, "detach listener", func(q *dbsqlc.Queries) error {
@@ -281,7 +281,8 @@ func requireAttached(ctx context.Context, q *dbsqlc.Queries, name string) error 
 	return &UnknownListenerError{Name: name, Known: names}
 }
 
-// requireMovable is requireAttached, and returns ErrRestored where a cursor cannot be moved, since it speaks of another cluster's xids.
+// requireMovable is requireAttached, and also returns ErrRestored if the cursors hold xids of another cluster, so that
+// they cannot be moved.
 func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	if err := requireAttached(ctx, q, name); err != nil {
 		return err
@@ -295,11 +296,11 @@ func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
 
 var errPreview = errors.New("rolled back: it was to be looked at")
 
-// adminTries bounds how often something is tried again because somebody else was faster.
+// adminTries limits how often an operation is repeated because a concurrent change was faster.
 const adminTries = 10
 
-// locked runs call under the lock of the schema's cursors, again if it met another in a deadlock. In a preview
-// everything is undone.
+// locked runs call under the lock of the schema's cursors, and repeats it after a deadlock. In a preview everything is
+// rolled back.
 func (a *Admin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
 	for tries := 1; ; tries++ {
 		err := a.db.WithCursorLock(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
@@ -322,7 +323,7 @@ func (a *Admin) endPreview() error {
 	return nil
 }
 
-// collided tells whether PostgreSQL has ended a transaction in favour of another.
+// collided reports whether PostgreSQL has aborted a transaction in favour of another.
 func collided(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
@@ -335,7 +336,7 @@ func (a *Admin) wakeListeners(ctx context.Context) {
 	}
 }
 
-// eventOf returns an event as its columns describe it, without its payload.
+// eventOf returns an event from its columns, without its payload.
 func eventOf(e outbox.Event, id, tenant pgtype.UUID, headers []byte) outbox.Event {
 	e.ID, e.TenantID, e.Headers = id.Bytes, uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}, pgvalue.Headers(headers)
 	return e

@@ -16,20 +16,21 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// PruneReport tells what Prune deleted, and what it left because of whom.
+// PruneReport says what Prune deleted, what it kept, and for which listeners.
 type PruneReport struct {
 	Log         int64 // events of log topics
 	DeadLetters int64 // dead letters of listeners
 	Queue       int64 // events of queue topics, delivered or dead
-	Blocked     int64 // events of log topics past their retention that stay for some listener
-	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is run by nobody
-	// any more.
+	Blocked     int64 // events of log topics past their retention that are kept for some listener
+	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is not run any
+	// more.
 	BlockedBy map[string]int64
 }
 
-// Prune deletes, for topics ("namespace/topic", of either delivery, with their retention), the events of the log that are
-// older than that and that every listener of the schema has passed, dead letters of listeners, and delivered and dead
-// events of the queue. It works in chunks of a transaction each, so that what it has done when an error ends it is done.
+// Prune deletes what is older than the retention of its topic. topics holds the retention by "namespace/topic", for log
+// and queue topics. Prune deletes events of the log that every listener of the schema has passed, dead letters of
+// listeners, and delivered and dead events of the queue. Each chunk is a transaction, so an error does not undo the
+// earlier chunks.
 func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (PruneReport, error) {
 	r := PruneReport{BlockedBy: make(map[string]int64)}
 	keep := make(map[string]outbox.Retention, len(topics))
@@ -65,9 +66,9 @@ func (a *Admin) pruneLog(ctx context.Context, topics map[string]outbox.Retention
 	return a.blockedBy(ctx, topics, r)
 }
 
-// countPrunable counts what pruneLog would delete and leave.
+// countPrunable counts what pruneLog would delete and keep.
 func (a *Admin) countPrunable(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
-	q := a.db.EachPlanned(a.pool) // they walk whole tables
+	q := a.db.EachPlanned(a.pool) // they read whole tables
 	names, delivered, dead := retentions(topics)
 	row, err := q.LogPrunable(ctx, dbsqlc.LogPrunableParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
@@ -95,7 +96,7 @@ func (a *Admin) blockedBy(ctx context.Context, topics map[string]outbox.Retentio
 	return nil
 }
 
-// pruneQueue deletes, or counts, what is final and old of the queue.
+// pruneQueue deletes, or in a preview counts, the final events of the queue that are past their retention.
 func (a *Admin) pruneQueue(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
 	for _, name := range slices.Sorted(maps.Keys(topics)) {
 		delivered, err := a.pruneFinal(ctx, name, "delivered", topics[name].Delivered)

@@ -17,36 +17,37 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// RebaseReport tells what Rebase found and did.
+// RebaseReport says what Rebase found and did.
 type RebaseReport struct {
-	// Needed tells whether there was anything to do: not if the database is the one that its cursors were made in, and its
+	// Needed is whether there was anything to do. It is false if the cursors were made in this database and its
 	// sequence is ahead of them.
 	Needed bool
-	// Listeners are those whose cursors were rebased: all that are attached.
+	// Listeners are the listeners whose cursors were rebased: all attached ones.
 	Listeners []string
-	// Events is how many events the log holds, Behind how many of them some cursor had gone past without having
-	// delivered them, since they committed late.
+	// Events is how many events the log holds. Behind is how many of them some cursor had passed without delivering
+	// them, because they committed late.
 	Events, Behind int64
 }
 
-// LeaseHeldError says that a listener is being run.
+// LeaseHeldError says that a process runs a listener.
 type LeaseHeldError struct {
 	Listener string
 	Worker   uuid.UUID
 	Until    time.Time // by the database's clock, unless the worker renews its lease
 }
 
-// Error names the listener, its holder and until when it waits for it.
+// Error names the listener, its holder and the end of the lease.
 func (e *LeaseHeldError) Error() string {
 	return fmt.Sprintf("listener %s is held by worker %s until %s: stop it first", e.Listener, e.Worker, e.Until.UTC().Format(time.RFC3339))
 }
 
-// Rebase makes the cursors of a restored database, which Run refuses with ErrRestored, cursors of the cluster that it is in
-// now. It also brings a sequence forward that is behind the log or a cursor, which Run refuses with ErrSequence. Afterwards
-// each listener handles exactly what it had not handled when the dump was taken, and what has been enqueued since. Attempts
-// that had failed are forgotten. No listener may run; enqueueing may.
+// Rebase converts the cursors of a restored database, which Run refuses with ErrRestored, to the cluster that the
+// database is in now. It also advances a sequence that is behind the log or a cursor, which Run refuses with
+// ErrSequence. Afterwards each listener handles exactly what it had not handled when the dump was taken, and what has
+// been enqueued since. Failed attempts are not counted any more. No listener may run meanwhile; enqueueing may
+// continue.
 //
-// It is one transaction, which rewrites the xid of every event of the log: when it fails or is killed nothing has
+// It is one transaction, which rewrites the xid of every event of the log. If it fails or is killed, nothing has
 // changed.
 func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 	const what = "rebase listeners"
@@ -76,9 +77,9 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 	}
 }
 
-// needed tells whether there is anything to do. A sequence that is behind is brought forward, before the transaction that
-// puts the cursors right: whatever had drawn a number behind a cursor until then has an xid below the bounds of the new
-// cursors, and so is either seen by it or a straggler.
+// needed reports whether there is anything to do. It advances a sequence that is behind. This happens before the
+// transaction that converts the cursors: an event that had drawn a number behind a cursor until then has an xid below
+// the bounds of the new cursors, so a cursor either sees it or treats it as a straggler.
 func (a *Admin) needed(ctx context.Context) (bool, error) {
 	q := a.db.Each(a.pool)
 	needed, err := q.RebaseNeeded(ctx)
@@ -95,26 +96,26 @@ func (a *Admin) needed(ctx context.Context) (bool, error) {
 	return needed, err
 }
 
-// errLocked: somebody prunes, or moves a cursor.
+// errLocked: another process prunes, or moves a cursor.
 var errLocked = errors.New("the cursors of the schema are locked")
 
-// The xids that events of a rebased log have. They are below those that any transaction of any cluster ever has for an
-// event, and so ended in all snapshots but those of cursors that list them.
+// The xids of events in a rebased log. They are below every xid that a transaction of any cluster ever has for an
+// event. So they count as ended in every snapshot, except in those of cursors that list them.
 const (
 	xidOfAll    = 3 // delivered to every listener, or above its position
-	firstOfMark = 4 // of events behind some cursor, one for each set of such cursors
+	firstOfMark = 4 // of events behind some cursor, one per set of such cursors
 )
 
-// rebaseChunk is how many positions of the log one statement rewrites.
+// rebaseChunk is how many positions of the log a statement rewrites.
 const rebaseChunk = 10_000
 
-// rebase does it all in one transaction at REPEATABLE READ, so that there is one snapshot: of what was delivered, of the
-// log, and in the new cursors.
+// rebase runs in one transaction at REPEATABLE READ, so that one snapshot covers what was delivered, the log, and the
+// new cursors.
 //
-// What a cursor had gone past without having delivered it is a straggler: its transaction was not finished in lo. That is
-// how it is kept. Such events get an xid that stands for the set of cursors that have yet to deliver them, and these
-// cursors list it in their new lo as one that has not finished. They are stragglers of the next window then, in the order of
-// the log, filtered by topics and counted by prune like any other.
+// An event that a cursor had passed without delivering it is a straggler: its transaction was not finished in lo. The
+// rebase keeps this property. Such events get an xid that stands for the set of cursors that have yet to deliver them,
+// and these cursors list the xid in their new lo as not finished. So the events are stragglers of the next window, in
+// the order of the log, and topics filter them and prune counts them like any other.
 func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) error {
 	if err := q.RebaseLock(ctx); err != nil {
 		return err
@@ -170,8 +171,8 @@ func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) 
 	return q.RebaseSequence(ctx, least)
 }
 
-// rewrite gives the events of the log an xid that is visible everywhere: those whose xid is not below xmin, and those that
-// an earlier rebase has marked with one up to last.
+// rewrite gives an xid that is visible everywhere to the events whose xid is not below xmin, and to those that an
+// earlier rebase has marked with an xid up to last.
 func (a *Admin) rewrite(ctx context.Context, q *dbsqlc.Queries, xmin, last, total int64) error {
 	p := dbsqlc.RebaseRewriteParams{ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10)}
 	for done := int64(0); ; {
@@ -188,16 +189,16 @@ func (a *Admin) rewrite(ctx context.Context, q *dbsqlc.Queries, xmin, last, tota
 	}
 }
 
-// marking says which xids mark the events that cursors have missed.
+// marking holds the xids that mark the events which cursors have missed.
 type marking struct {
 	seqs, xids []int64
 	last       int64             // the highest
-	of         map[int32][]int64 // by the place of a cursor, in their order
+	of         map[int32][]int64 // by the place of a cursor, in ascending order
 }
 
-// markMissed takes one xid for each set of cursors that have missed the same events. There is room for as many xids; if
-// that is too little, and there are hundreds in a new cluster, the sets that remain are taken for one: their cursors get
-// each other's events again rather than none of them.
+// markMissed takes one xid per set of cursors that have missed the same events. room is the number of available xids,
+// which is hundreds in a new cluster. If there are more sets, the remaining ones share the last xid: their cursors get
+// each other's events again, and lose none.
 func markMissed(missed []dbsqlc.RebaseMissedRow, room int64) marking {
 	m := marking{last: xidOfAll, of: make(map[int32][]int64)}
 	known := make(map[string]int64)
@@ -222,7 +223,7 @@ func markMissed(missed []dbsqlc.RebaseMissedRow, room int64) marking {
 // snapshot is a pg_snapshot.
 type snapshot struct {
 	xmin, xmax int64
-	xips       string // as PostgreSQL writes them
+	xips       string // in PostgreSQL's text form
 }
 
 func parseSnapshot(text string) (s snapshot, err error) {
@@ -238,7 +239,8 @@ func parseSnapshot(text string) (s snapshot, err error) {
 	return s, err
 }
 
-// without writes s as if the transactions xids, in their order and all below xmin, had not finished.
+// without returns the text of s with the transactions xids as not finished. xids are in ascending order and all below
+// xmin.
 func (s snapshot) without(xids []int64) string {
 	xmin, list := s.xmin, make([]string, 0, len(xids)+1)
 	for i, xid := range xids {

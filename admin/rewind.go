@@ -14,14 +14,14 @@ import (
 	"github.com/outboxgen/outboxgen/internal/settings"
 )
 
-// Rewind has the listener handle the events again that were enqueued at or after to and are still in the log, or with
-// the zero time all that are, and returns how many events of the log lie before it then, of any topic. A few that
-// are older may come, too: those between one that is not and its successors, and whatever the listener has not handled
-// yet, because a rewind never goes forward past an event. Attempts are counted from 1 again; dead letters stay, and
-// their events come again; parked events come again from the log, or stay parked.
+// Rewind makes the listener handle the events again that were enqueued at or after to and are still in the log. The
+// zero time means all events in the log. It returns how many events of the log, of any topic, the listener has ahead of
+// it then. A few older events may be delivered again too: those that lie in the log among the newer ones, and those
+// that the listener has not handled yet, because a rewind never skips an event. Attempts count from 1 again. Dead
+// letters stay, and their events are delivered again. Parked events are delivered again from the log, or stay parked.
 //
-// What its processes are handling at the moment is not settled and comes again. In a restored database Rewind returns
-// ErrRestored.
+// Events that are being handled at the moment are not settled and are delivered again. In a restored database Rewind
+// returns ErrRestored.
 func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events int64, err error) {
 	const what = "rewind listener"
 	worker := uuid.New()
@@ -61,10 +61,10 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)
 }
 
-// errTaken: somebody else took a shard that was taken over, because this process was too slow.
-var errTaken = errors.New("its shards are taken time and again")
+// errTaken: another process took a shard that was taken over, because this process was too slow.
+var errTaken = errors.New("other processes keep taking its shards")
 
-// rewind moves the cursors that were taken over, in a transaction that has no xid yet.
+// rewind moves the cursors that were taken over. The transaction must not have an xid yet.
 func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
 	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
 	if err != nil {
@@ -85,13 +85,13 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 	return q.ListenerRemaining(ctx, name)
 }
 
-// takeOverLease is how long shards that were taken over stay locked if the process that took them is killed.
+// takeOverLease is how long shards that were taken over stay leased if the process that took them is killed.
 const takeOverLease = time.Minute
 
-// oneByOneAfterAdmin is how many events are handled one by one after a shard was taken over whose holder had died.
+// oneByOneAfterAdmin is how many events are handled one by one after the shard of a dead holder was taken over.
 const oneByOneAfterAdmin = max(settings.LeaseBatches*settings.DefaultBatchSize, settings.ParkedKeyBatch)
 
-// takeOver takes the shards of a listener from their holders, all or the one of bucket.
+// takeOver takes all shards of a listener, or the shard of bucket, from their holders.
 func (a *Admin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
 	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
 		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,

@@ -15,14 +15,14 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// ErrNotSkippable: a listener cannot skip the event, since it neither stands at it nor has parked it, or no event was named
-// and it is not clear which one is meant.
+// ErrNotSkippable: a listener can skip only its next event and parked events, and the event is neither. Or no event was
+// named, and it is not clear which one is meant.
 var ErrNotSkippable = errors.New("event cannot be skipped")
 
-// skipped is the error of a dead letter that Skip made, with the one that the event failed with behind it.
+// skipped is the error of a dead letter that Skip made. The error of the failed event follows it.
 const skipped = "skipped by operator"
 
-// headLimit is how many events of a shard Skip looks at.
+// headLimit is how many events of a shard Skip reads.
 const headLimit = 100
 
 // notSkippableError is an ErrNotSkippable that says why, and what could be skipped instead.
@@ -35,12 +35,12 @@ func notSkippable(format string, args ...any) error {
 	return &notSkippableError{fmt.Sprintf(format, args...)}
 }
 
-// skipTarget is an event that a listener may skip: one that a shard stands at, or one it has parked.
+// skipTarget is an event that a listener may skip: the next event of a shard, or a parked one.
 type skipTarget struct {
 	event    outbox.Event
 	shard    int32
 	seq      int64
-	head     bool // its shard's attempts are of it, maybe
+	head     bool // the attempts of its shard may be of this event
 	failed   bool
 	text     string // what it failed with, if that is known
 	inBatch  bool
@@ -49,7 +49,7 @@ type skipTarget struct {
 	bucket   int32
 }
 
-// deadLetterError is the error that its dead letter gets.
+// deadLetterError is the error of the dead letter that t becomes.
 func (t skipTarget) deadLetterError() string {
 	if t.text == "" {
 		return skipped
@@ -61,12 +61,13 @@ func (t skipTarget) String() string {
 	return fmt.Sprintf("%s (%s/%s)", t.event.ID, t.event.Namespace, t.event.Topic)
 }
 
-// Skip has the listener go past one event, which becomes a dead letter with the error "skipped by operator", and
-// behind it the one that the event has failed with, and returns it without its payload. The event is one that a shard
-// stands at or a parked one; any other is refused with an error that wraps ErrNotSkippable. The zero UUID means the event that has failed, if it is one. In a
-// restored database Skip returns ErrRestored.
+// Skip makes the listener pass one event, and returns the event without its payload. The event becomes a dead letter
+// with the error "skipped by operator", followed by the error that the event has failed with. It must be the next event
+// of a shard or a parked one; for any other, the error wraps ErrNotSkippable. The zero UUID means the event that has
+// failed, if there is exactly one. In a restored database Skip returns ErrRestored.
 //
-// The shard is taken from its holder: what it is handling at the moment is not settled and comes again, except the event that is skipped.
+// The shard is taken from its holder: the events that are being handled at the moment are not settled and are delivered
+// again, except the skipped event.
 func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Event, error) {
 	const what = "skip event"
 	for range adminTries {
@@ -86,10 +87,10 @@ func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Eve
 			return t.event, nil
 		}
 	}
-	return outbox.Event{}, fmt.Errorf("%s: listener %s does not stand still: pause it, then try again", what, name)
+	return outbox.Event{}, fmt.Errorf("%s: listener %s keeps moving: pause it, then try again", what, name)
 }
 
-// skip moves t to the dead letters. moved is false when it is no longer where it was.
+// skip moves t to the dead letters. moved is false if the event is no longer where it was.
 func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget) (moved bool, err error) {
 	var n int64
 	if t.parkedNo != 0 {
@@ -146,7 +147,7 @@ func (a *Admin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skip
 		}
 	}
 	p, err := parkedTarget(ctx, q, name, id)
-	if !errors.Is(err, pgx.ErrNoRows) { // found, or trouble
+	if !errors.Is(err, pgx.ErrNoRows) { // found, or an error
 		return p, err
 	}
 	text := fmt.Sprintf("listener %s neither stands at event %s nor has parked it", name, id)
@@ -156,7 +157,7 @@ func (a *Admin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skip
 	return skipTarget{}, &notSkippableError{text}
 }
 
-// onlyFailed returns the event that has failed, if there is one and no other.
+// onlyFailed returns the event that has failed, if there is exactly one.
 func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []skipTarget) (skipTarget, error) {
 	var failed, candidates []skipTarget
 	for _, t := range events {
@@ -187,8 +188,8 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 	return failed[0], nil
 }
 
-// headEvents returns the events at which the shards of a listener stand: those that have failed; and where none has, the
-// first of each topic, since it is not known here which topics the listener reads.
+// headEvents returns the next events of the shards of a listener. For a shard these are the events that have failed. If
+// none has, it is the first event of each topic, because only the listener's process knows which topics it reads.
 func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
 	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: headLimit, Listener: name})
 	if err != nil {
@@ -242,7 +243,7 @@ func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.U
 	}, nil
 }
 
-// maxListed is how many events an error names.
+// maxListed limits the events that an error names.
 const maxListed = 5
 
 func joinTargets(targets []skipTarget) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// attach registers the listener unless it is there, asks for the number of shards it should have, and returns the
-// number that it has.
+// attach registers the listener unless it is registered, requests the number of shards that it should have, and returns
+// the number that it has.
 func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	maxLag := pgvalue.Interval(l.spec.MaxLag)
 	maxLag.Valid = l.spec.MaxLag > 0
@@ -19,7 +19,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if reg.Restored { // also when it is new: what the log holds would be visible to none of its windows
+	if reg.Restored { // also for a new listener: none of its windows would see what the log holds
 		return 0, outbox.ErrRestored
 	}
 	if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil {
@@ -52,7 +52,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 		if n > 0 {
-			l.log.Info("asked for another number of shards", "shards", reg.Shards, "asked", l.spec.Shards)
+			l.log.Info("requested another number of shards", "shards", reg.Shards, "requested", l.spec.Shards)
 		}
 	}
 	return int(reg.Shards), nil
@@ -63,9 +63,9 @@ func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistratio
 	return reg, dbschema.Wrap(fmt.Sprintf("read listeners of schema %s", l.db.Name()), err)
 }
 
-// reshard takes the next step towards another number of shards: it sets the barrier at which the cursors stop, and
-// when all have come there, writes those of the new number, which go on from it. Any process may take any step. stepped
-// is false when there was none to take yet.
+// reshard takes the next step towards another number of shards. The first step sets the barrier at which the cursors
+// stop. When all have reached it, the next step writes the cursors of the new number, which continue from the barrier.
+// Any process may take any step. stepped is false if no step can be taken yet.
 func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 	ctx, cancel := l.limited(ctx)
 	defer cancel()

@@ -20,22 +20,22 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// batch runs the handlers of one lease: those of one key one after the other, different keys concurrently. With one
-// worker everything is in the order of the log.
+// batch runs the handlers of one lease: those of one key one after the other, those of different keys concurrently.
+// With one worker all events are handled in the order of the log.
 type batch struct {
 	l     *Listener
 	lease *shardLease
-	ctx   context.Context // ends the starting of handlers
+	ctx   context.Context // when it ends, no more handlers are started
 	tx    pgx.Tx          // of the handlers, in transactional mode
 	of    *listenerRun    // of a batch in leased mode
 	keys  map[string]*keyState
 
 	mu        sync.Mutex
-	entries   []*entry // to be looked at, parked ones first
-	blocked   bool     // an event of the log is in the way of the others
+	entries   []*entry // not processed yet, parked ones first
+	blocked   bool     // an event of the log blocks the others
 	halted    bool     // nothing more is started
-	abandoned bool     // handlers that still run are left to themselves
-	leaseLost bool     // so is the lease: failures from now on are not the handlers'
+	abandoned bool     // nobody waits for the handlers that still run
+	leaseLost bool     // the lease is lost: failures from now on are not the handlers'
 	txErr     error    // what broke tx
 	workers   sync.WaitGroup
 	finished  chan struct{} // closed when all handlers have returned
@@ -46,7 +46,7 @@ type keyState struct {
 	busy    bool     // its handler is running
 	stopped bool     // one of its events waits for a retry
 	parked  bool     // and the events behind it are parked
-	queue   []*entry // came while it was busy
+	queue   []*entry // events that came while it was busy
 }
 
 func (l *Listener) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
@@ -57,7 +57,7 @@ func (l *Listener) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *
 	return b
 }
 
-// run handles what it may, and returns when the handlers have returned or abandon is closed.
+// run handles the entries that may be handled, and returns when the handlers have returned or abandon is closed.
 func (b *batch) run(work context.Context, abandon <-chan struct{}) {
 	if inline.Marked(b.ctx) {
 		defer close(b.finished)
@@ -96,8 +96,8 @@ func (b *batch) spawn(work context.Context) {
 	}
 }
 
-// worker runs handlers until it may start none. A handler that ends its goroutine ends the worker, so another takes
-// its place.
+// worker runs handlers until none may be started. A handler that ends its goroutine ends the worker, and another worker
+// replaces it.
 func (b *batch) worker(work context.Context) {
 	over := false
 	defer func() {
@@ -113,7 +113,7 @@ func (b *batch) worker(work context.Context) {
 	over = true
 }
 
-// next returns the first entry that may be started, and nil when there is none.
+// next returns the first entry that may be started, or nil.
 func (b *batch) next() *entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,15 +148,16 @@ func (b *batch) next() *entry {
 	return nil
 }
 
-// mustWait tells whether e is not to be tried in this lease. A one-by-one lease only tries what it was charged for.
+// mustWait reports whether e must not be tried in this lease. A one-by-one lease tries only the event whose attempt it
+// has counted.
 func (b *batch) mustWait(e *entry) bool {
 	return e.retry != nil && (b.lease.oneByOne || !e.retry.targetBack())
 }
 
-// admitted tells whether e may be tried now, and has it wait for its target otherwise. b.mu is held.
+// admitted reports whether e may be tried now. If not, e waits for its target. The caller holds b.mu.
 func (b *batch) admitted(e *entry) bool {
 	to := b.l.target(e)
-	if to == nil { // parked when the listener still read its topic
+	if to == nil { // it was parked when the listener still read its topic
 		return true
 	}
 	n, why := to.Admit(1)
@@ -166,12 +167,12 @@ func (b *batch) admitted(e *entry) bool {
 	return n > 0
 }
 
-// finish takes the result of a handler.
+// finish records the result of a handler.
 func (b *batch) finish(e *entry, r mark.Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.abandoned {
-		return // the account is closed
+		return // too late: the lease has ended
 	}
 	e.running = false
 	if k := b.keys[e.key]; k != nil {
@@ -187,8 +188,8 @@ func (b *batch) finish(e *entry, r mark.Result) {
 	b.blocked = b.blocked || b.l.cfg.Concurrency == 1 && e.parkedNo == 0 && (e.status == statusFailed || e.status == statusWaiting)
 }
 
-// settle decides about e, which has come to r. first is set for the first event of a call that finds its target away:
-// it is the one to find out when the target is back. b.mu is held.
+// settle sets the status of e, whose result is r. first is set for the first event of a call that finds its target
+// unavailable: this event is tried to find out when the target is available again. The caller holds b.mu.
 func (b *batch) settle(e *entry, r mark.Result, first bool) {
 	e.running = false
 	switch r.Class {
@@ -200,7 +201,7 @@ func (b *batch) settle(e *entry, r mark.Result, first bool) {
 		k := b.stateOf(e.key)
 		if k.stopped = true; k.parked && e.parkedNo == 0 {
 			e.status = statusParked
-		} else if !r.Behind && b.ctx.Err() == nil { // else it would come back immediately, for nothing
+		} else if !r.Behind && b.ctx.Err() == nil { // otherwise it would be tried again immediately, for nothing
 			e.retry = &pendingRetry{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.Text}
 		}
 		return
@@ -215,8 +216,8 @@ func (b *batch) settle(e *entry, r mark.Result, first bool) {
 	}
 }
 
-// wait has e wait for its target, its attempt uncounted. Events that go elsewhere do not wait with it: e is parked
-// unless all events of the listener have this target. b.mu is held.
+// wait makes e wait for its target, with its attempt uncounted. Events of other targets do not wait with it: e is
+// parked unless all events of the listener have this target. The caller holds b.mu.
 func (b *batch) wait(e *entry, why string, first bool) {
 	to := b.l.target(e)
 	delay := to.RetryIn()
@@ -235,14 +236,14 @@ func (b *batch) wait(e *entry, why string, first bool) {
 	}
 }
 
-// loseLease ends the starting of handlers because the lease is lost.
+// loseLease stops starting handlers because the lease is lost.
 func (b *batch) loseLease() {
 	b.mu.Lock()
 	b.halted, b.leaseLost = true, true
 	b.mu.Unlock()
 }
 
-// failTx notes what broke the transaction of the batch.
+// failTx records what broke the transaction of the batch.
 func (b *batch) failTx(err error) {
 	b.mu.Lock()
 	b.halted = true
@@ -264,14 +265,14 @@ func (b *batch) names() string {
 	return strings.Join(names, ", ")
 }
 
-// handle runs the handler of e and takes its result. It survives panics, and reports runtime.Goexit, which still ends
-// the goroutine.
+// handle runs the handler of e and records its result. It recovers from panics, and reports runtime.Goexit, which still
+// ends the goroutine.
 func (b *batch) handle(work context.Context, e *entry) {
 	h, there := b.l.handlers[e.Namespace+"/"+e.Topic]
 	began := time.Now()
 	guard.Run("handler", func() error {
 		switch {
-		case !there: // parked when the listener still read its topic
+		case !there: // it was parked when the listener still read its topic
 			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
 		case b.tx == nil:
 			return h.run(work, nil, e.Event, e.payload)
@@ -289,7 +290,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 	})
 }
 
-// inSavepoint runs call, and undoes what it wrote unless it returns nil.
+// inSavepoint runs call in a savepoint, and rolls back to it if call returns an error.
 func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
 	ctx := context.WithoutCancel(work)
 	if err := b.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
@@ -315,7 +316,7 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 	return nil
 }
 
-// inTx runs a statement of the listener's own in tx.
+// inTx runs one of the listener's own statements in tx.
 func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
 	ctx, cancel := l.limited(ctx)
 	defer cancel()
@@ -323,13 +324,13 @@ func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any)
 	return err
 }
 
-// listenerTx is the transaction that a handler gets: the listener's to end.
+// listenerTx is the transaction that a handler gets. Only the listener ends it.
 type listenerTx struct{ pgx.Tx }
 
 var errNotYours = errors.New("the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")
 
-// Commit refuses.
+// Commit always returns an error.
 func (listenerTx) Commit(context.Context) error { return errNotYours }
 
-// Rollback refuses.
+// Rollback always returns an error.
 func (listenerTx) Rollback(context.Context) error { return errNotYours }

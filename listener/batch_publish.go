@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// publish sends the events of the batch in place of the workers: those of one destination in their order, many at a
-// time, and the destinations at the same time.
+// publish sends the events of the batch instead of the workers. Those of one destination are sent in order, many per
+// call. The destinations are served concurrently.
 func (b *batch) publish(work context.Context) {
 	defer b.workers.Done()
 	var all []*sending
@@ -31,7 +31,7 @@ func (b *batch) publish(work context.Context) {
 			fallthrough
 		case to != nil && to.Publisher != nil:
 			byTarget[to].queue = append(byTarget[to].queue, e)
-		case e.status == statusWaiting: // parked when the listener still read its topic
+		case e.status == statusWaiting: // it was parked when the listener still read its topic
 			e.started = true
 			b.l.decide(e, mark.Of(outbox.Permanent(outbox.ErrUnimplemented)))
 		}
@@ -56,15 +56,15 @@ func (b *batch) publish(work context.Context) {
 type sending struct {
 	b          *batch
 	to         *relay.Target
-	queue      []*entry      // not sent yet; b.mu guards it and the rest
+	queue      []*entry      // not sent yet; b.mu guards this and the fields below
 	calls      []*entry      // of the call under way
-	since      time.Time     // when it began
-	leftBehind bool          // the lease has ended without that call
+	since      time.Time     // when that call began
+	leftBehind bool          // the lease ends before that call returns
 	done       chan struct{} // closed when all is sent
-	keep       func() bool   // makes the call outlive the lease
+	keep       func() bool   // detaches the call from the end of the lease
 }
 
-// start sends in a separate goroutine. A call may be left behind, and then outlives the lease, but not Run.
+// start sends in a separate goroutine. A call may outlive the lease, but not Run.
 func (s *sending) start(work context.Context) {
 	ctx, cancel := work, context.CancelCauseFunc(func(error) {})
 	if s.b.of != nil {
@@ -81,8 +81,9 @@ func (s *sending) start(work context.Context) {
 	})
 }
 
-// wait waits until all is sent. A call that takes long is left behind, so that events of other destinations do not wait
-// for it: its own are parked, and settled when they are met again. So is one that was away before.
+// wait waits until all is sent. The lease does not wait for a call that takes long, so that events of other
+// destinations do not wait either. The events of that call are parked, and settled when they are read again. The same
+// applies, after a shorter time, to a destination that rests already.
 func (s *sending) wait() {
 	if s.b.of == nil || s.b.of.drained != nil || len(s.b.l.targets.All) == 1 {
 		<-s.done
@@ -107,7 +108,8 @@ func (s *sending) wait() {
 	}
 }
 
-// leaveBehind leaves the call under way behind if it has stalled and its events can be parked, and tells whether it did.
+// leaveBehind lets the call under way outlive the lease if it has stalled and its events can be parked, and reports
+// whether it did.
 func (s *sending) leaveBehind() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -125,7 +127,7 @@ func (s *sending) leaveBehind() bool {
 	return true
 }
 
-// run sends until nothing is left that may be sent.
+// run sends until no event is left that may be sent.
 func (s *sending) run(ctx context.Context, done func()) {
 	defer done()
 	defer close(s.done)
@@ -152,8 +154,8 @@ func (s *sending) run(ctx context.Context, done func()) {
 	}
 }
 
-// sendable returns the next events that may be sent. Several of one key may be among them, since a publisher sends none
-// behind one that failed.
+// sendable returns the next events that may be sent. They may include several of one key, because a publisher sends
+// none after one that failed.
 func (s *sending) sendable() (entries []*entry) {
 	b := s.b
 	b.mu.Lock()
@@ -191,7 +193,7 @@ func (s *sending) sendable() (entries []*entry) {
 	return nil
 }
 
-// mayStart tells whether nothing of e's key is in front of e, and has e wait otherwise. b.mu is held.
+// mayStart reports whether no event of e's key is before e. If one is, e waits. The caller holds b.mu.
 func (b *batch) mayStart(e *entry) bool {
 	k := b.stateOf(e.key)
 	switch {
@@ -204,7 +206,7 @@ func (b *batch) mayStart(e *entry) bool {
 	return !k.stopped
 }
 
-// encoded settles those of entries that cannot be published, and returns the others with what the publisher gets.
+// encoded settles the entries that cannot be published, and returns the others with what the publisher gets.
 func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []mark.Result) (sent []*entry, events []publish.Outgoing) {
 	b := s.b
 	b.mu.Lock()
@@ -224,7 +226,7 @@ func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []m
 	return sent, events
 }
 
-// sent takes the results of a call, and tells whether the lease has ended without it.
+// sent records the results of a call, and reports whether the call has outlived the lease.
 func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	b := s.b
 	b.mu.Lock()
@@ -239,7 +241,7 @@ func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 		return true
 	}
 	if b.abandoned {
-		return true // the account is closed
+		return true // too late: the lease has ended
 	}
 	first := true
 	for i, e := range entries {

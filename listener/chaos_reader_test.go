@@ -27,7 +27,7 @@ type reader struct {
 	run func(ctx context.Context, batch int, hear func(uuid.UUID)) error
 	// shards is how many readers in the order of the log it is made of; 0 if handlers run side by side.
 	shards int
-	// lossy tells that it is meant to fail: writers do not wait for it.
+	// lossy reports that it is meant to fail: writers do not wait for it.
 	lossy bool
 	// wentOn holds one if a lease had more than one batch.
 	wentOn chan struct{}

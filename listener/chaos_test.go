@@ -130,7 +130,7 @@ func (c *chaos) nextStep() bool {
 	return left >= 0
 }
 
-// behind tells whether a reader has much to catch up with: windows would grow, and become few.
+// behind reports whether a reader has much to catch up with: windows would grow, and become few.
 func (c *chaos) behind() bool {
 	for _, heard := range c.keepUp {
 		if c.committed.events.Load()-heard.Load() > 100 {

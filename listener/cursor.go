@@ -22,31 +22,32 @@ import (
 type cursor struct {
 	l           *Listener
 	shard       int
-	nextID      uuid.UUID              // names the next lease; kept until it was taken
-	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only behind it
+	nextID      uuid.UUID              // id of the next lease; kept until that is taken
+	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only if there was none since
 	vacancy     vacancy                // of a shard that is left to another process
-	takeOverNow bool                   // takes such a shard immediately
+	takeOverNow bool                   // such a shard is taken immediately
 	repeats     bool                   // nextID is a lease that was taken already, and may have ended
 	previousID  uuid.UUID              // the latest lease that was ended
 	scanSize    int                    // positions to read
 	txSearch    txSearch               // events that may have broken their transaction
-	retries     map[int64]pendingRetry // by seq, what failed here and is not due yet
+	retries     map[int64]pendingRetry // by seq, events that failed here and are not due yet
 }
 
-// unknownNo stands for the number of the latest lease before it was read.
+// unknownNo is the number of the latest lease as long as it was not read.
 const unknownNo int64 = -1
 
-// vacancy is since when a shard that is left to another process has had something to do and no lease was taken.
+// vacancy records since when a shard that is left to another process has had events and no lease.
 type vacancy struct {
 	leaseNo int64
-	since   time.Time // zero when there is none
+	since   time.Time // zero if there is no vacancy
 }
 
-// takeOverPause is how long a shard with something to do is left to its preferred process. A live process takes its lease
-// within a few milliseconds; the shard of one that was killed waits this long.
+// takeOverPause is how long a shard with events is left to its preferred process. A live process takes its lease within
+// a few milliseconds. The shard of a killed process waits this long.
 const takeOverPause = 100 * time.Millisecond
 
-// mayTakeOver tells whether this process may take the next lease although it is left to another one. A Drain waits for nobody.
+// mayTakeOver reports whether this process may take the next lease although it is left to another process. A Drain
+// takes it immediately.
 func (c *cursor) mayTakeOver() bool {
 	return c.takeOverNow || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.afterNo && time.Since(c.vacancy.since) >= c.l.takeOverAfter
 }
@@ -54,21 +55,21 @@ func (c *cursor) mayTakeOver() bool {
 // pendingRetry is when and why an event is tried again. The database keeps only the earliest of a shard.
 type pendingRetry struct {
 	until time.Time
-	text  string        // what it failed with
-	away  *relay.Target // for which it waits, if that is all
+	text  string        // the error of the attempt
+	away  *relay.Target // the target that it waits for, if it waits for nothing else
 }
 
-// due tells whether there is nothing to wait for any more.
+// due reports whether the wait is over.
 func (r *pendingRetry) due() bool { return !time.Now().Before(r.until) || r.targetBack() }
 
-// targetBack tells whether the target that the event waits for is back.
+// targetBack reports whether the event waits for a target that is available again.
 func (r *pendingRetry) targetBack() bool { return r.away != nil && !r.away.Resting() }
 
 func (l *Listener) cursor(shard int) *cursor {
 	return &cursor{l: l, shard: shard, nextID: uuid.New(), afterNo: unknownNo, scanSize: l.cfg.BatchSize, retries: make(map[int64]pendingRetry)}
 }
 
-// remaining is how long r still lasts; nothing for nil.
+// remaining is how long r still lasts; 0 for nil.
 func (r *pendingRetry) remaining() time.Duration {
 	if r == nil {
 		return 0
@@ -76,7 +77,7 @@ func (r *pendingRetry) remaining() time.Duration {
 	return max(time.Until(r.until), 0)
 }
 
-// why is what r waits for.
+// why is the error of r; "" for nil.
 func (r *pendingRetry) why() string {
 	if r == nil {
 		return ""
@@ -84,26 +85,26 @@ func (r *pendingRetry) why() string {
 	return r.text
 }
 
-// limited bounds what is asked of the database, which may be in a black hole.
+// limited bounds the time of a statement, because the connection may be dead without an error.
 func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
 }
 
-// repeat asks for the same lease again, because nothing came of it.
+// repeat makes the next lease the same one again, because nothing of it was handled.
 func (c *cursor) repeat(lease *shardLease) { c.nextID, c.repeats = lease.id, true }
 
-// maxScan bounds how many positions a lease reads to find few events.
+// maxScan limits the positions that a lease reads to find few events.
 const maxScan = 1000
 
-// maxParkedKeys is how many keys of a listener may be parked: when that many fail it is not they who fail, and
+// maxParkedKeys is how many keys of a listener may be parked. If that many fail, the cause is hardly in the events, and
 // the listener waits instead.
 const maxParkedKeys = 1000
 
-// awayKeys is how many times as many keys may be parked because their target is away: nobody has to look into those, and
-// what goes elsewhere need not wait for them.
+// awayKeys is how many times as many keys may be parked while their target is unavailable. Nobody has to examine those,
+// and events of other targets need not wait for them.
 const awayKeys = 10
 
-// parkedCount is how far parked keys are counted.
+// parkedCount is the number up to which parked keys are counted.
 func (l *Listener) parkedCount() int32 {
 	if l.targets.Away.Load() > 0 {
 		return l.parkedLimit * awayKeys
@@ -114,9 +115,9 @@ func (l *Listener) parkedCount() int32 {
 // parkedBatch is how many parked events of one key a lease takes.
 const parkedBatch = 50
 
-// roundTrip ends the lease of a, if not nil, then takes the next one if take is set: one round trip, two
-// transactions, because a lease needs one that has no xid. It returns nil when there is nothing to do. moved tells
-// whether the end was this cursor's to write.
+// roundTrip ends the lease of a, if not nil, then takes the next one if take is set. It is one round trip with two
+// transactions, because taking a lease needs a transaction without an xid. The lease is nil if there is nothing to do.
+// moved reports whether this cursor still had the lease that it ended.
 func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bool, lease *shardLease, err error) {
 	if a == nil && !take {
 		return false, nil, nil
@@ -133,7 +134,8 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		c.previousID, c.afterNo = a.lease.id, a.lease.leaseNo
 		c.l.db.Begin(b)
 		if take {
-			// The lease that follows is flushed, and this with it. If both are lost the events come again.
+			// The commit of the lease that follows is flushed, and this one with it. If both are lost, the events are
+			// delivered again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
 		c.queueEnd(b, a, &moved)
@@ -192,7 +194,7 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 }
 
-// maxPerLease is the most events of the log that a lease handles, of which one may have killed its process.
+// maxPerLease is the maximum number of log events in a lease. If the process dies, any of them may be the cause.
 func (l *Listener) maxPerLease() int32 {
 	n := l.cfg.BatchSize
 	if !l.transactional {
@@ -201,7 +203,7 @@ func (l *Listener) maxPerLease() int32 {
 	return int32(n)
 }
 
-// queueTake puts the statements that take a lease into b, and their answers into lease.
+// queueTake puts the statements that take a lease into b. Their results are scanned into lease.
 func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
@@ -243,12 +245,13 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	l.db.Commit(b)
 }
 
-// onTaken prepares for the lease after this one, and returns this one unless there is nothing to do in it.
+// onTaken prepares for the next lease, and returns this one unless it is empty.
 func (c *cursor) onTaken(lease *shardLease) *shardLease {
 	if lease.leaseNo == 0 {
-		// An earlier attempt to take it may still reach the server. Then the next one asks for that lease, and gets it.
+		// An earlier attempt to take the lease may still reach the server. The next attempt then requests the same
+		// lease, and gets it.
 		if c.repeats {
-			c.nextID, c.repeats = uuid.New(), false // it is over
+			c.nextID, c.repeats = uuid.New(), false // that lease is over
 		}
 		return nil
 	}
@@ -262,8 +265,8 @@ func (c *cursor) onTaken(lease *shardLease) *shardLease {
 	return lease
 }
 
-// takeParked adds the parked events that are due. A one-by-one lease takes one that the lease before had taken,
-// and then none of the log: those that may have killed the process come first, so that no other event is handled first.
+// takeParked adds the parked events that are due. A one-by-one lease takes one event that the previous lease had taken,
+// and none of the log then: the events that may have killed the process are handled before any other.
 func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 	keys, events := settings.ParkedKeyBatch, parkedBatch
 	if lease.oneByOne {
@@ -300,8 +303,8 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 	return nil
 }
 
-// charge counts the attempt at the event of a one-by-one lease before it is made. ours is false when another process has the
-// lease.
+// charge counts the attempt at the event of a one-by-one lease before it is made. ours is false if another process has
+// the lease.
 func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
 	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil {
 		return true, nil
@@ -320,8 +323,8 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 	return n > 0, nil
 }
 
-// endedBefore tells whether the lease of a, whose end changed nothing, had been ended by an earlier try whose answer was
-// lost. The lease right after it may have been taken in that try, too, under nextID.
+// endedBefore reports whether an earlier try, whose answer was lost, had already ended the lease of a. That try may
+// also have taken the next lease, under nextID.
 func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
 	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -334,7 +337,7 @@ func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
 	return latest == a.lease.id && !s.Running || latest == c.nextID && s.LeaseNo == a.lease.leaseNo+1, nil
 }
 
-// keepLease renews lease until stop is called, and calls lose when it cannot.
+// keepLease renews lease until stop is called, and calls lose if the lease cannot be renewed.
 func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) (stop func()) {
 	duration := c.l.cfg.LeaseDuration
 	ctx, cancel := context.WithCancel(ctx)
@@ -369,7 +372,8 @@ func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) 
 	}
 }
 
-// renew extends lease; false means that another process has it. If the database cannot be reached it is tried again.
+// renew extends lease; false means that another process has it. If the database cannot be reached, renew returns true,
+// and the caller tries again.
 func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
 	duration := c.l.cfg.LeaseDuration
 	sent := time.Now()
@@ -392,7 +396,7 @@ func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
 	return true
 }
 
-// readWait asks what the shard waits for. ok is false when it does not exist any more.
+// readWait reads what the shard waits for. ok is false if the shard no longer exists.
 func (c *cursor) readWait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()

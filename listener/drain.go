@@ -12,12 +12,12 @@ import (
 // Report says what a Drain did.
 type Report = outbox.DrainReport
 
-// Drain handles what is due now, what handlers enqueue meanwhile included, and returns when nothing more is: for a
-// cron job, or a test. It attaches the listener when it is new. Events that failed and are due later stay, as do
-// shards that another process holds. Topics and destinations that are away rest, and their events stay, too: the report
-// names them. When ctx ends Drain starts no more handlers, waits for those that run, cancels their contexts after
-// ShutdownTimeout, moves the cursors and returns the context's error, or one that names the handlers that are still running
-// a second later. It also returns at the first trouble with the database.
+// Drain handles the events that are due, including those that handlers enqueue meanwhile, and returns when no more are
+// due. Use it in a cron job or a test. It attaches a new listener. Events that failed and are due later stay, and so do
+// the events of shards that another process holds. Topics and destinations that are unavailable rest, and their events
+// stay too; the report names them. When ctx ends, Drain starts no more handlers, waits for the running ones, and
+// cancels their contexts after ShutdownTimeout. It then moves the cursors and returns the context's error, or an error
+// that names the handlers that are still running a second later. It also returns at the first error of the database.
 func (l *Listener) Drain(ctx context.Context) (Report, error) {
 	var report Report
 	if !l.busy.CompareAndSwap(false, true) {
@@ -76,7 +76,7 @@ func (l *Listener) drain(ctx context.Context, report *Report) error {
 	return l.release(dbCtx)
 }
 
-// stepReshard takes the steps of a change of shards that are this shard's to wait for.
+// stepReshard takes the steps of a change of shards that can be taken now.
 func (s *shardLoop) stepReshard(ctx context.Context) error {
 	w, ok, err := s.readWait(ctx)
 	switch {

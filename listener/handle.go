@@ -42,12 +42,12 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 		s.rememberRetries(a)
 		return a, nil
 	case leaseUnread:
-		s.l.log.Error("talk to the database", "shard", s.shard, "error", o.cause)
+		s.l.log.Error("database round trip failed", "shard", s.shard, "error", o.cause)
 		s.repeat(lease)
 		s.pause(ctx, false)
 	case leaseUndone, leaseBroken:
-		// If it was committed after all, the next lease continues from there.
-		s.l.log.Error("events are rolled back, to be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", o.cause)
+		// If they were committed nevertheless, the next lease continues after them.
+		s.l.log.Error("events are rolled back and will be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", o.cause)
 		s.repeat(lease)
 		if ctx.Err() != nil { // the next holder need not wait, or handle events one by one
 			lease.resetStarted()
@@ -60,7 +60,8 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 		if s.l.transactional { // its transaction is still in use
 			return nil, o.cause
 		}
-		// What the other handlers did is kept. Nobody gets the lease until it runs out, since some handlers still run.
+		// The results of the other handlers are kept. Nobody gets the shard until the lease runs out, because some handlers
+		// still run.
 		a := s.l.end(lease, s.shard, false)
 		a.params.LetLeaseExpire = true
 		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
@@ -94,7 +95,8 @@ func (s *shardLoop) handleEvents(ctx context.Context, lease *shardLease) leaseOu
 	return leaseOutcome{kind: leaseHandled}
 }
 
-// handleBatches handles what the lease brought, and continues with what follows in the window for as long as a lease may.
+// handleBatches handles the first batch of the lease, and then the next batches of its window for as long as the lease
+// may continue.
 func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error {
 	lease.began = time.Now()
 	for {
@@ -142,14 +144,14 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseO
 	b := s.l.newBatch(ctx, lease, tx)
 	b.entries = s.txSearch.pick(b.entries)
 	if err := s.handleBatch(b); err != nil {
-		go func() { // the transaction is in use until the handler returns
+		go func() { // the handler uses the transaction until it returns
 			<-b.finished
 			undo()
 		}()
 		return leaseOutcome{leaseAbandoned, err}
 	}
 	defer undo()
-	if b.leaseLost { // whatever else has happened since
+	if b.leaseLost { // takes precedence over what has happened since
 		return leaseOutcome{leaseUndone, outbox.ErrLeaseLost}
 	}
 	if b.txErr != nil {
@@ -159,7 +161,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseO
 	moved, err := s.endIn(dbCtx, tx, a)
 	if err != nil {
 		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session lives
+		if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" { // the session is still alive
 			return s.onBrokenTx(ctx, b, err, false) // a deferred constraint, for example
 		}
 		return leaseOutcome{leaseUndone, err}
@@ -178,7 +180,8 @@ func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process that is stopped in the middle must not keep the rows that its handlers have locked.
+	// A process that is stopped in the middle of a transaction must not keep the rows locked that its handlers have
+	// locked.
 	const guard = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
 	if _, err := tx.Exec(ctx, guard, fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
 		return nil, errors.Join(err, tx.Rollback(ctx))
@@ -186,13 +189,13 @@ func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// endIn ends the lease of a in tx, and commits if this process still had it.
+// endIn ends the lease of a in tx, and commits if this process still had the lease.
 func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved bool, err error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
 	a.encode(mark.EncodingOf(tx.Conn()))
-	s.l.db.Guard(b) // for these statements, not those of handlers
+	s.l.db.Guard(b) // for these statements, not for those of handlers
 	s.queueEnd(b, a, &moved)
 	if err = tx.SendBatch(ctx, b).Close(); err == nil && moved {
 		err = tx.Commit(ctx)
@@ -204,9 +207,9 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	return true, nil
 }
 
-// onBrokenTx deals with a transaction that a handler left unusable: the latest that was started while it was running, or one of
-// them at the commit. If only one was started it has failed; else fewer are taken in each of the next leases until it is
-// found.
+// onBrokenTx handles a transaction that a handler made unusable. If it broke while a handler was running, this is the
+// handler that was started last. If it broke at the commit, it is one of them. If only one was started, its event has
+// failed. Otherwise each of the next leases takes fewer events, until the event is found.
 func (s *shardLoop) onBrokenTx(ctx context.Context, b *batch, cause error, running bool) leaseOutcome {
 	started := b.lease.resetStarted()
 	switch {
@@ -214,7 +217,7 @@ func (s *shardLoop) onBrokenTx(ctx context.Context, b *batch, cause error, runni
 		return leaseOutcome{leaseUndone, cause}
 	case len(started) > 1:
 		s.txSearch.onBroken(started, running)
-		if running { // the connection may be lost because the database is in trouble
+		if running { // the connection may be lost because of the database
 			return leaseOutcome{leaseUndone, cause}
 		}
 		return leaseOutcome{leaseBroken, cause}

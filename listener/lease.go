@@ -15,24 +15,24 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// shardLease is one lease of a shard and what it brought: the next events of the log, and parked ones that are due.
+// shardLease is one lease of a shard with its events: the next events of the log, and parked ones that are due.
 type shardLease struct {
 	id          uuid.UUID
 	leaseNo     int64
 	shards      int
-	lastSeq     int64 // where the cursor stands in the open window
+	lastSeq     int64 // position of the cursor in the open window
 	retryCount  int   // attempts of the event at lastSeq+1
 	oneByOne    bool  // one event at a time, its attempt counted before it is made
-	parkedOnly  bool  // only parked events are handled, and those of the log wait
+	parkedOnly  bool  // only parked events are handled; those of the log wait
 	parkedDue   bool
 	mayPark     bool // another key may be parked
-	mayParkAway bool // likewise, while its target is away
-	batchSize   int  // most events that were asked for
-	scanSize    int  // most positions that were asked for
+	mayParkAway bool // likewise, if its target is unavailable
+	batchSize   int  // maximum number of events that were requested
+	scanSize    int  // maximum number of positions that were requested
 	scanned     int
 	scannedTo   int64
-	earlier     []*entry        // of the batches before the latest, which are done or to be parked
-	parkedNow   map[string]bool // keys of those, and not parked before
+	earlier     []*entry        // of the batches before the latest; they are done or to be parked
+	parkedNow   map[string]bool // keys of those that were not parked before
 	events      []*entry
 	parked      []*entry
 	ahead       map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
@@ -46,9 +46,9 @@ type entry struct {
 	payload      json.RawMessage
 	seq          int64
 	parkedNo     int64  // of a parked event
-	key          string // what keeps it in order: the partition key, or the id without one
+	key          string // the key of its order: the partition key, or the id if it has none
 	head         bool   // first of the parked events of its key
-	taken        int32  // how many of its key, from this one on, were taken and not settled
+	taken        int32  // how many events of its key, from this one on, were taken and not settled
 	used         int    // attempts before this lease
 	started      bool   // its handler was called
 	running      bool   // and has not returned
@@ -56,10 +56,10 @@ type entry struct {
 	parkedBefore bool // its key was parked before its batch began
 	result       mark.Result
 	retry        *pendingRetry // not to be tried yet
-	away         bool          // it waits because its target is away, and its attempt is not counted
+	away         bool          // it waits because its target is unavailable; its attempt is not counted
 }
 
-// entryStatus is what has become of an entry in its lease.
+// entryStatus is the state of an entry in its lease.
 type entryStatus int
 
 const (
@@ -70,13 +70,13 @@ const (
 	statusParked
 )
 
-// decide sets the status of an entry whose handler has returned with r, which is not about its target.
+// decide sets the status of an entry whose handler has returned r, unless r concerns its target.
 func (l *Listener) decide(e *entry, r mark.Result) {
 	e.result = r
 	switch {
 	case r.Class == mark.ClassDone:
 		e.status = statusDone
-		e.payload, e.Headers = nil, nil // a lease may have many more events; the rest is for the log, if the lease is lost
+		e.payload, e.Headers = nil, nil // saves memory, because a lease may have many more events; the other fields are for log lines
 	case r.Class == mark.ClassRefused || e.Attempt >= e.MaxAttempts:
 		e.status = statusDead
 	default:
@@ -129,18 +129,17 @@ func (lease *shardLease) resetStarted() (started []*entry) {
 	return started
 }
 
-// advance is the end of a lease as it is written to the database.
+// advance is the end of a lease, as it is written to the database.
 type advance struct {
 	lease    *shardLease
 	params   dbsqlc.ListenerAdvanceParams
 	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
 	promote  []string                   // keys whose first event becomes their head
-	returned []*relay.Target            // that are back: what waits for them is due
+	returned []*relay.Target            // targets that are available again: the events that wait for them are due
 	taken    int32                      // how many events of a key of promote, from its new head on, were taken and not settled
 }
 
-// restoreReturned leaves it to the end of the next lease to wake what waits for the returned targets, because a was not
-// written.
+// restoreReturned leaves the returned targets to the end of the next lease, because a was not written.
 func (a *advance) restoreReturned() {
 	for _, to := range a.returned {
 		to.RestoreReturned()
@@ -152,15 +151,15 @@ func (lease *shardLease) entries() []*entry {
 	return slices.Concat(lease.parked, lease.earlier, lease.events)
 }
 
-// reach returns how far the lease has read if every event is done.
+// reach returns the position up to which the lease has read, if every event is done.
 func (lease *shardLease) reach() int64 {
-	if n := len(lease.events); n == lease.batchSize { // there may be more between here and scannedTo
+	if n := len(lease.events); n == lease.batchSize { // there may be more events between here and scannedTo
 		return lease.events[n-1].seq
 	}
 	return max(lease.scannedTo, lease.lastSeq)
 }
 
-// end works out, from the status of its entries, where a lease leaves the cursor.
+// end computes the new state of the cursor from the status of the entries of a lease.
 func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
 	a := &advance{lease: lease}
 	p := &a.params
@@ -179,7 +178,7 @@ func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
 	return a
 }
 
-// endLog moves the cursor past everything that is done; what is done behind the first event that is not is noted.
+// endLog moves the cursor to the first event that is not done, and records which events after it are done.
 func (l *Listener) endLog(a *advance) {
 	lease, p := a.lease, &a.params
 	if lease.parkedOnly {
@@ -239,7 +238,7 @@ func (l *Listener) endLog(a *advance) {
 	}
 }
 
-// delay postpones the next lease until the earliest retry.
+// delay postpones the next lease until r is due, unless an earlier retry is set.
 func (r *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
 	d := pgvalue.Interval(0)
 	if !r.due() {
@@ -253,7 +252,7 @@ func (r *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
 	}
 }
 
-// rememberRetries remembers the pending retries in case this process takes the next lease as well.
+// rememberRetries keeps the pending retries in case this process takes the next lease too.
 func (c *cursor) rememberRetries(a *advance) {
 	if a.params.Closes {
 		clear(c.retries)
@@ -270,7 +269,7 @@ func (c *cursor) rememberRetries(a *advance) {
 	}
 }
 
-// encode makes the texts of a such that a database with that encoding can keep them.
+// encode escapes the texts of a, so that a database with that encoding can store them.
 func (a *advance) encode(encoding string) {
 	lists := [][]string{a.params.DeadErrors, a.params.ParkedErrors}
 	if a.settle != nil {
@@ -287,7 +286,7 @@ func (a *advance) encode(encoding string) {
 	}
 }
 
-// park parks e: as the head of its key if it was tried, else behind it.
+// park parks e: as the head of its key if it was tried, otherwise after the head.
 func (l *Listener) park(a *advance, e *entry) {
 	p := &a.params
 	delay, attempts, text := int64(-1), 0, ""
@@ -305,7 +304,7 @@ func (l *Listener) park(a *advance, e *entry) {
 	a.promote = append(a.promote, e.key)
 }
 
-// endParked settles the parked events.
+// endParked settles the parked events of the lease.
 func (l *Listener) endParked(a *advance, shard int) {
 	if len(a.lease.parked) == 0 {
 		return
@@ -333,7 +332,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 			s.FailedDelaysUs = append(s.FailedDelaysUs, l.retryDelay(e).Microseconds())
 			s.FailedErrors = append(s.FailedErrors, e.result.Text)
 		case statusWaiting:
-			if e.head { // its attempt was counted when it was taken
+			if e.head { // the attempt was counted when the event was taken
 				s.Failed = append(s.Failed, e.parkedNo)
 				s.FailedAttempts = append(s.FailedAttempts, int32(e.used))
 				s.FailedDelaysUs = append(s.FailedDelaysUs, e.retry.remaining().Microseconds())

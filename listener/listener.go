@@ -41,23 +41,23 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Spec is what the YAML says of a listener. Generated constructors fill it.
+// Spec holds the YAML's settings of a listener. Generated constructors fill it.
 type Spec struct {
-	// Schema and Name say where its cursor is. Schema "" means "outbox".
+	// Schema and Name identify its cursor. Schema "" means "outbox".
 	Schema, Name string
-	// Latest starts a new listener behind what is in the log already, rather than at its beginning.
+	// Latest starts a new listener after what is already in the log, not at the beginning of the log.
 	Latest bool
-	// ParkKeys parks the events of a failing partition key and lets the other keys continue; otherwise a
-	// failing event is retried in place and blocks what is behind it.
+	// ParkKeys parks the events of a failing partition key and lets the other keys continue. Without it, a failing
+	// event is retried in place and blocks the events after it.
 	ParkKeys bool
-	// Concurrency is how many handlers run at once, events of one partition key one after the other; 0
-	// means 1.
+	// Concurrency is how many handlers run concurrently; 0 means 1. Events of one partition key are handled one after
+	// the other.
 	Concurrency int
 	// Shards is how many cursors the listener has, which different processes may hold; 0 means 1.
 	Shards int
-	// Lease is how long a crashed holder keeps a shard from the others; 0 means 30 s.
+	// Lease is how long a shard stays leased after its holder crashed; 0 means 30 s.
 	Lease time.Duration
-	// MaxLag is the age of the oldest event not yet handled that raises an alarm; 0 means none does.
+	// MaxLag is the age of the oldest unhandled event that raises an alarm; 0 means no alarm.
 	MaxLag time.Duration
 	Retry  outbox.Retry
 }
@@ -98,50 +98,52 @@ func (s Spec) validate() error {
 type Config struct {
 	// WorkerID marks the leases of this process; the zero UUID means a new one.
 	WorkerID uuid.UUID
-	// BatchSize is the most events of a shard that are read at once, and how far a listener goes past an
-	// event that fails; 0 means 100. In leased mode a second batch is read while one is handled, and with fast handlers
-	// a lease has up to eight of them, whose events come again when its process is killed.
+	// BatchSize is the maximum number of events of a shard that are read in one batch, and that a listener handles past
+	// a failing event; 0 means 100. In leased mode the next batch is read while one is handled. With fast handlers a
+	// lease has up to eight batches. If the process is killed, their events are delivered again.
 	BatchSize int
-	// Concurrency is how many handlers of a shard run at once; 0 means what the YAML says. In transactional
-	// mode it is 1.
+	// Concurrency is how many handlers of a shard run concurrently; 0 means the YAML's value. In transactional mode it
+	// is 1.
 	Concurrency int
-	// LeaseDuration is how long a killed process keeps its shards from the others; it is renewed at a third
-	// while handlers run. 0 means what the YAML says. In transactional mode it is also how long a handler may
-	// pause between two statements.
+	// LeaseDuration is how long a shard stays leased after its process was killed. A lease is renewed when a third of
+	// it has passed, for as long as handlers run. 0 means the YAML's value. In transactional mode it is also how long a
+	// handler may pause between two statements.
 	LeaseDuration time.Duration
-	// PollInterval is how often an idle listener looks for itself, whatever wakes it otherwise. At most a third
-	// of the lease; 0 means 1 s, or that third if it is shorter.
+	// PollInterval is how often an idle listener polls, in addition to being woken. At most a third of the lease; 0
+	// means 1 s, or that third if it is shorter.
 	PollInterval time.Duration
-	// MaxPollInterval is what PollInterval grows to, doubling, while a listener with WakePoll finds nothing: the longest
-	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because shards whose holder
-	// died are found in the same way; 0 means 10 s, or that third if it is shorter.
+	// MaxPollInterval is the limit up to which PollInterval doubles while a listener with WakePoll finds nothing. It is
+	// the longest time until an event is found. Like PollInterval it is at most a third of the lease, because shards
+	// whose holder died are found in the same way; 0 means 10 s, or that third if it is shorter.
 	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
 	ShutdownTimeout time.Duration
-	// PruneInterval is how often events past their retention that every listener has passed are deleted, and
-	// how often lag is looked at; 0 means 10 min, negative never.
+	// PruneInterval is how often events past their retention that every listener has passed are deleted, and how often
+	// lag is checked; 0 means 10 min, negative never.
 	PruneInterval time.Duration
 	// MaxAttempts, if positive, replaces the limit that the YAML sets, and Retry.MaxAttempts too.
 	MaxAttempts int
-	// Retry overrides the YAML's, field by field; a zero field leaves it as it is.
+	// Retry overrides the retry settings of the YAML, field by field; a zero field changes nothing.
 	Retry outbox.Retry
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
-	// "webhook". They stay the caller's, to be closed when Run has returned.
+	// "webhook". The caller closes them after Run has returned.
 	Publishers map[string]publish.Publisher
-	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest while they
+	// are unavailable.
 	Breaker outbox.Breaker
 	// Wake is how an idle listener learns of new events; "" means WakeDoorbell.
 	Wake outbox.Wake
-	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot; nil
-	// means the main pool. The connection is taken out of the pool and not counted by it.
+	// ListenPool makes the connection for LISTEN. It is needed when the main pool goes through a pooler that does not
+	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
+	// limit.
 	ListenPool *pgxpool.Pool
-	// Logger gets events that failed, died or were parked, lag, and trouble with the database; nil means
-	// slog.Default(). No payload is ever logged.
+	// Logger gets events that failed, died or were parked, lag, and errors of the database; nil means slog.Default().
+	// No payload is ever logged.
 	Logger *slog.Logger
 }
 
-// common returns the fields of cfg that a queue.Config has, too.
+// common returns the fields that cfg shares with a queue.Config.
 func (cfg *Config) common() settings.Common {
 	return settings.Common{
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency, MaxAttempts: &cfg.MaxAttempts,
@@ -168,11 +170,11 @@ type Handler struct {
 	transactional            bool
 	retention                outbox.Retention
 	run                      func(context.Context, pgx.Tx, outbox.Event, json.RawMessage) error // nil without a handler
-	publication              *relay.Route                                                       // in place of run
+	publication              *relay.Route                                                       // instead of run
 }
 
-// Publish ties t to a publisher in place of a handler. Order per key is kept: of events with one key none is sent
-// before the one in front of it has arrived, or died.
+// Publish ties t to a publisher instead of a handler. Order per key is kept: an event is sent only after the previous
+// event of its key has arrived or died.
 func Publish[P any](t outbox.Topic[P], p publish.Publication) Handler {
 	return listenerPublishes(t.Untyped(), p)
 }
@@ -188,8 +190,8 @@ func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Del
 	})
 }
 
-// HandleTx ties t to fn, which gets the transaction in which the cursor moves: what it writes with tx happens exactly once. tx
-// is a savepoint for each event, undone when fn fails; fn neither commits nor rolls it back.
+// HandleTx ties t to fn, which gets the transaction in which the cursor moves: what fn writes with tx happens exactly
+// once. tx is a savepoint per event, which is rolled back if fn fails. fn must neither commit nor roll back tx.
 func HandleTx[P any](t outbox.Topic[P], h any, fn func(context.Context, pgx.Tx, outbox.Delivery[P]) error) Handler {
 	if fn == nil {
 		return HandleTxUntyped(t.Untyped(), nil, nil)
@@ -199,13 +201,13 @@ func HandleTx[P any](t outbox.Topic[P], h any, fn func(context.Context, pgx.Tx, 
 	})
 }
 
-// HandleUntyped is Handle without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
-// instance of Handle would be compiled.
+// HandleUntyped is Handle without the type of the payload: fn gets a pointer to it. Generated code uses it to save
+// compiling an instance of Handle per topic.
 func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
 	return listenerHandler(t, h != nil, func(ctx context.Context, _ pgx.Tx, e outbox.Event, p any) error { return fn(ctx, e, p) })
 }
 
-// HandleTxUntyped is HandleTx without the type of the payload, as HandleUntyped is Handle.
+// HandleTxUntyped is HandleTx without the type of the payload: fn gets a pointer to it.
 func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload any) error) Handler {
 	lh := listenerHandler(t, h != nil, fn)
 	lh.transactional = true
@@ -236,8 +238,8 @@ func listenerPublishes(t *outbox.UntypedTopic, p publish.Publication) Handler {
 	return lh
 }
 
-// Listener reads log topics with cursors of its own and runs their handlers, in order within a partition key. Any
-// number of processes may run one listener: each of its shards is held by one of them at a time.
+// Listener reads log topics with its own cursors and runs their handlers, in order within a partition key. Any number
+// of processes may run one listener: each of its shards is held by one of them at a time.
 type Listener struct {
 	spec          Spec
 	cfg           Config
@@ -246,29 +248,29 @@ type Listener struct {
 	handlers      map[string]Handler // by "namespace/topic"
 	topics        []string
 	transactional bool
-	keyPrefixes   []string // of each topic, what keys are prefixed with: destinations do not wait for each other
+	keyPrefixes   []string // of each topic, the prefix of its keys, so that destinations do not wait for each other
 	targets       *relay.Targets
 	publishes     bool
 	log           *slog.Logger
-	parkedLimit   int32         // maxParkedKeys, but in a test
-	pauseLimit    time.Duration // backoff.LongestPause, but in a test
-	leaseAge      time.Duration // leaseAge, but in a test
-	takeOverAfter time.Duration // takeOverPause, but in a test
+	parkedLimit   int32         // maxParkedKeys, except in a test
+	pauseLimit    time.Duration // backoff.LongestPause, except in a test
+	leaseAge      time.Duration // leaseAge, except in a test
+	takeOverAfter time.Duration // takeOverPause, except in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
 
 // listenerSignals let tests wait for what happens inside; nil channels cost nothing.
 type listenerSignals struct {
-	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
+	idle       testsignal.Signal // nothing is due, and the next enqueue wakes the listener (or, without a doorbell, it polls)
 	ended      testsignal.Signal // a lease was ended
 	continued  testsignal.Signal // a lease continued with a batch that was read ahead
 	lost       testsignal.Signal // a lease was lost
-	refused    testsignal.Signal // the doorbell could not watch
-	maintained testsignal.Signal // pruned, and looked at lag
+	refused    testsignal.Signal // the doorbell refused to watch
+	maintained testsignal.Signal // pruned, and checked lag
 }
 
-// New returns a listener for handlers, all of one schema and one mode. pool stays the caller's. Generated
+// New returns a listener for handlers, which must all be of one schema and one mode. The caller closes pool. Generated
 // constructors call it.
 func New(pool *pgxpool.Pool, spec Spec, cfg Config, handlers ...Handler) (*Listener, error) {
 	l, err := newListener(pool, spec.withDefaults(), cfg, handlers)
@@ -278,7 +280,7 @@ func New(pool *pgxpool.Pool, spec Spec, cfg Config, handlers ...Handler) (*Liste
 	return l, nil
 }
 
-// target returns where e goes; nil for an event of a topic that the listener does not read any more.
+// target returns the target of e, or nil if the listener no longer reads its topic.
 func (l *Listener) target(e *entry) *relay.Target { return l.targets.ByTopic[e.Namespace+"/"+e.Topic] }
 
 func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) (*Listener, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// maintain prunes and looks at the lag of all listeners once a PruneInterval until ctx ends, with jitter.
+// maintain prunes and checks the lag of all listeners once per PruneInterval, with jitter, until ctx ends.
 func (l *Listener) maintain(ctx context.Context) {
 	if l.cfg.PruneInterval < 0 {
 		return
@@ -28,7 +28,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		l.alarm(ctx)
 		l.oldSnapshot(ctx)
 		if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil && ctx.Err() == nil {
-			l.log.Error("look at the sequence", "error", err)
+			l.log.Error("check the sequence", "error", err)
 		}
 		deleted, _, err := retention.Log(ctx, l.db, l.pool, topics)
 		if err == nil {
@@ -44,13 +44,13 @@ func (l *Listener) maintain(ctx context.Context) {
 	}
 }
 
-// alarm reports every listener of the schema that lags more than its bound: also those that nobody runs any more,
-// which hold back the retention of all.
+// alarm logs every listener of the schema that lags more than its bound. This includes listeners that no process runs
+// any more, because they keep events from being pruned.
 func (l *Listener) alarm(ctx context.Context) {
 	rows, err := l.db.Each(l.pool).ListenerLags(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			l.log.Error("look at lag", "error", err)
+			l.log.Error("check lag", "error", err)
 		}
 		return
 	}
@@ -60,13 +60,13 @@ func (l *Listener) alarm(ctx context.Context) {
 	}
 }
 
-// oldSnapshot reports the oldest transaction that has been open for longer than a PruneInterval: each lease writes its cursor,
-// and what it replaces cannot be removed for as long as somebody may still read it, so that every lease has more to
-// walk than the one before.
+// oldSnapshot logs the oldest transaction that has been open for longer than a PruneInterval. Each lease writes its
+// cursor, and PostgreSQL cannot remove the replaced row versions while an open transaction may still read them. So
+// every lease reads more row versions than the previous one.
 func (l *Listener) oldSnapshot(ctx context.Context) {
 	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
 	if err != nil && ctx.Err() == nil {
-		l.log.Error("look for old transactions", "error", err)
+		l.log.Error("find old transactions", "error", err)
 	}
 	for _, row := range rows {
 		l.log.Warn("an old transaction slows all listeners and claims down: end it", "pid", row.Pid, "role", row.Role, "state", row.State,

@@ -11,39 +11,39 @@ import (
 	"github.com/outboxgen/outboxgen/internal/settings"
 )
 
-// The lease of a leased listener continues with the next batch of its window, without a statement in between, when all events of
-// one are done, or are parked because their target is away or their key is parked already: that batch was read while the one
-// before was handled. Bounds of that:
+// The lease of a leased listener continues with the next batch of its window, without a statement in between. That
+// batch was read while the previous one was handled. The lease continues if all events of the previous batch are done,
+// or are parked because their target is unavailable or their key is parked already. Its bounds:
 const (
-	// leaseAge is how old a lease may be when a batch begins, so that a pause, a change of shards or another process that
-	// asks for the shard does not wait longer than it does for one batch of slow handlers.
+	// leaseAge is the maximum age of a lease when a batch begins. So a pause, a change of shards, or a process that
+	// requests the shard waits no longer than for one batch of slow handlers.
 	leaseAge = 50 * time.Millisecond
-	// prefetchBytes is how much payload is read ahead.
+	// prefetchBytes limits the payload that is read ahead.
 	prefetchBytes = 16 << 20
 )
 
-// prefetch is the batch that follows the one under way, read while that is handled.
+// prefetch is the next batch, read while the current one is handled.
 type prefetch struct {
-	after     int64 // the position behind which it was read
+	after     int64 // the position after which it was read
 	scanned   int
 	scannedTo int64
 	events    []*entry
 	err       error
-	waitLimit time.Duration // how long to wait for it at most
+	waitLimit time.Duration // the longest time to wait for it
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the rest is there
 }
 
-// prefetch starts to read what follows the batch of lease. It returns nil where the lease could not continue with it: behind the
-// end of the window, or where events wait for a retry, come from those that are parked, or are taken one by one. It also
-// returns nil when handlers are slow, since a lease would be too old by then, and when few of the positions are the
-// listener's, which LogRead passes faster.
+// prefetch starts to read what follows the batch of lease. It returns nil if the lease could not continue with it: at
+// the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also returns nil
+// if handlers are slow, because the lease would be too old by then, and if few of the positions belong to the listener,
+// because LogRead passes them faster.
 func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	size := s.l.cfg.BatchSize
 	switch {
 	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.batchSize != size, lease.scanSize != size, lease.shards != s.shards:
 		return nil
-	case len(lease.events) < size && lease.scanned < size: // there is no more
+	case len(lease.events) < size && lease.scanned < size: // the window has no more
 		return nil
 	case lease.parkedDue, len(lease.parked) > 0, len(lease.ahead) > 0, len(lease.earlier)+len(lease.events)+size > settings.LeaseBatches*size:
 		return nil
@@ -63,7 +63,7 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	return p
 }
 
-// wait waits for p, but not for long.
+// wait waits for p, at most for its waitLimit.
 func (p *prefetch) wait() (complete bool) {
 	timer := time.NewTimer(p.waitLimit)
 	defer timer.Stop()
@@ -75,7 +75,7 @@ func (p *prefetch) wait() (complete bool) {
 	}
 }
 
-// drop ends p, which is not used. One that is not complete yet costs its connection.
+// drop discards p. If p is not complete yet, its connection is closed.
 func (p *prefetch) drop() {
 	if p == nil {
 		return
@@ -85,7 +85,7 @@ func (p *prefetch) drop() {
 	<-p.done
 }
 
-// continueWith gives the lease of b the batch that was read ahead. It is false when the lease ends with b.
+// continueWith gives the lease of b the batch that was read ahead. It returns false if the lease ends with b.
 func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) bool {
 	lease := b.lease
 	if p == nil || b.leaseLost || time.Since(lease.began) > s.l.leaseAge || len(lease.parkedNow) > maxParkedKeys {
@@ -97,7 +97,7 @@ func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) boo
 		}
 	}
 	if !p.wait() || ctx.Err() != nil || p.err != nil || p.scanned == 0 {
-		return false // if there is trouble, the end of the lease will report it
+		return false // if the database has failed, the end of the lease will report it
 	}
 	p.cancel()
 	for _, e := range lease.events {

@@ -228,7 +228,7 @@ func TestFailingAlarmIsAnError(t *testing.T) {
 	runtimetest.StartListener(t, l)
 	pgtest.Receive(t, signals.Maintained, "maintenance")
 	pgtest.Execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag TO max_lag_away")
-	require.Contains(t, logs.Await(t, "look at lag"), "level=ERROR")
+	require.Contains(t, logs.Await(t, "check lag"), "level=ERROR")
 	pgtest.Execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag_away TO max_lag")
 }
 

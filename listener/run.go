@@ -19,28 +19,28 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// listenerRun is one Run: a goroutine for each shard, one that waits for the doorbell, and one that prunes.
+// listenerRun is one Run: a goroutine per shard, one that waits for the doorbell, and one that prunes.
 type listenerRun struct {
 	*shutdown.Stages
 	l             *Listener
-	wakeups       []chan struct{} // tells a shard to check what there is to do
+	wakeups       []chan struct{} // makes a shard check what there is to do
 	states        chan shardReport
-	requesting    sync.Mutex     // one shard after the other asks for more, so that each knows what was asked for
-	calls         sync.WaitGroup // of publishers that leases have left behind
-	callsReturned chan struct{}  // holds one: such a call has returned, and what waits for it is due; nil in a Drain
+	requesting    sync.Mutex     // shards request other shards one after the other, so that each sees the earlier requests
+	calls         sync.WaitGroup // calls of publishers that have outlived their leases
+	callsReturned chan struct{}  // holds one: such a call has returned, and the events that wait for it are due; nil in a Drain
 
-	drained *Report // adds up what was done, in a Drain
+	drained *Report // the sum of what was done, in a Drain
 	leases  int     // taken in a Drain
 }
 
-// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Trouble with the
-// database is logged and waited out; only at the start does it return an error for it, ErrNotMigrated and ErrRestored
-// among them, and later when the listener was detached.
+// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Errors of the
+// database are logged, and Run tries again until the database works. Only an error at the start is returned, for
+// example ErrNotMigrated or ErrRestored, and later the error that the listener was detached.
 //
-// When ctx ends Run starts no more handlers, lets those that run finish for ShutdownTimeout, cancels their contexts
-// after that, moves the cursors, gives up its shards, and returns nil, or an error that names the handlers that are
-// still running. It returns two seconds after ShutdownTimeout at the latest, whether or not handlers heed their contexts
-// and the database answers.
+// When ctx ends, Run starts no more handlers, lets running ones finish for ShutdownTimeout, and then cancels their
+// contexts. It moves the cursors, gives up its shards, and returns nil, or an error that names the handlers that are
+// still running. It returns at the latest two seconds after ShutdownTimeout, even if handlers ignore their contexts or
+// the database does not answer.
 func (l *Listener) Run(ctx context.Context) error {
 	if !l.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, errListenerBusy)
@@ -57,7 +57,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	r := &listenerRun{l: l, Stages: shutdown.New(ctx), callsReturned: make(chan struct{}, 1)}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
-	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end by itself
+	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end before ctx does
 	defer stopMaintenance()
 	owned.Go(func() { l.maintain(maintenance) })
 	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
@@ -78,8 +78,9 @@ var (
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
 
-// callReturned makes due what waits for a call to t that was left behind and has returned, because it may be long until the
-// next lease ends. What a lease parks just now is made due by the end of the next one.
+// callReturned makes the events due that wait for a call to t which has outlived its lease and has returned now. It
+// does not leave this to the end of the next lease, which may take long. What a lease parks at this moment is made due
+// by the end of the next one.
 func (r *listenerRun) callReturned(t *relay.Target) {
 	if t.Resting() || r.WorkCtx.Err() != nil {
 		return
@@ -93,11 +94,11 @@ func (r *listenerRun) callReturned(t *relay.Target) {
 	}
 	select {
 	case r.callsReturned <- struct{}{}:
-	default: // the shards will check anyway
+	default: // the shards check anyway
 	}
 }
 
-// waitForCalls waits for the calls of publishers that leases have left behind.
+// waitForCalls waits for the calls of publishers that have outlived their leases.
 func (r *listenerRun) waitForCalls() error {
 	over := make(chan struct{})
 	go func() {
@@ -131,7 +132,7 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 				shards = int(reg.Shards)
 				break
 			}
-			r.l.log.Error("talk to the database", "error", err)
+			r.l.log.Error("database round trip failed", "error", err)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -172,7 +173,7 @@ func (r *listenerRun) generation(ctx context.Context, shards int) error {
 	return firstOf(errs)
 }
 
-// firstOf returns the error that says most: one of a stop before a change of shape.
+// firstOf returns the most important error: an error of a shard takes precedence over a change of shards.
 func firstOf(errs []error) error {
 	var found error
 	for _, err := range errs {
@@ -183,7 +184,7 @@ func firstOf(errs []error) error {
 	return found
 }
 
-// account logs what became of the entries of a lease and, in a Drain, adds it up.
+// account logs the results of a lease and, in a Drain, adds them up.
 func (r *listenerRun) account(a *advance, moved bool) {
 	var report Report
 	for _, e := range a.lease.entries() {
@@ -222,8 +223,8 @@ func (r *listenerRun) account(a *advance, moved bool) {
 	r.l.signals.ended.Emit()
 }
 
-// warnSmallPool warns when the handlers of all shards, if they use the pool, could block each other permanently: a shard has
-// one connection for its transaction or for reading ahead, one renews its lease, and pruning has one.
+// warnSmallPool warns when the handlers of all shards, if they use the pool, could block each other permanently. A
+// shard uses one connection for its transaction or for reading ahead, and one to renew its lease; pruning uses one.
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2
 	if l.publishes {
@@ -234,7 +235,7 @@ func (l *Listener) warnSmallPool(shards int) {
 	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 
-// release gives up the shards that are left to this process.
+// release gives up the shards whose next lease is left to this process.
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// logRow is what rows of the log are scanned into, one after the other. What a batch needs is allocated for many of them.
+// logRow is scanned into for each row of the log. Memory is allocated for many rows of a batch together.
 type logRow struct {
 	seq, entityVersion                            pgtype.Int8
 	version                                       pgtype.Int4
@@ -19,10 +19,10 @@ type logRow struct {
 	dedupeKey, partitionKey, entityType, entityID pgtype.Text
 	headers, payload                              rowBytes
 	createdAt                                     pgtype.Timestamptz
-	entries                                       []entry // room for those that are to come
+	entries                                       []entry // room for the next entries
 }
 
-// columns are those of an event that all statements have, from its version on.
+// columns are the columns of an event that all statements return, from its version on.
 func (r *logRow) columns() []any {
 	return []any{
 		&r.version, &r.tenant, &r.dedupeKey, &r.partitionKey, &r.entityType, &r.entityID, &r.entityVersion, &r.headers, &r.payload,
@@ -30,10 +30,10 @@ func (r *logRow) columns() []any {
 	}
 }
 
-// entriesPerAlloc is how many entries are allocated at once: few enough for a listener that skips most of what it reads.
+// entriesPerAlloc is how many entries share an allocation: few enough for a listener that skips most of what it reads.
 const entriesPerAlloc = 64
 
-// entry makes an entry of the row. more is how many may come at most.
+// entry makes an entry of the row. more is the maximum number of rows that may follow.
 func (r *logRow) entry(namespace, topic string, more int) *entry {
 	if len(r.entries) == 0 {
 		r.entries = make([]entry, max(min(more, entriesPerAlloc), 1))
@@ -56,13 +56,13 @@ func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
 	e.Headers = pgvalue.Headers(headers)
 }
 
-// rowBytes keeps the values of a column, many in one allocation.
+// rowBytes keeps the values of a column, many per allocation.
 type rowBytes struct {
 	got  []byte // the latest
 	room []byte
 }
 
-// rowRoom is how much is allocated at once after some rows.
+// rowRoom is the size of an allocation after the first rows.
 const rowRoom = 64 << 10
 
 // ScanBytes implements pgtype.BytesScanner: b is only valid until it returns.
@@ -76,7 +76,7 @@ func (r *rowBytes) ScanBytes(b []byte) error {
 	}
 	from := len(r.room)
 	r.room = append(r.room, b...)
-	r.got = r.room[from:len(r.room):len(r.room)] // who appends to one value does not write over the next
+	r.got = r.room[from:len(r.room):len(r.room)] // an append to one value does not overwrite the next
 	return nil
 }
 
@@ -92,7 +92,7 @@ func (lease *shardLease) scanEvents(rows pgx.Rows) error {
 			return err
 		}
 		if !r.seq.Valid {
-			continue // positions of others only
+			continue // only positions of other shards or topics
 		}
 		e := r.entry(namespace.String, topic.String, min(lease.batchSize, lease.scanned)-len(lease.events))
 		if parked {

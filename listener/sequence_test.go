@@ -94,7 +94,7 @@ func TestSequenceSetBackUnderAListener(t *testing.T) {
 		pgtest.Receive(t, signals.Maintained, "maintenance")
 	}
 	require.Equal(t, before, pgtest.Value[int](t, pool, "SELECT lease_no FROM outbox.listeners"))
-	require.Regexp(t, `level=ERROR msg="look at the sequence".*is at 2, but the log or a listener has reached 1020`, logs.String())
+	require.Regexp(t, `level=ERROR msg="check the sequence".*is at 2, but the log or a listener has reached 1020`, logs.String())
 }
 
 // What the order of the log rests on must be as the migration has it.

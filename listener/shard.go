@@ -12,14 +12,14 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// shardLoop takes leases of one shard until its context ends. What it knows beyond a lease is in the database, so that
+// shardLoop takes leases of one shard until its context ends. The state that outlives a lease is in the database, so
 // any process can continue from there.
 type shardLoop struct {
 	*cursor
 	run     *listenerRun
 	shards  int           // in this generation
-	worked  bool          // since it was idle
-	slow    bool          // the latest batch was handled too slowly for another in its lease
+	worked  bool          // it had a lease since it was idle
+	slow    bool          // the latest batch was too slow for another one in its lease
 	pace    doorbell.Pace // of the checks
 	dbRetry backoff.Retrier
 }
@@ -30,10 +30,10 @@ var (
 	errDetached = errors.New("the listener was detached")
 )
 
-// loop runs until ctx ends and everything it took is ended, or the listener changes its shape.
+// loop runs until ctx ends and its last lease is ended, or until the number of shards changes.
 //
-// It sleeps when it has asked what the shard waits for and then got no lease. In the other order it would miss what falls due
-// in between.
+// It sleeps when it has read what the shard waits for and then got no lease. In the other order it would miss events
+// that fall due in between.
 func (s *shardLoop) loop(ctx context.Context) error {
 	var a *advance
 	var waitsFor *shardWait
@@ -49,7 +49,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 				return err
 			}
 			if s.afterNo == unknownNo {
-				continue // there was trouble, or ctx has ended
+				continue // the database failed, or ctx has ended
 			}
 		}
 		if a != nil && !more {
@@ -64,7 +64,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			if s.run.drained != nil {
 				return err
 			}
-			s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+			s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 			s.pause(ctx, a != nil)
 			continue
 		}
@@ -99,7 +99,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 	}
 }
 
-// endForReshard ends the lease of a without another.
+// endForReshard ends the lease of a without taking another.
 func (s *shardLoop) endForReshard(a *advance) error {
 	if a != nil {
 		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
@@ -118,7 +118,8 @@ func (s *shardLoop) unsettled(a *advance, err error) error {
 	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.lease.entries()), s.shard, err)
 }
 
-// pause waits before the database is asked again; less if ctx ends, unless something has to be written.
+// pause waits before the next statement after an error. If ctx ends it returns early, unless pending says that a lease
+// has yet to be ended.
 func (s *shardLoop) pause(ctx context.Context, pending bool) {
 	if pending {
 		ctx = s.run.DBCtx
@@ -134,10 +135,10 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 // shardWait is what a shard without a lease waits for.
 type shardWait struct {
 	dbsqlc.ListenerWaitRow
-	due time.Time // when something falls due by itself; zero when nothing does
+	due time.Time // when something falls due without an enqueue; zero if nothing does
 }
 
-// check asks what the shard waits for; nil when it cannot, or need not because ctx has ended.
+// check reads what the shard waits for. It returns nil if that fails, or if ctx has ended.
 func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	if ctx.Err() != nil {
 		return nil, nil
@@ -147,7 +148,7 @@ func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	case err != nil && s.run.drained != nil:
 		return nil, err
 	case err != nil:
-		s.l.log.Error("talk to the database", "shard", s.shard, "error", err)
+		s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 		s.pause(ctx, false)
 		return nil, nil
 	case !ok || int(row.Shards) != s.shards:
@@ -170,7 +171,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 			s.l.log.Error("reshard", "error", err)
 		}
 		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
-	case (w.ForeignLease || w.Kept) && s.worked: // it has just been handed to a process that may be asleep
+	case (w.ForeignLease || w.Kept) && s.worked: // the shard was just handed to a process that may be asleep
 		s.l.wakeOthers(s.run.DBCtx)
 	case w.ForeignLease || w.Kept:
 		s.requestShard(ctx)
@@ -179,9 +180,9 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 		state = shardWaiting
 	}
 	pause := s.pace.Pause()
-	var due <-chan time.Time // an idle shard is woken by the watch
+	var due <-chan time.Time // the watch wakes an idle shard
 	switch wait := time.Until(w.due); {
-	case w.Ready: // check again when the preferred process has had its chance
+	case w.Ready: // check again when the preferred process has had time to take it
 		if state == shardIdle {
 			state = shardChecking
 		}
@@ -200,7 +201,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	}
 }
 
-// requestShard asks for the shard if its holder has at least two more shards than this process.
+// requestShard requests the shard if its holder has at least two more shards than this process.
 func (s *shardLoop) requestShard(ctx context.Context) {
 	s.run.requesting.Lock()
 	defer s.run.requesting.Unlock()
@@ -210,6 +211,6 @@ func (s *shardLoop) requestShard(ctx context.Context) {
 		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if err != nil && ctx.Err() == nil {
-		s.l.log.Warn("ask for a shard", "shard", s.shard, "error", err)
+		s.l.log.Warn("request a shard", "shard", s.shard, "error", err)
 	}
 }

@@ -1,23 +1,23 @@
 package listener
 
-// txSearch finds the event that broke the transaction of its lease, among those that were handled in it: by halves, because
-// each try costs a transaction that is rolled back. No attempt is charged for a try with several events.
+// txSearch finds the event that broke the transaction of its lease, among those handled in it. It searches by halves,
+// because each try costs a transaction that is rolled back. A try with several events counts no attempt.
 type txSearch struct {
-	candidates []eventPlace        // of which one broke the latest transaction, in the order in which they were handled
+	candidates []eventPlace        // one of them broke the latest transaction; in the order in which they were handled
 	nextCount  int                 // how many of them the next lease handles
 	picked     []eventPlace        // those of the current lease
-	culprits   map[eventPlace]bool // each broke a transaction by itself, and is tried again by itself
+	culprits   map[eventPlace]bool // each broke a transaction alone, and is tried again alone
 }
 
-// eventPlace is where an event stands: in the log, or parked.
+// eventPlace is the place of an event: in the log, or among the parked ones.
 type eventPlace struct{ seq, no int64 }
 
 func (e *entry) place() eventPlace { return eventPlace{e.seq, e.parkedNo} }
 
-// maxCulprits bounds what is remembered of events that were not seen again.
+// maxCulprits limits the culprits that are remembered, because some are never read again.
 const maxCulprits = 1000
 
-// pick returns those of entries that the lease may handle: all of them while nothing is searched for.
+// pick returns those of entries that the lease may handle: all of them if no search is under way.
 func (d *txSearch) pick(entries []*entry) []*entry {
 	d.picked = nil
 	if picked := d.pickCandidates(entries); len(picked) > 0 {
@@ -35,7 +35,7 @@ func (d *txSearch) pick(entries []*entry) []*entry {
 	return entries
 }
 
-// pickCandidates returns the first candidates that are there, and none behind another event of its key.
+// pickCandidates returns the first candidates among entries, but none that is after another event of its key.
 func (d *txSearch) pickCandidates(entries []*entry) (picked []*entry) {
 	if len(d.candidates) == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (d *txSearch) pickCandidates(entries []*entry) (picked []*entry) {
 	return picked
 }
 
-// firstOfKey tells whether no other event of the key of e waits in front of it.
+// firstOfKey reports whether no other event of e's key waits before e.
 func firstOfKey(entries []*entry, e *entry) bool {
 	for _, o := range entries {
 		switch {
@@ -70,8 +70,8 @@ func firstOfKey(entries []*entry, e *entry) bool {
 	return false
 }
 
-// onBroken takes in that the transaction of started was broken. If the latest of them did it while it ran, the others are
-// tried without it.
+// onBroken records that the transaction of started was broken. If the last of them broke it while running, the others
+// are tried without it.
 func (d *txSearch) onBroken(started []*entry, running bool) {
 	d.candidates = nil
 	for _, e := range started {
@@ -82,7 +82,7 @@ func (d *txSearch) onBroken(started []*entry, running bool) {
 	}
 }
 
-// found takes in that e broke a transaction by itself.
+// found records that e broke a transaction alone.
 func (d *txSearch) found(e *entry) {
 	d.candidates = nil
 	delete(d.culprits, e.place())
@@ -95,7 +95,7 @@ func (d *txSearch) found(e *entry) {
 	d.culprits[e.place()] = true
 }
 
-// onCommitted takes in that the transaction of the lease was committed: what it handled has not broken it.
+// onCommitted records that the transaction of the lease was committed, so none of handled has broken it.
 func (d *txSearch) onCommitted(handled []*entry) {
 	for _, e := range handled {
 		if e.status != statusFailed {

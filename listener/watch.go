@@ -10,11 +10,11 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// shardState is what a shard's loop says of itself.
+// shardState is the state that a shard's loop reports.
 type shardState int
 
 const (
-	shardChecking shardState = iota // it has been told to check, or starts
+	shardChecking shardState = iota // it was woken to check, or it starts
 	shardWorking                    // it found something
 	shardIdle                       // it found nothing, and an event would wake it
 	shardWaiting                    // it found nothing, and waits for something else: a retry, a lease, a resume
@@ -23,10 +23,10 @@ const (
 type shardReport struct {
 	shard int
 	state shardState
-	pause time.Duration // that the check before it calls for
+	pause time.Duration // the pause that the last check requires
 }
 
-// report tells the watch the state of a shard, and how long it should not be woken without a reason.
+// report sends the watch the state of a shard, and how long the shard should not be woken without a reason.
 func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	if r.drained != nil {
 		r.leases++
@@ -35,8 +35,8 @@ func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	r.states <- shardReport{shard: shard, state: state, pause: pause}
 }
 
-// watch sleeps with the doorbell for all shards of a process: when all have found nothing it asks to be woken, lets them
-// check once more when that is granted, and wakes them when the doorbell rings. One goroutine owns it.
+// watch uses the doorbell for all shards of a process. When all have found nothing, it requests to be woken. When that
+// is granted, it makes them check once more, and it wakes them when the doorbell rings. One goroutine owns it.
 type watch struct {
 	*doorbell.Sleeper
 	of     *listenerRun
@@ -84,15 +84,15 @@ func (w *watch) run(ctx context.Context) {
 			w.wakeShards()
 		case <-w.Polls():
 			w.wakeShards()
-			w.OnPoll(w.pause()) // and more, when the checks are over
+			w.OnPoll(w.pause()) // and later, when the checks are over
 		}
 	}
 }
 
-// pause is the longest that the checks of the shards call for.
+// pause is the longest pause that the checks of the shards require.
 func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
 
-// wakeShards tells every shard that waits to check what there is to do.
+// wakeShards makes every waiting shard check what there is to do.
 func (w *watch) wakeShards() {
 	for i, state := range w.states {
 		if state != shardWorking {
@@ -100,12 +100,12 @@ func (w *watch) wakeShards() {
 		}
 		select {
 		case w.of.wakeups[i] <- struct{}{}:
-		default: // it will check anyway
+		default: // it checks anyway
 		}
 	}
 }
 
-// updateSleeper asks the doorbell for what the states of the shards call for.
+// updateSleeper requests from the doorbell what the states of the shards require.
 func (w *watch) updateSleeper() {
 	idle := false
 	for _, state := range w.states {
@@ -121,13 +121,13 @@ func (w *watch) updateSleeper() {
 	}
 	switch {
 	case !idle:
-		w.Busy() // no event would wake anybody
+		w.Busy() // no event would give a shard work
 	case w.Idle():
 		w.of.l.signals.idle.Emit()
 	}
 }
 
-// onWake takes an answer of the doorbell: it wakes the shards, or returns when they are to be woken.
+// onWake handles an answer of the doorbell: it wakes the shards, or returns a channel that says when to wake them.
 func (w *watch) onWake(a doorbell.Answer) (again <-chan time.Time) {
 	look, pause := w.OnAnswer(a)
 	switch {

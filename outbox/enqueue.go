@@ -87,7 +87,7 @@ func usable(ctx context.Context, tx pgx.Tx) error {
 func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) dbsqlc.EventInsertParams {
 	bell := doorbell.Of(db, m.Namespace)
 	return dbsqlc.EventInsertParams{
-		Wake: wake, Bell: bell.Key, Channel: bell.Channel,
+		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
@@ -198,7 +198,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 				EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Bucket: p.Bucket,
-				Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
+				Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
 			})
 			return
 		}
@@ -207,7 +207,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, MaxAttempts: p.MaxAttempts,
-			NotBefore: p.NotBefore, Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
+			NotBefore: p.NotBefore, Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
 		})
 	})
 	m.Payload = nil

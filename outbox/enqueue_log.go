@@ -31,7 +31,7 @@ func bucketOf(m *Message, id uuid.UUID) int16 {
 func logInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) dbsqlc.LogInsertParams {
 	bell := doorbell.OfLog(db)
 	return dbsqlc.LogInsertParams{
-		Wake: wake, Bell: bell.Key, Channel: bell.Channel,
+		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
@@ -45,7 +45,7 @@ func logInsertMany(p dbsqlc.EventInsertManyParams, ms []Message, part []int) dbs
 		Namespace: p.Namespace, Topic: p.Topic, Version: p.Version, Ids: p.Ids, TenantIds: p.TenantIds,
 		DedupeKeys: p.DedupeKeys, PartitionKeys: p.PartitionKeys, EntityTypes: p.EntityTypes, EntityIds: p.EntityIds,
 		EntityVersions: p.EntityVersions, Headers: p.Headers, Payloads: p.Payloads,
-		Wake: p.Wake, Bell: p.Bell, Channel: p.Channel,
+		Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
 	}
 	q.Buckets, q.Places = make([]int16, len(part)), make([]int32, len(part))
 	for n, i := range part {

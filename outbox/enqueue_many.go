@@ -145,7 +145,7 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 	}
 	return dbsqlc.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Wake: e.wake, Bell: bell.Key, Channel: bell.Channel,
+		Wake: e.wake, LockKey: bell.Key, Channel: bell.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),

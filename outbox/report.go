@@ -6,10 +6,10 @@ type DrainReport struct {
 	Retried   int // failed, due again later
 	Dead      int // dead letters made, swept ones included
 	Lost      int // handled, but the lease was lost meanwhile
-	// HandedBack counts how often an event came back with its attempt uncounted, because its target was away.
+	// HandedBack counts how often an event came back with its attempt uncounted, because its target was unavailable.
 	HandedBack int
-	// Resting names what was away at the end: topics, as "namespace/name", and destinations, as "broker:destination". Their
-	// events wait.
+	// Resting names what was unavailable at the end: topics, as "namespace/name", and destinations, as
+	// "broker:destination". Their events wait.
 	Resting []string
 }
 

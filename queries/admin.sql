@@ -87,7 +87,7 @@ WHERE l.listener = @listener
 -- Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
 -- window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
 -- only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
--- one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
+-- one that is not done. exact reports that this is the first one and has failed: the cursor was left right before it.
 WITH RECURSIVE cur AS MATERIALIZED (
     SELECT l.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.last_seq, l.in_batch, l.retry_count, l.one_by_one,
         l.ahead_seqs, l.ahead_attempts,
@@ -525,7 +525,7 @@ WHERE e.namespace = @namespace
   AND e.finalized_at < statement_timestamp() - @retention::interval;
 
 -- name: RebaseNeeded :one
--- Tells whether the xids of some cursor, or of the log, belong to another cluster.
+-- Reports whether the xids of some cursor, or of the log, belong to another cluster.
 SELECT (
     EXISTS (
         SELECT

@@ -1,7 +1,7 @@
 -- name: EventInsert :one
 -- Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
 -- caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
--- rang tells whether the doorbell was rung. The shared lock is refused only while a dispatcher sleeps with the
+-- woke reports whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
 -- exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 INSERT INTO outbox_schema.events (
     id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
@@ -15,9 +15,9 @@ ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHI
 RETURNING
     (CASE
         WHEN NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang;
+    END)::boolean AS woke;
 
 -- name: EventInsertMany :one
 -- EventInsert for a slice, in one statement. Rows are inserted by dedupe key, in Go's order, so that two calls with keys
@@ -57,9 +57,9 @@ SELECT
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted;
 
 -- name: EventInsertManyKeyless :one
@@ -96,9 +96,9 @@ SELECT
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted;
 
 -- name: EventQueue :one
@@ -118,9 +118,9 @@ WITH inserted AS (
     RETURNING
         CASE
             WHEN NOT @wake::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+            WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
             ELSE pg_notify(@channel::text, '') IS NOT NULL
-        END AS rang
+        END AS woke
 )
 SELECT
     n.written,
@@ -131,7 +131,7 @@ SELECT
           AND e.topic = @topic
           AND e.dedupe_key = @dedupe_key::text
     ) END)::uuid AS rival
-FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n;
+FROM (SELECT EXISTS (SELECT FROM inserted WHERE woke IS NOT NULL) AS written) AS n;
 
 -- name: EventIDByKey :many
 -- Reads which events have the dedupe keys that EventInsert and EventInsertMany found taken. It is a separate statement,
@@ -393,7 +393,7 @@ RETURNING e.id, e.claim_no;
 -- name: EventExtend :many
 -- Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
 -- The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
--- its batch; EventStatuses tells which rows were skipped.
+-- its batch; EventStatuses reports which rows were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,

@@ -20,7 +20,7 @@ WHERE NOT EXISTS (SELECT FROM outbox_schema.listeners AS l WHERE l.listener = @l
 ON CONFLICT (listener, shard) DO NOTHING;
 
 -- name: ListenerRegistration :one
--- Reads what a process must know of its listener at the start. restored tells that the cursors hold another cluster's
+-- Reads what a process must know of its listener at the start. restored reports that the cursors hold another cluster's
 -- xids, or that they, or the log, hold xids that this cluster has not reached: such events would be visible to nobody.
 SELECT
     count(*)::integer AS cursors,
@@ -346,7 +346,7 @@ WHERE l.listener = @listener
 -- name: ListenerWait :one
 -- Tells a process that got no lease what it waits for. No row if the listener was detached, or has fewer shards now.
 -- wait_us is the time until something falls due by itself: a retry, the end of another's lease, or a parked event; -1
--- when nothing does. ready tells that a shard whose next lease is left to another worker has something to do, by the rule
+-- when nothing does. ready reports that a shard whose next lease is left to another worker has something to do, by the rule
 -- of ListenerTakeLease: then the other worker may be dead.
 SELECT
     l.shards,
@@ -491,7 +491,7 @@ WHERE l.listener = @listener
   AND l.barrier IS NULL;
 
 -- name: ListenerArrived :one
--- Locks the cursors of a listener and tells whether all have delivered everything up to the barrier.
+-- Locks the cursors of a listener and reports whether all have delivered everything up to the barrier.
 SELECT
     coalesce(bool_and(l.barrier IS NOT NULL AND NOT l.in_batch AND l.lo_bound = l.barrier_bound), false)::boolean AS arrived,
     coalesce(max(l.reshard_to), 0)::integer AS reshard_to,

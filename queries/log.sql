@@ -12,9 +12,9 @@ ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHI
 RETURNING
     (CASE
         WHEN NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang;
+    END)::boolean AS woke;
 
 -- name: LogInsertMany :one
 -- EventInsertMany for a log topic. Rows are inserted by dedupe key, as there, but their seqs are drawn in the order of the
@@ -64,9 +64,9 @@ SELECT
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted;
 
 -- name: LogInsertManyKeyless :one
@@ -103,9 +103,9 @@ SELECT
     (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted;
 
 -- name: LogQueue :one
@@ -122,9 +122,9 @@ WITH inserted AS (
     RETURNING
         CASE
             WHEN NOT @wake::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared(@bell::bigint) THEN false
+            WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
             ELSE pg_notify(@channel::text, '') IS NOT NULL
-        END AS rang
+        END AS woke
 )
 SELECT
     n.written,
@@ -135,7 +135,7 @@ SELECT
           AND g.topic = @topic
           AND g.dedupe_key = @dedupe_key::text
     ) END)::uuid AS rival
-FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n;
+FROM (SELECT EXISTS (SELECT FROM inserted WHERE woke IS NOT NULL) AS written) AS n;
 
 -- name: LogIDByKey :many
 -- EventIDByKey for a log topic.

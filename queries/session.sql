@@ -20,20 +20,20 @@ SELECT
 -- name: BellTryLock :one
 -- Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is
 -- open.
-SELECT pg_try_advisory_lock(@bell::bigint)::boolean AS locked;
+SELECT pg_try_advisory_lock(@lock_key::bigint)::boolean AS locked;
 
 -- name: BellUnlock :one
-SELECT pg_advisory_unlock(@bell::bigint)::boolean AS unlocked;
+SELECT pg_advisory_unlock(@lock_key::bigint)::boolean AS unlocked;
 
 -- name: BellLocked :one
--- Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
+-- Reports whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
 SELECT EXISTS (
     SELECT
     FROM pg_catalog.pg_locks AS l
     WHERE l.locktype = 'advisory'
       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-      AND l.classid = (@bell::bigint >> 32 & 4294967295)::oid
-      AND l.objid = (@bell::bigint & 4294967295)::oid
+      AND l.classid = (@lock_key::bigint >> 32 & 4294967295)::oid
+      AND l.objid = (@lock_key::bigint & 4294967295)::oid
       AND l.objsubid = 1
       AND l.mode = 'ExclusiveLock'
       AND l.granted

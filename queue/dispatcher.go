@@ -8,10 +8,10 @@
 //	}
 //	return d.Run(ctx) // until ctx ends
 //
-// NewDispatcher with Handle or Publish does the same without generated code. Any number of processes may run dispatchers of
-// one namespace. An event is delivered at least once: a handler must tolerate repeats.
-//
-// A Store is what stands behind a Dispatcher: claim, ack, nack, release and extend, for programs with their own loop.
+// NewDispatcher with Handle or Publish does the same without generated code. Any number of processes may run
+// dispatchers of one namespace. An event is delivered at least once: a handler must tolerate repeats. A Store has the
+// operations that a Dispatcher is built on: claim, ack, nack, release and extend. Programs with their own loop use it
+// directly.
 package queue
 
 import (
@@ -38,24 +38,24 @@ import (
 type Config struct {
 	// WorkerID marks the claims of this dispatcher; the zero UUID means a new one.
 	WorkerID uuid.UUID
-	// BatchSize is the most events in one claim and in flight, running ones included; 0 means 100. At least
-	// Concurrency may be in flight.
+	// BatchSize limits the events in one claim and the events in flight, including those whose handlers run; 0 means
+	// 100. If Concurrency is larger, that many may be in flight.
 	BatchSize int
-	// Concurrency is how many handlers run at once; 0 means 10. Handlers that use the dispatcher's pool share
-	// its connections with the dispatcher, which uses up to four: give the pool Concurrency + 4. Run logs a warning
-	// when it has fewer.
+	// Concurrency is how many handlers run concurrently; 0 means 10. Handlers that use the dispatcher's pool share its
+	// connections with the dispatcher, which uses up to four: give the pool Concurrency + 4 connections. Run logs a
+	// warning when it has fewer.
 	Concurrency int
-	// LeaseDuration is how long a killed dispatcher keeps its events from the others; it is renewed at a
-	// third while a handler runs. 0 means the longest lease of the topics.
+	// LeaseDuration is how long an event stays claimed after its dispatcher was killed. A lease is renewed when a third
+	// of it has passed, for as long as the handler runs. 0 means the longest lease of the topics.
 	LeaseDuration time.Duration
-	// PollInterval is how often an idle dispatcher looks for itself, whatever wakes it otherwise: for events
-	// that fall due and wake-ups that got lost; and how often a busy one looks for events whose lease ran out, and
-	// in a backlog for those that a longer transaction has committed late. At most a third of the lease; 0 means
-	// 1 s, or that third if it is shorter.
+	// PollInterval is how often an idle dispatcher polls, in addition to being woken: it finds events that fall due,
+	// and events whose wake-up was lost. A busy dispatcher checks this often for events whose lease ran out and, during
+	// a backlog, for events that a longer transaction has committed late. At most a third of the lease; 0 means 1 s, or
+	// that third if it is shorter.
 	PollInterval time.Duration
-	// MaxPollInterval is what PollInterval grows to, doubling, while a dispatcher with WakePoll finds nothing: the longest
-	// that an event waits to be found. Like PollInterval it is at most a third of the lease, because events whose lease
-	// ran out are found in the same way; 0 means 10 s, or that third if it is shorter.
+	// MaxPollInterval is the limit up to which PollInterval doubles while a dispatcher with WakePoll finds nothing. It
+	// is the longest time until an event is found. Like PollInterval it is at most a third of the lease, because events
+	// whose lease ran out are found in the same way; 0 means 10 s, or that third if it is shorter.
 	MaxPollInterval time.Duration
 	// ShutdownTimeout is how long handlers may finish once Run's context has ended; 0 means 20 s. After it
 	// their contexts are cancelled.
@@ -64,31 +64,34 @@ type Config struct {
 	PruneInterval time.Duration
 	// MaxAttempts, if positive, replaces the limit of every event, and Retry.MaxAttempts too.
 	MaxAttempts int
-	// Retry overrides what the YAML says of every topic, field by field; a zero field leaves it as it is. An event keeps
-	// the limit that was in force when it was enqueued: Retry.MaxAttempts replaces it when the event is claimed.
+	// Retry overrides the retry settings of every topic in the YAML, field by field; a zero field changes nothing. An
+	// event keeps the limit that was in force when it was enqueued: Retry.MaxAttempts replaces it when the event is
+	// claimed.
 	Retry outbox.Retry
-	// Topics are the only ones delivered, by name without the namespace; nil means all that have a handler.
-	// Empty but not nil is refused: nobody means all by it.
+	// Topics are the only ones delivered, by name without the namespace; nil means all that have a handler. An empty,
+	// non-nil slice is an error, because it is probably a bug.
 	Topics []string
-	// TenantIDs are the only tenants whose events are delivered, one shard of a drain; nil means all.
-	// Empty but not nil is refused, so that an empty shard does not drain everything.
+	// TenantIDs are the only tenants whose events are delivered, for example one shard of a drain; nil means all. An
+	// empty, non-nil slice is an error, so that an empty shard does not drain everything.
 	TenantIDs []uuid.UUID
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
-	// "webhook". They stay the caller's, to be closed when Run has returned.
+	// "webhook". The caller closes them after Run has returned.
 	Publishers map[string]publish.Publisher
-	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest that are away.
+	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest while they
+	// are unavailable.
 	Breaker outbox.Breaker
 	// Wake is how an idle dispatcher learns of new events; "" means WakeDoorbell.
 	Wake outbox.Wake
-	// ListenPool makes the connection that listens, when the main pool goes through a pooler that cannot;
-	// nil means the main pool. The connection is taken out of the pool and not counted by it.
+	// ListenPool makes the connection for LISTEN. It is needed when the main pool goes through a pooler that does not
+	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
+	// limit.
 	ListenPool *pgxpool.Pool
-	// Logger gets events that failed, died or were lost, and trouble with the database; nil means
-	// slog.Default(). No payload is ever logged.
+	// Logger gets events that failed, died or were lost, and errors of the database; nil means slog.Default(). No
+	// payload is ever logged.
 	Logger *slog.Logger
 }
 
-// common returns the fields of cfg that a listener.Config has, too.
+// common returns the fields that cfg shares with a listener.Config.
 func (cfg *Config) common() settings.Common {
 	return settings.Common{
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: settings.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,
@@ -135,14 +138,14 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
-	lastAttemptLimit time.Duration // how long it keeps others waiting; min of longestLastAttempt and a tenth of a lease, except in a test
+	lastAttemptLimit time.Duration // how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
 }
 
-// longestLastAttempt is how long nothing is claimed for the sake of an event that may kill its process.
+// longestLastAttempt is how long an event that may kill its process stops other claims.
 const longestLastAttempt = time.Second
 
-// NewDispatcher returns a dispatcher for handlers, all of one schema and namespace. pool stays the
-// caller's. Generated constructors call it.
+// NewDispatcher returns a dispatcher for handlers, which must all be of one schema and namespace. The caller closes
+// pool. Generated constructors call it.
 func NewDispatcher(pool *pgxpool.Pool, cfg Config, handlers ...Handler) (*Dispatcher, error) {
 	d, err := newDispatcher(pool, cfg, handlers)
 	if err != nil {
@@ -210,8 +213,8 @@ func (d *Dispatcher) target(topic string) *relay.Target {
 	return d.targets.ByTopic[d.store.namespace+"/"+topic]
 }
 
-// request returns a claim of up to size events of the topics that are neither resting nor stalled; with reclaim also of
-// events whose lease ran out; nil when there is none.
+// request returns a claim of up to size events of the topics that are neither resting nor stalled, or nil if all topics
+// are. With reclaim, the claim includes events whose lease ran out.
 func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	c := d.scope()
 	c.size = size
@@ -231,8 +234,7 @@ func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	return c
 }
 
-// tryable returns a target of this dispatcher that rests and of which one event should be tried now; nil when there is
-// none.
+// tryable returns a resting target of this dispatcher for which one event should be tried now, or nil.
 func (d *Dispatcher) tryable() *relay.Target {
 	if d.targets.Away.Load() == 0 {
 		return nil
@@ -245,8 +247,8 @@ func (d *Dispatcher) tryable() *relay.Target {
 	return nil
 }
 
-// requestTry returns a claim of one event of t, to find out whether it is back; with reclaim also of one whose lease ran
-// out. There may be no other such claim. What came of it must be told to t.OnTry.
+// requestTry returns a claim of one event of t, which finds out whether t is available again. With reclaim, this may be
+// an event whose lease ran out. There may be no other such claim. The result must be passed to t.OnTry.
 func (d *Dispatcher) requestTry(t *relay.Target, reclaim bool) *claim {
 	t.RequestTry()
 	c := d.scope()
@@ -257,7 +259,7 @@ func (d *Dispatcher) requestTry(t *relay.Target, reclaim bool) *claim {
 	return c
 }
 
-// topicsWhere returns the topics whose target is wanted; the usual case, all, costs nothing.
+// topicsWhere returns the topics whose target is wanted. It allocates nothing in the usual case, when all are.
 func (d *Dispatcher) topicsWhere(wanted func(*relay.Target) bool) []string {
 	if !slices.ContainsFunc(d.targets.All, func(t *relay.Target) bool { return !wanted(t) }) {
 		return d.topics
@@ -276,13 +278,13 @@ var (
 	errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")
 )
 
-// Run delivers until ctx ends and blocks until then. Trouble with the database is logged and waited out;
-// only at the start does it return an error for it, ErrNotMigrated among them.
+// Run delivers until ctx ends and blocks until then. Errors of the database are logged, and Run tries again until the
+// database works. Only an error at the start is returned, for example ErrNotMigrated.
 //
-// When ctx ends Run stops claiming, hands back what was not started with its attempt uncounted, lets
-// handlers finish for ShutdownTimeout, cancels the contexts of the rest, acks what was done, and returns
-// nil, or an error that names the handlers that are still running. It returns two seconds after
-// ShutdownTimeout at the latest, whether or not handlers heed their contexts and the database answers.
+// When ctx ends, Run stops claiming and releases the events that were not started, with their attempts uncounted. It
+// lets handlers finish for ShutdownTimeout, then cancels their contexts, and acks what was done. It returns nil, or an
+// error that names the handlers that are still running. It returns at the latest two seconds after ShutdownTimeout,
+// even if handlers ignore their contexts or the database does not answer.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if !d.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run dispatcher: %w", errBusy)
@@ -302,7 +304,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // leases, and sweep or prune. The one that listens is not the pool's.
 const ownConns = maxPasses + 2
 
-// warnSmallPool warns when handlers that use the pool, as most do, could hold up the renewal of their own leases.
+// warnSmallPool warns when handlers that use the pool, as most do, could delay the renewal of their own leases.
 func (d *Dispatcher) warnSmallPool() {
 	need, what := ownConns, "the dispatcher"
 	for _, h := range d.handlers {
@@ -314,7 +316,7 @@ func (d *Dispatcher) warnSmallPool() {
 	dbschema.WarnSmallPool(d.log, d.pool, need, what)
 }
 
-// probe fails when the tables are not there.
+// probe fails when the tables do not exist.
 func (d *Dispatcher) probe(ctx context.Context) error {
 	_, err := d.store.db.Each(d.pool).EventFinalTopics(ctx, d.store.namespace)
 	return dbschema.Wrap("probe schema "+d.store.db.Name(), err)

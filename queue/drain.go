@@ -14,12 +14,12 @@ import (
 // Report says what a Drain did.
 type Report = outbox.DrainReport
 
-// Drain delivers what is due now, what handlers enqueue meanwhile included, and returns when nothing more
-// is: for a cron job, or one shard of a backlog with TenantIDs. Events that failed and are due later stay.
-// Topics and destinations that are away rest, and their events stay, too: the report names them. When ctx ends Drain
-// hands back what was not started, waits for the handlers that run, cancels their contexts after ShutdownTimeout, and
-// returns the context's error, or one that names the handlers that are still running a second later. It also returns at
-// the first trouble with the database.
+// Drain delivers the events that are due, including those that handlers enqueue meanwhile, and returns when no more are
+// due. Use it in a cron job, or for one shard of a backlog with TenantIDs. Events that failed and are due later stay.
+// Topics and destinations that are unavailable rest, and their events stay too; the report names them. When ctx ends,
+// Drain releases what was not started, waits for the running handlers, and cancels their contexts after
+// ShutdownTimeout. It then returns the context's error, or an error that names the handlers that are still running a
+// second later. It also returns at the first error of the database.
 func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
 	if !d.busy.CompareAndSwap(false, true) {
 		return r, fmt.Errorf("drain: %w", errBusy)
@@ -44,7 +44,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 		return err
 	}
 	r.Dead += n
-	tried := make(map[*relay.Target]bool) // targets that rest, and of which an event was tried
+	tried := make(map[*relay.Target]bool) // resting targets of which an event was tried
 	var finished []*task
 	for x := new(roundTrip); ; {
 		x.claim = nil
@@ -71,7 +71,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 		case len(x.claimed) == 0 && try == nil:
 			return nil
 		}
-		finished = open // what was claimed all the same is handled first
+		finished = open // what was claimed nevertheless is handled first
 		tasks := make([]*task, len(x.claimed))
 		for i := range tasks {
 			tasks[i] = &task{Claimed: x.claimed[i]}
@@ -101,8 +101,8 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 	}
 }
 
-// drainBatch handles tasks and returns those that are over and, when ctx has ended, those that were not started. running
-// tells that there are others, whose handlers have not returned within ShutdownTimeout of the end of ctx.
+// drainBatch handles tasks. It returns those that are over and, if ctx has ended, those that were not started. running
+// reports that the handlers of others have not returned within ShutdownTimeout of the end of ctx.
 func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (over, unstarted []*task, running bool) {
 	e := shutdown.New(ctx)
 	defer e.Enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()

@@ -20,15 +20,16 @@ type Handler struct {
 	publication              *relay.Route                                               // in place of run
 }
 
-// policy is what the YAML says of a topic and SQL is not told by its rows.
+// policy is the part of a topic's YAML that its rows do not hold.
 type policy struct {
 	retry     outbox.Retry
 	retention outbox.Retention
 }
 
-// Handle ties t to fn, which generated code makes of a method of the handlers h; a nil h is an error of NewDispatcher. The
-// payload is decoded before fn is called; one that does not decode, which no later attempt will, is a
-// permanent failure, and one of a newer version than t's an ordinary one, so that a newer process gets it.
+// Handle ties t to fn, which generated code makes of a method of the handlers h. A nil h is an error of NewDispatcher.
+// The payload is decoded before fn is called. A payload that does not decode is a permanent failure, because no later
+// attempt would decode it. If its version is newer than that of t, the failure is an ordinary one, so that a newer
+// process gets the event.
 func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Delivery[P]) error) Handler {
 	if fn == nil {
 		return HandleUntyped(t.Untyped(), nil, nil)
@@ -38,8 +39,8 @@ func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Del
 	})
 }
 
-// HandleUntyped is Handle without the type of the payload, of which fn gets a pointer. Generated code uses it, because each
-// instance of Handle would be compiled.
+// HandleUntyped is Handle without the type of the payload: fn gets a pointer to it. Generated code uses it to save
+// compiling an instance of Handle per topic.
 func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
 	spec := t.Spec()
 	th := Handler{

@@ -17,10 +17,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// loop is one Run: a single goroutine that owns what is held, claims when there is room, and settles what
-// workers report. Each pass is one round trip that finalises and claims together; while it is under way
-// reports pile up, so the busier the database, the larger the batches. A second one sets out when there is
-// enough for it to do, so that a backlog keeps both PostgreSQL and the handlers at work.
+// loop is one Run: a single goroutine that owns the events in flight, claims when there is room, and settles what
+// workers report. Each pass is one round trip that finalises and claims together. Reports accumulate while it is under
+// way, so batches are larger when the database is busier. A second pass starts when there is enough for it to do, so
+// that a backlog keeps both PostgreSQL and the handlers busy.
 type loop struct {
 	*shutdown.Stages
 	d      *Dispatcher
@@ -33,40 +33,40 @@ type loop struct {
 	publish    map[*relay.Target]chan *task // likewise, by destination
 	inFlightBy map[*relay.Target]int        // claimed and not reported, by destination
 	reports    chan *task                   // finished; likewise
-	donePasses chan *pass                   // that have come back; has room for all that may be under way
-	capacity   int                          // how many may be in flight, not counting those of stalled publishers and one to try of each resting target
+	donePasses chan *pass                   // passes that are done; has room for all that may be under way
+	capacity   int                          // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
 	inFlight   int                          // claimed and not known to be settled
 	finished   []*task
 	stopping   bool            // nothing is started any more
 	endPause   <-chan struct{} // ends pauses
 
-	lastAttempt        *task            // a reclaimed event on its last attempt, which is run alone where that is possible
+	lastAttempt        *task            // a reclaimed event on its last attempt, which is run alone if possible
 	lastAttemptStarted bool             // it is queued or running
 	lastAttemptSince   time.Time        // when it was claimed, then when it was queued
 	lastAttemptTick    <-chan time.Time // when to check on it again
 
 	passes      int  // passes under way
 	settling    int  // events that they settle
-	claiming    int  // events that they may bring
-	reserved    int  // the room they need for that, in addition to what they settle in the same transaction
-	reclaiming  bool // one of them looks for reclaimed events
+	claiming    int  // events that they may claim
+	reserved    int  // the room they need for those, in addition to what they settle in the same transaction
+	reclaiming  bool // one of them may reclaim events
 	dbRetry     backoff.Retrier
 	pace        doorbell.Pace // of claims that find nothing
 	settleErr   error         // why finished could not be settled
-	reclaimFrom time.Time     // after an outage: when the other processes have settled what they have in flight
+	reclaimFrom time.Time     // after an outage: the time when other processes have settled what they have in flight
 
 	claimable   bool  // there may be something to claim
 	generation  int   // how often something has made it claimable
-	returns     int64 // how often a target has come back, as far as it is known here
-	backlog     bool  // the latest claim got all that it asked for
-	claimAfter  place // in a backlog: up to where it is claimed, except for what has come late
+	returns     int64 // how many returns of targets the loop has seen
+	backlog     bool  // the latest claim was full
+	claimAfter  place // in a backlog: the place up to which events are claimed, except those that committed late
 	nextReclaim time.Time
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
 type signals struct {
-	idle       testsignal.Signal // nothing is due, and who enqueues next will wake us (or, without a bell, we poll)
-	refused    testsignal.Signal // the doorbell could not watch
+	idle       testsignal.Signal // nothing is due, and the next enqueue wakes the dispatcher (or, without a doorbell, it polls)
+	refused    testsignal.Signal // the doorbell refused to watch
 	renewed    testsignal.Signal // leases were extended
 	lost       testsignal.Signal // a lease was given up
 	maintained testsignal.Signal // swept or pruned
@@ -80,7 +80,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		publish: make(map[*relay.Target]chan *task), inFlightBy: make(map[*relay.Target]int),
 	}
 	for _, t := range d.targets.All {
-		if t.Publisher != nil { // it may hold as much as there is room for when it stalls, and what is being claimed then
+		if t.Publisher != nil { // when it stalls it may hold all the capacity, and the events being claimed then
 			l.publish[t] = make(chan *task, 2*room)
 		}
 	}
@@ -120,8 +120,8 @@ func (l *loop) run() error {
 	return err
 }
 
-// worker runs queued tasks until the queue is closed. A handler that ends its goroutine ends the worker,
-// so another takes its place.
+// worker runs queued tasks until the queue is closed. A handler that ends its goroutine ends the worker, and another
+// worker replaces it.
 func (l *loop) worker() {
 	closed := false
 	defer func() {
@@ -135,7 +135,7 @@ func (l *loop) worker() {
 	closed = true
 }
 
-// publisher sends queued tasks, as many at a time as there are, until the queue is closed.
+// publisher sends queued tasks, as many per call as are queued, until the queue is closed.
 func (l *loop) publisher(t *relay.Target, queue <-chan *task) {
 	for first := range queue {
 		tasks := []*task{first}
@@ -177,16 +177,16 @@ func (l *loop) deliver() {
 	}
 }
 
-// requestClaim has the loop claim once more, whatever the current claims find.
+// requestClaim makes the loop claim once more, whatever the current claims find.
 func (l *loop) requestClaim() {
 	l.claimable = true
 	l.generation++
 }
 
-// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. It may have killed its
-// process before, and would cost the others an attempt if it did so again. It does not wait for long handlers, though: if it
-// would only cost them one attempt of several it waits for lastAttemptLimit, if it would make a dead letter of one, for a
-// lease.
+// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. This event may have
+// killed its process before. If it does so again, every other event in flight loses an attempt. The wait for long
+// handlers is bounded: by lastAttemptLimit if they would lose one attempt of several, and by a lease if one of them
+// would become a dead letter.
 func (l *loop) startLastAttempt() {
 	if l.lastAttempt == nil || l.lastAttemptStarted {
 		return
@@ -203,18 +203,19 @@ func (l *loop) startLastAttempt() {
 	}
 }
 
-// watchLastAttempt has the loop check on that event again after d.
+// watchLastAttempt makes the loop check that event again after d.
 func (l *loop) watchLastAttempt(d time.Duration) {
 	l.lastAttemptSince, l.lastAttemptTick = time.Now(), time.After(d)
 }
 
-// claimsPaused tells whether nothing else is claimed because of an event on its last attempt: for a moment while it waits for
-// the others to finish, and for a moment after its start, because an event that kills its process does so soon.
+// claimsPaused reports whether an event on its last attempt stops other claims. It does so for lastAttemptLimit while
+// it waits for the others to finish, and again after its start, because an event that kills its process usually does so
+// soon.
 func (l *loop) claimsPaused() bool {
 	return l.lastAttempt != nil && time.Since(l.lastAttemptSince) < l.d.lastAttemptLimit
 }
 
-// collect handles the reports and the passes that have arrived.
+// collect handles all reports and finished passes that are ready.
 func (l *loop) collect() {
 	for {
 		select {
@@ -228,7 +229,7 @@ func (l *loop) collect() {
 	}
 }
 
-// onReport handles the report of a worker, or an event that is handed back.
+// onReport handles the report of a worker, or an event that is released unstarted.
 func (l *loop) onReport(t *task) {
 	if to := l.d.target(t.Topic); to.Publisher != nil {
 		l.inFlightBy[to]--
@@ -238,7 +239,7 @@ func (l *loop) onReport(t *task) {
 	}
 	if n := l.d.targets.Returns.Load(); n != l.returns {
 		l.returns = n
-		l.requestClaim() // earlier claims have left out what waits for it
+		l.requestClaim() // earlier claims have left out the events that wait for that target
 	}
 	if l.leases.finish(t) {
 		l.finished = append(l.finished, t)
@@ -295,7 +296,7 @@ func (l *loop) onWake(a doorbell.Answer) {
 	}
 }
 
-// pause waits d, taking in reports and passes, less if there is need to hurry.
+// pause waits for d, or until endPause, and handles reports and passes meanwhile.
 func (l *loop) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -315,9 +316,9 @@ func (l *loop) pause(d time.Duration) {
 	}
 }
 
-// withdraw takes back what has not been started and need not be any more: what has lost its lease while it waited for a
-// worker, or everything. It is handed back by its fence, so that its attempt is not counted unless somebody else has
-// claimed it since.
+// withdraw takes queued events back before they start: those whose lease was lost while they waited for a worker, or
+// everything. Each is released under its fence, so its attempt is not counted unless another worker has claimed it
+// since.
 func (l *loop) withdraw(everything bool) {
 	gone := func(t *task) bool { return everything || l.leases.isLost(t) }
 	if l.lastAttempt != nil && !l.lastAttemptStarted && gone(l.lastAttempt) {
@@ -333,19 +334,19 @@ func (l *loop) withdraw(everything bool) {
 				} else {
 					queue <- t // has room: nobody else sends
 				}
-			default: // a worker was faster
+			default: // a worker took it first
 			}
 		}
 	}
 }
 
-// handBack has t, which was not started, released with the next pass.
+// handBack makes the next pass release t, which was not started.
 func (l *loop) handBack(t *task) {
 	t.unstarted, t.result = true, notStarted
 	l.onReport(t)
 }
 
-// stop hands back what was not started, waits for what was, and settles it.
+// stop releases what was not started, waits for the handlers that run, and settles their events.
 func (l *loop) stop() error {
 	l.stopping = true
 	l.endPause = l.DBCtx.Done()

@@ -9,12 +9,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
-// grace is how long the holder of an event that a sweep has found may still settle it: another lease, or until it has
-// reached the database again. It is counted from that find, not from the end of the lease, because a database that was
-// away was so for its holder too.
+// grace is how long the holder of an event that a sweep has found may still settle it: another lease, and the time to
+// reach the database again. It counts from the sweep, not from the end of the lease: a database that was unavailable to
+// the sweep was unavailable to the holder too.
 func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
-// maintain sweeps once per LeaseDuration, without what is in flight, and prunes once a PruneInterval until ctx ends, each with jitter.
+// maintain sweeps once per LeaseDuration, except for what is in flight, and prunes once per PruneInterval until ctx
+// ends, each with jitter.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()

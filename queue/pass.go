@@ -10,8 +10,8 @@ import (
 // maxPasses is how many passes may be under way: one that PostgreSQL works on, and one that waits for its commit.
 const maxPasses = 2
 
-// worthwhile tells whether a pass should start that claims up to want: any when none is under way, else one with
-// half a batch to do, so that batches stay large.
+// worthwhile reports whether a pass that claims up to want should start. If no pass is under way, any work is enough;
+// otherwise there must be half a batch, so that batches stay large.
 func (l *loop) worthwhile(want int) bool {
 	switch todo := max(len(l.finished), want); l.passes {
 	case 0:
@@ -25,9 +25,9 @@ func (l *loop) worthwhile(want int) bool {
 
 func (l *loop) half() int { return (l.capacity + 1) / 2 }
 
-// room returns how many events to claim now, counting as free what the same round trip settles: none
-// when nothing is claimable, none while claims are paused, and not a few at a time while enough wait for the workers.
-// Two passes claim at the same time only from a backlog, half of the room each.
+// room returns how many events to claim now. What the same round trip settles counts as free. It is zero if nothing is
+// claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
+// claim at the same time only from a backlog, each up to half of the capacity.
 func (l *loop) room() int {
 	inFlight := l.inFlight - l.stalled()
 	busy := inFlight - len(l.finished) - l.settling
@@ -44,8 +44,8 @@ func (l *loop) room() int {
 	return min(free, l.d.cfg.BatchSize)
 }
 
-// stalled counts the events in flight at publishers whose calls take long: they take no room from the others, and no more of
-// theirs are claimed.
+// stalled counts the events in flight at publishers whose calls take long. They take no room from the others, and no
+// more events are claimed for them.
 func (l *loop) stalled() (n int) {
 	now := time.Now()
 	for t, inFlight := range l.inFlightBy {
@@ -62,20 +62,20 @@ type pass struct {
 	finished   []*task
 	want       int
 	reclaims   bool
-	try        *relay.Target // the claim is of one event, to find out whether this target is back
+	try        *relay.Target // the claim is of one event, to find out whether this target is available again
 	generation int           // when it started
 	began      time.Time
 	tries      int // of dbRetry, when it started
 	err        error
 }
 
-// continues tells whether p claims on from where the latest claims have ended, in a backlog. What has come behind that
-// place, because its transaction was longer, is found by the next pass that reclaims.
+// continues reports whether p claims, in a backlog, from where the latest claims have ended. An event before that
+// place, whose transaction committed late, is found by the next pass that reclaims.
 func (p *pass) continues() bool { return p.x.claim != nil && p.x.claim.after != place{} }
 
 func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
 
-// send starts a pass with all that is finished.
+// send starts a pass that settles all finished tasks.
 func (l *loop) send(want int) {
 	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, generation: l.generation, began: time.Now(), tries: l.dbRetry.Tries()}
 	l.finished = nil
@@ -105,8 +105,8 @@ func (l *loop) send(want int) {
 	}()
 }
 
-// tryable returns a target that rests and of which one event should be tried now. None is tried while claims are paused, and none
-// when the loop stops.
+// tryable returns a resting target for which one event should be tried now. It returns nil while claims are paused or
+// the loop stops.
 func (l *loop) tryable() *relay.Target {
 	if l.stopping || l.claimsPaused() {
 		return nil
@@ -114,19 +114,20 @@ func (l *loop) tryable() *relay.Target {
 	return l.d.tryable()
 }
 
-// reclaimDue tells whether it is time for a claim to take events whose lease has run out.
+// reclaimDue reports whether the next claim should take events whose lease has run out.
 func (l *loop) reclaimDue(now time.Time) bool {
 	return l.mayReclaim(now) && !now.Before(l.nextReclaim)
 }
 
-// mayReclaim tells whether such events may be taken. Not while an event on its last attempt is there, whose process one of
-// them might kill; nor right after an outage of the database, when live processes have yet to settle what they have in flight.
+// mayReclaim reports whether such events may be taken. They may not while an event on its last attempt is in flight,
+// because one of them might kill the process. They may not right after an outage of the database either, because live
+// processes have yet to settle what they have in flight.
 func (l *loop) mayReclaim(now time.Time) bool {
 	return !l.reclaiming && l.lastAttempt == nil && !now.Before(l.reclaimFrom)
 }
 
-// onPassDone handles a pass that has come back. After an error what it was to settle is there again, except what is known to
-// be settled; so is what was claimed, if it was committed.
+// onPassDone handles a finished pass. After an error, the tasks that it should have settled are finished tasks again,
+// except those known to be settled. Claimed events are handled even then, if the claim was committed.
 func (l *loop) onPassDone(p *pass) {
 	l.passes--
 	l.settling -= len(p.finished)
@@ -160,22 +161,22 @@ func (l *loop) onPassDone(p *pass) {
 	if len(open) > 0 {
 		l.settleErr = p.err
 	}
-	l.d.log.Error("talk to the database", "error", p.err)
+	l.d.log.Error("database round trip failed", "error", p.err)
 	if p.want > 0 {
 		l.backlog, l.claimAfter = false, place{}
-		l.requestClaim() // a claim at the same time may have found nothing because this one had the rows locked
+		l.requestClaim() // a concurrent claim may have found nothing because this one had the rows locked
 	}
-	if p.tries == l.dbRetry.Tries() { // otherwise this outage has been waited out
+	if p.tries == l.dbRetry.Tries() { // otherwise another pass has paused for this outage
 		l.pause(l.dbRetry.Next())
 	}
 }
 
-// reclaimPause is how long after an outage of the database every live process has had a pass.
+// reclaimPause is the time after an outage of the database within which every live process has had a pass.
 const reclaimPause = backoff.LongestPause + backoff.LongestPause/2
 
-// advance notes how far p has claimed. A full claim from the start of the index covers everything up to its last event, even
-// if that moves the position back: there may be more that came late. A pass that started from the position says nothing about
-// what is behind it.
+// advance records how far p has claimed. A full claim from the start of the index covers everything up to its last
+// event, even if that moves the position back: more events may have committed late. A pass that started from the
+// position does not cover what is before it.
 func (l *loop) advance(p *pass) {
 	claimed := p.x.claimed
 	if l.backlog = len(claimed) == p.want; !l.backlog {
@@ -188,7 +189,7 @@ func (l *loop) advance(p *pass) {
 	}
 }
 
-// onClaim queues what a claim brought, and decides whether to continue claiming.
+// onClaim queues what was claimed, and decides whether to claim again.
 func (l *loop) onClaim(p *pass) {
 	claimed := p.x.claimed
 	tasks := make([]task, len(claimed))
@@ -212,7 +213,7 @@ func (l *loop) onClaim(p *pass) {
 			l.start(t)
 		}
 	}
-	if p.try != nil { // it says nothing about the other targets
+	if p.try != nil { // the claim was not of the other targets
 		return
 	}
 	if p.reclaims && !found {
@@ -220,9 +221,9 @@ func (l *loop) onClaim(p *pass) {
 	}
 	l.advance(p)
 	switch {
-	case p.continues(): // it has not covered what may have come late
+	case p.continues(): // it has not covered what may have committed late
 		l.claimable = true
-	case len(claimed) > 0: // a short batch proves nothing: an event may have come since
+	case len(claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
 		l.claimable = true
 		l.Found()
 	case p.generation == l.generation: // otherwise something has made it claimable since the pass started

@@ -11,7 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Publish ties t to a publisher in place of a handler.
+// Publish ties t to a publisher instead of a handler.
 func Publish[P any](t outbox.Topic[P], p publish.Publication) Handler {
 	return published(t.Untyped(), p)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// refused is the outcome of an event that PostgreSQL does not let be changed as it should be: a trigger or a constraint
-// of the user's forbids it. Only a dispatcher sees it.
+// refused is the outcome of an event that PostgreSQL refuses to change, for example because of a user's trigger or
+// constraint. Only a dispatcher sees it.
 const refused Outcome = -1
 
-// isRefusal tells whether PostgreSQL refused a statement because of the rows or values in it, so that it may accept others:
-// data exceptions, constraints, limits, and what a trigger raises. All else would meet every row alike.
+// isRefusal reports whether PostgreSQL refused a statement because of its rows or values, so that it may accept others:
+// data exceptions, constraints, limits, and errors raised by a trigger. Other errors do not depend on the row.
 func isRefusal(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -27,8 +27,9 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// roundTripByParts is roundTrip, except for what PostgreSQL refuses: then x is taken apart, by halves, until every event that can
-// be settled is, and the others have the outcome refused with the reason. What one event is refused for costs no other.
+// roundTripByParts is roundTrip, except that a refusal affects only the events that cause it. If PostgreSQL refuses x,
+// it is split in halves until every event that can be settled is settled. The others have the outcome refused, with the
+// reason.
 func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	err := s.roundTrip(ctx, x)
 	if x.committed || !isRefusal(err) {
@@ -38,7 +39,7 @@ func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	if all := x.finals(); len(all) > 0 {
 		x.outcomes()
 		if err := s.roundTripHalves(ctx, x, all, claim.claim == nil); err != nil {
-			return err // what is settled already answers so when it is asked again
+			return err // a repeat answers Already for what is settled
 		}
 	} else {
 		return err
@@ -52,7 +53,7 @@ func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	return err
 }
 
-// final is one finalisation of a round trip: the list that it is in, and its index there.
+// final is one finalisation of a round trip: its list, and its index in that list.
 type final struct {
 	kind finalisation
 	i    int
@@ -93,7 +94,7 @@ func (x *roundTrip) part(some []final) *roundTrip {
 	return p
 }
 
-// merge takes over the outcomes of p, which is the part of some.
+// merge copies the outcomes of p, which is the part of some, into x.
 func (x *roundTrip) merge(some []final, p *roundTrip) {
 	var next [extending + 1]int
 	for _, f := range some {
@@ -112,7 +113,7 @@ func (x *roundTrip) merge(some []final, p *roundTrip) {
 	}
 }
 
-// refuse notes that f is refused, and why.
+// refuse records that f is refused, and why.
 func (x *roundTrip) refuse(f final, because error) {
 	var c *Claimed
 	switch f.kind {
@@ -128,14 +129,14 @@ func (x *roundTrip) refuse(f final, because error) {
 	x.refusals[fence{c.ID, c.ClaimNo}] = because
 }
 
-// roundTripHalves settles some of x. known tells that all of them together have been refused.
+// roundTripHalves settles some of x. known says that all of them together have been refused already.
 func (s *Store) roundTripHalves(ctx context.Context, x *roundTrip, some []final, known bool) error {
 	if !known || len(some) == 1 {
 		p := x.part(some)
 		switch err := s.roundTrip(ctx, p); {
 		case p.committed:
 			x.merge(some, p)
-			return err // with outcomes that are not known yet, if it is not nil
+			return err // if it is not nil, some outcomes are not known yet
 		case !isRefusal(err):
 			return err
 		case len(some) == 1:

@@ -19,9 +19,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Ack marks events delivered. The outcomes are in the order of the events. When one of them is Lost, Ack also returns an
-// error that wraps ErrLeaseLost and says how many are; the others are settled all the same. Ack is safe to repeat after
-// any other error, whose statement may have been committed: a repeat answers Already.
+// Ack marks events delivered. The outcomes are in the order of the events. When one of them is Lost, Ack also returns
+// an error that wraps ErrLeaseLost and says how many are; the others are settled. Ack is safe to repeat after any other
+// error, whose statement may have been committed: a repeat answers Already.
 func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
 	x := roundTrip{acks: pointers(events)}
 	if err := s.roundTrip(ctx, &x); err != nil {
@@ -30,8 +30,8 @@ func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
 	return x.acked, lostError("ack", x.acked)
 }
 
-// Nack ends failed attempts: an event is due again after its back-off, or becomes a dead letter when its
-// attempts are spent or the error is Permanent; the database decides which. Outcomes, errors and repeats as in Ack.
+// Nack ends failed attempts. An event is due again after its backoff, or becomes a dead letter if its attempts are used
+// up or the error is Permanent; the database decides which. Outcomes, errors and repeats as in Ack.
 func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error) {
 	x := roundTrip{nacks: failures}
 	if err := s.roundTrip(ctx, &x); err != nil {
@@ -40,8 +40,8 @@ func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error
 	return x.nacked, lostError("nack", x.nacked)
 }
 
-// Release hands events back that were not started: due as before, with the attempt given back. Outcomes, errors and
-// repeats as in Ack.
+// Release hands back events that were not started: they are due as before, and the attempt is not counted. Outcomes,
+// errors and repeats as in Ack.
 func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, error) {
 	x := roundTrip{releases: pointers(events)}
 	if err := s.roundTrip(ctx, &x); err != nil {
@@ -50,7 +50,7 @@ func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, erro
 	return x.released, lostError("release", x.released)
 }
 
-// lostError counts what was not done, so that a caller that ignores outcomes notices.
+// lostError counts what was not done, so that a caller who ignores the outcomes gets an error.
 func lostError(what string, outcomes []Outcome) error {
 	var lost, locked int
 	for _, o := range outcomes {
@@ -73,8 +73,8 @@ func lostError(what string, outcomes []Outcome) error {
 
 // Extend renews leases: they now end after the given duration. An expired lease is renewed too, unless somebody has
 // reclaimed the event. Outcomes and errors as in Ack, except that an event is never Already, and Locked when another
-// transaction has its row locked: Extend waits for nobody, so that one such row does not cost the other leases. Locked
-// is an error too.
+// transaction has its row locked: Extend does not wait for locks, so that one such row does not cost the other leases.
+// Locked is an error too.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claimed) ([]Outcome, error) {
 	if lease < settings.MinLease {
 		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, settings.MinLease)
@@ -91,7 +91,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claim
 type roundTrip struct {
 	acks, releases, extends []*Claimed
 	nacks                   []Failure
-	handedBack              int           // how many of releases came back because their target is away
+	handedBack              int           // how many of releases came back because their target is unavailable
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
 
@@ -101,7 +101,7 @@ type roundTrip struct {
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
 	claimed                           []*Claimed
-	refusals                          map[fence]error // why, where the outcome is refused
+	refusals                          map[fence]error // the reasons of refused outcomes
 }
 
 func pointers(events []Claimed) []*Claimed {
@@ -112,8 +112,8 @@ func pointers(events []Claimed) []*Claimed {
 	return p
 }
 
-// deadlockTries is how often a transaction that PostgreSQL sacrificed to a deadlock is run. Locks are taken
-// in one order, so only statements of others can cause one.
+// deadlockTries is how often a transaction is run that PostgreSQL aborts to end a deadlock. We take locks in one order,
+// so only other programs' statements can cause one.
 const deadlockTries = 5
 
 func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
@@ -134,8 +134,8 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 	return s.resolveOutcomes(ctx, x)
 }
 
-// divide tells which of finished, whose settlement x is, are settled, and which have to be settled again because x failed
-// or because it is not known what became of them.
+// divide splits finished, whose settlement is x. settled are the settled ones. open must be settled again, because x
+// failed or their outcome is not known.
 func (x *roundTrip) divide(finished []*task) (settled, open []*task) {
 	if !x.committed {
 		return nil, finished
@@ -226,7 +226,7 @@ func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery
 	return s.db.Queue(b, call)
 }
 
-// byHistory splits the indexes of events by whether their topic keeps delivered events.
+// byHistory splits the indexes of events: keep are those whose topic keeps delivered events.
 func (s *Store) byHistory(events []*Claimed) (keep, drop []int) {
 	for i := range events {
 		if s.policyOf(events[i].Topic).retention.DeleteOnAck {
@@ -289,7 +289,7 @@ func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Q
 	return outcomes
 }
 
-// markApplied notes which of events were changed: usually all, and each fence comes back once.
+// markApplied records which of events were changed. Usually all were, and each fence is returned once.
 func markApplied(outcomes []Outcome, events []*Claimed, changed []fence) {
 	if len(changed) == len(events) {
 		for i := range outcomes {
@@ -340,8 +340,8 @@ func (s *Store) queueNack(b *pgx.Batch, x *roundTrip) {
 	})
 }
 
-// fence names one claim of one event. A batch may hold two of the same event: a worker that lost it and
-// claimed it again settles both.
+// fence identifies one claim of one event. A batch may hold two claims of the same event: a worker that lost the event
+// and claimed it again settles both.
 type fence struct {
 	id uuid.UUID
 	no int64
@@ -355,7 +355,7 @@ func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
 	return ids, nos
 }
 
-// resolveOutcomes finds out what became of the events that x did not change. Usually there are none.
+// resolveOutcomes reads the state of the events that x did not change, and sets their outcomes. Usually there are none.
 func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 	var open []pgtype.UUID
 	each := func(visit func(kind finalisation, i int, c *Claimed, o *Outcome)) {
@@ -404,7 +404,7 @@ func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 			if deleted || same && row.Status == "delivered" {
 				*o = Already
 			}
-		case nacking: // a release leaves an attempt less, and the sweep its own error
+		case nacking: // a release has one attempt less, and a sweep has its own error text
 			if same && int(row.Attempts) == c.Attempt &&
 				(row.Status == "pending" || row.Status == "dead" && row.LastError == mark.Storable(x.nacks[i].why().Text, x.encoding)) {
 				*o = Already

@@ -24,28 +24,28 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// StoreConfig says whose events a Store works on.
+// StoreConfig selects the events that a Store works on.
 type StoreConfig struct {
 	// Schema of the tables; "" means "outbox".
 	Schema string
 	// Namespace whose events are claimed. Required.
 	Namespace string
-	// WorkerID marks the claims of this store; the zero UUID means a new one. Two processes may share one
-	// by accident: claim numbers keep them apart.
+	// WorkerID marks the claims of this store; the zero UUID means a new one. If two processes share one by accident,
+	// claim numbers still tell their claims apart.
 	WorkerID uuid.UUID
-	// Retention says, by topic, how long Prune keeps final events, and that Ack deletes the events of a topic whose
-	// Delivered is zero next to a positive Dead. A zero Retention means the defaults. Prune leaves topics that are not
-	// named here alone, and Ack keeps their events. Only Prune needs it.
+	// Retention says, per topic, how long Prune keeps final events. If a topic has a zero Delivered and a positive
+	// Dead, Ack deletes its events. A zero Retention means the defaults. Prune does not touch topics that are not named
+	// here, and Ack keeps their events. Only Prune needs it.
 	Retention map[string]outbox.Retention
 }
 
 // ClaimConfig says what to claim. The zero value claims up to 100 events of any topic for 30 s.
 type ClaimConfig struct {
-	// BatchSize is the most events a claim returns; 0 means 100.
+	// BatchSize is the maximum number of events that a claim returns; 0 means 100.
 	BatchSize int
-	// LeaseDuration is how long they are held; 0 means 30 s.
+	// LeaseDuration is how long they are leased; 0 means 30 s.
 	LeaseDuration time.Duration
-	// MaxAttempts, if positive, stands in for the limit of each event and is recorded with it.
+	// MaxAttempts, if positive, replaces the limit of each event and is recorded with it.
 	MaxAttempts int
 	// Topics, if any, are the only ones claimed.
 	Topics []string
@@ -57,29 +57,29 @@ type ClaimConfig struct {
 type Claimed struct {
 	outbox.Event
 	Payload json.RawMessage
-	// ClaimNo is the fence: it names this claim of the event and no other.
+	// ClaimNo is the fence: it identifies this claim of the event.
 	ClaimNo int64
 	// Reclaimed is set when the lease of an earlier claim ran out. The event may have killed the process that had it.
 	Reclaimed bool
 
 	due      time.Time     // by the database's clock
 	deadline time.Time     // on this process's monotonic clock, counted from before the claim was sent
-	after    time.Duration // how much later than now a release makes it due; 0 leaves the time it was due
+	after    time.Duration // how long after now a release makes it due; 0 keeps the time at which it was due
 }
 
 // Failure is a failed attempt, for Nack.
 type Failure struct {
 	Claimed
-	// Err is why; its text is kept, cut to 2 KiB. Permanent and RetryAfter are honoured.
+	// Err is why it failed. Its text is kept, cut to 2 KiB. Permanent and RetryAfter have their effect.
 	Err error
-	// RetryAt, if not zero, is when the next attempt is due; else a back-off decides: that of the topic
-	// in a dispatcher, the default of Retry in a Store, which knows no topics.
+	// RetryAt, if not zero, is when the next attempt is due. Otherwise a backoff decides: that of the topic in a
+	// dispatcher, and the default of Retry in a Store, which does not know the topics.
 	RetryAt time.Time
 
 	result *mark.Result // of Err, if it is known
 }
 
-// why returns what Err says, which is asked once.
+// why returns the result of classifying Err, which happens once.
 func (f *Failure) why() mark.Result {
 	switch {
 	case f.result != nil:
@@ -97,15 +97,15 @@ type Outcome int
 
 // The outcomes. The zero value is none of them.
 const (
-	// Applied: the event is now what was asked for: delivered, failed, handed back or leased for longer.
+	// Applied: the event was changed as requested: delivered, failed, released or leased for longer.
 	Applied Outcome = iota + 1
-	// Already: it was so before, by the same claim: a repeat after an answer that was lost.
+	// Already: the same claim had changed the event so before. This is a repeat after a lost answer.
 	Already
-	// Lost: the claim is over, nothing was changed. Somebody else holds or has finished the event, or the same claim has
-	// ended in another way.
+	// Lost: the claim is over and nothing was changed. Another worker holds or has finished the event, or the same
+	// claim has ended in another way.
 	Lost
-	// Locked: the claim stands and nothing was changed, because another transaction has the row locked. Only Extend
-	// answers it.
+	// Locked: the claim is still valid and nothing was changed, because another transaction has the row locked. Only
+	// Extend returns it.
 	Locked
 )
 
@@ -124,17 +124,17 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Store claims and finalises the events of one namespace. It holds no state but its configuration and may
-// be used from any number of goroutines. Each call is one transaction and one round trip.
+// Store claims and finalises the events of one namespace. It has no state except its configuration and may be used from
+// any number of goroutines. Each call is one transaction and one round trip.
 type Store struct {
 	pool      *pgxpool.Pool
 	db        *dbschema.Schema
 	namespace string
 	worker    uuid.UUID
-	policies  map[string]policy // by topic: those whose retention is known
+	policies  map[string]policy // by topic, for those whose retention is known
 }
 
-// NewStore checks cfg and returns a Store on pool, which stays the caller's.
+// NewStore checks cfg and returns a Store on pool. The caller closes pool.
 func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("new store: no pool")
@@ -164,7 +164,7 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 	return s, nil
 }
 
-// policyOf returns what is known of a topic, or for a topic of which nothing is known what keeps its events.
+// policyOf returns the policy of a topic. For an unknown topic this is a policy that keeps its events.
 func (s *Store) policyOf(topic string) policy {
 	if p, ok := s.policies[topic]; ok {
 		return p
@@ -172,13 +172,13 @@ func (s *Store) policyOf(topic string) policy {
 	return policy{retry: settings.RetryWithDefaults(outbox.Retry{}), retention: settings.RetentionWithDefaults(outbox.Retention{})}
 }
 
-// reclaimsPerClaim is how many events with an expired lease a claim takes: few, since one of them may be
-// what killed their holder.
+// reclaimsPerClaim is how many events with an expired lease a claim takes. It is small, because one of them may have
+// killed the previous holder.
 const reclaimsPerClaim = 5
 
-// Claim leases events that are due, oldest first, and returns them in that order; none is an empty slice.
-// The lease is committed and on disk before Claim returns. If ctx ends while it is under way the events may
-// have been claimed all the same, and come back when their lease has run out.
+// Claim leases events that are due, oldest first, and returns them in that order. If none is due, the slice is empty.
+// The lease is committed and on disk before Claim returns. If ctx ends during the call, the events may have been
+// claimed nevertheless; they are claimable again when their lease has run out.
 func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	c, err := cfg.claim()
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	return claimed, nil
 }
 
-// claim is a checked ClaimConfig, with what only a dispatcher sets.
+// claim is a checked ClaimConfig, with fields that only a dispatcher sets.
 type claim struct {
 	size, reclaims, maxAttempts int
 	lease                       time.Duration
@@ -205,7 +205,7 @@ type claim struct {
 	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
 }
 
-// place is one in the order in which events are claimed. The zero value is before all.
+// place is a position in the order in which events are claimed. The zero value is before all events.
 type place struct {
 	due time.Time
 	id  uuid.UUID
@@ -242,7 +242,7 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 	return c, nil
 }
 
-// claimFrom runs the statement for c.
+// claimFrom calls the query for c.
 func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	p := s.claimParams(c)
 	if c.reclaims > 0 {
@@ -270,12 +270,12 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	}
 }
 
-// claimedSlab is how many claimed events share an allocation, which lives as long as one of them.
+// claimedSlab is how many claimed events share an allocation, which lives until the last of them is released.
 const claimedSlab = 16
 
-// scanClaimed reads the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is committed by
-// then, so no value that a row can have may be an error here: it would throw all events of the claim away. Hence types
-// that hold whatever PostgreSQL does, such as the infinity of a timestamptz.
+// scanClaimed reads the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is already
+// committed, so no value that a row can have may be an error here: an error would discard all events of the claim. The
+// variables therefore have types for every value of PostgreSQL, such as the infinity of a timestamptz.
 func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, error) {
 	defer rows.Close()
 	var claimed []*Claimed
@@ -304,9 +304,10 @@ func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, erro
 	return claimed, rows.Err()
 }
 
-// SweepDead makes dead letters of the events that no claim takes again, because their lease has run out on their
-// last attempt or because the limit was lowered, and returns how many. It waits for nobody: a holder that lives, but could
-// not reach the database for a lease, cannot settle them any more. Dispatchers give such a holder some time.
+// SweepDead makes dead letters of the events that no claim takes again, and returns how many. These are events whose
+// lease has run out on their last attempt, or whose attempts exceed a limit that was lowered. It gives no grace: a
+// holder that is alive but could not reach the database for the length of a lease cannot settle them any more.
+// Dispatchers give such a holder some time.
 func (s *Store) SweepDead(ctx context.Context) (int, error) {
 	n, _, err := s.sweep(ctx, &claim{}, 0)
 	return n, err
@@ -314,8 +315,8 @@ func (s *Store) SweepDead(ctx context.Context) (int, error) {
 
 const sweepChunk = 500
 
-// sweep buries what c could never claim. What a lease has run out of is only noted the first time that a sweep finds it,
-// and buried when grace has passed since and it is still so.
+// sweep makes dead letters of the events that c could never claim. An event whose lease has run out is only noted when
+// a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
 	topics := c.topics
 	if topics == nil {
@@ -338,8 +339,8 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 }
 
 // Prune deletes events that were delivered or died longer ago than the retention of their topic, in chunks of one
-// transaction each, and returns how many. It prunes only topics whose retention StoreConfig.Retention names, because what
-// it deletes is the dedupe window and the dead letters of its topic; without any it is an error. `outboxgen prune` does
+// transaction each, and returns how many. It prunes only topics that StoreConfig.Retention names, because it deletes
+// the dedupe window and the dead letters of a topic. If no topic is named, it returns an error. `outboxgen prune` does
 // the same for all topics of an outbox.yaml.
 func (s *Store) Prune(ctx context.Context) (int, error) {
 	if len(s.policies) == 0 {
@@ -353,7 +354,7 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 	for _, topic := range topics {
 		known, ok := s.policies[topic]
 		if !ok {
-			continue // somebody else's, or nobody's
+			continue // a topic of another service, or of none
 		}
 		for _, rule := range [...]struct {
 			status string

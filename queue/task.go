@@ -15,20 +15,20 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs,
-// the loop again once it is reported; its lease belongs to leases.
+// task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs, the loop
+// again once it is reported; leases owns its lease.
 type task struct {
 	*Claimed
 	result    mark.Result             // what the handler made of it
-	tried     bool                    // the handler was called, or the publisher
-	try       *relay.Target           // claimed to find out whether that is back
+	tried     bool                    // the handler or the publisher was called
+	try       *relay.Target           // set if it was claimed to find out whether this target is available again
 	unstarted bool                    // handed back by the loop, or because its lease was over
 	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
-	lost      bool                    // nobody keeps its lease any more
+	lost      bool                    // its lease is not renewed any more
 	finished  bool                    // nothing runs any more; it is to be settled
 }
 
-// notStarted is the result of what is handed back.
+// notStarted is the result of an event that is released unstarted.
 var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was handled")
 
 // leases knows every event that is in flight in this process until it is settled, renews their leases, and cancels the handlers of
@@ -50,9 +50,9 @@ func (l *leases) add(t *task) {
 	l.mu.Unlock()
 }
 
-// finish notes that nothing runs for t any more, and tells whether there is anything to settle. A failure is none
-// when the lease was lost, because then the event is somebody else's; of a success, and of what is handed back with its
-// attempt uncounted, the fence decides.
+// finish records that nothing runs for t any more, and reports whether there is anything to settle. A failure is not
+// settled if the lease was lost, because the event may belong to another worker then. A success, and an event that is
+// released with its attempt uncounted, are settled anyway: the fence decides.
 func (l *leases) finish(t *task) bool {
 	settle := t.unstarted || !t.result.Class.Charged()
 	l.mu.Lock()
@@ -67,7 +67,7 @@ func (l *leases) finish(t *task) bool {
 	return settle
 }
 
-// settled forgets what the database has settled.
+// settled removes tasks that the database has settled.
 func (l *leases) settled(tasks []*task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,8 +82,8 @@ func (l *leases) isLost(t *task) bool {
 	return t.lost
 }
 
-// atRisk returns what is in flight although its lease may have run out: what still runs or waits to be settled. No claim and
-// no sweep of this process takes it.
+// atRisk returns the events in flight whose lease may have run out, because they still run or wait to be settled. No
+// claim and no sweep of this process takes them.
 func (l *leases) atRisk() []uuid.UUID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *leases) atRisk() []uuid.UUID {
 	return ids
 }
 
-// hasLastAttempt tells whether anything that has not finished, except other, is on its last attempt.
+// hasLastAttempt reports whether any unfinished task except other is on its last attempt.
 func (l *leases) hasLastAttempt(other *task) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +109,8 @@ func (l *leases) hasLastAttempt(other *task) bool {
 	return false
 }
 
-// begin lets cancel end t's handler when its lease goes, and tells whether it may start: not if the lease is
-// over already, because the process was stopped or starved while t waited.
+// begin registers cancel, which is called if t loses its lease, and reports whether the handler may start. It may not
+// if the lease is already over, because the process was stopped or starved while t waited.
 func (l *leases) begin(t *task, cancel context.CancelCauseFunc) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,15 +121,15 @@ func (l *leases) begin(t *task, cancel context.CancelCauseFunc) bool {
 	return !t.lost
 }
 
-// margin is how long before the end of a lease it is given up: two ticks of renew, so that a handler has at
-// least one to notice that its context is cancelled.
+// margin is how long before its end a lease is given up: two ticks of renew, so that a handler has at least one tick to
+// notice that its context is cancelled.
 func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
 
 func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
 
-// renew keeps leases alive until ctx ends, or dbCtx in the middle of a statement. A lease is renewed when a third of it has gone, and given up
-// shortly before its end, by this process's monotonic clock from before the claim was sent: the database's
-// idea of its end is never earlier.
+// renew renews leases until ctx ends, or until dbCtx ends during a statement. A lease is renewed when a third of it has
+// passed, and given up shortly before its end. The end is measured on this process's monotonic clock, from before the
+// claim was sent, so it is never later than the end in the database.
 func (l *leases) renew(ctx, dbCtx context.Context) {
 	lease := l.d.cfg.LeaseDuration
 	tick := time.NewTicker(lease / 10)
@@ -146,7 +146,8 @@ func (l *leases) renew(ctx, dbCtx context.Context) {
 	}
 }
 
-// due returns what is to be renewed and until when there is time for it, and cancels what is past saving.
+// due returns the tasks to renew and the time until which a renewal is useful. It cancels the tasks whose lease is
+// over.
 func (l *leases) due(now time.Time) (due []*task, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,8 +213,8 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 	l.d.signals.renewed.Emit()
 }
 
-// runHandler runs the handler of t and reports its result. It survives panics and reports runtime.Goexit, which
-// still ends the goroutine. All that is foreign is called here, so that the loop meets nothing but results.
+// runHandler runs the handler of t and reports its result. It recovers from panics, and reports runtime.Goexit, which
+// still ends the goroutine. All user code is called here, so that the loop sees only results.
 func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	to := d.target(t.Topic)
@@ -258,13 +259,13 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
 		case mark.ClassUnavailable:
 			x.handedBack++
-			if t.tried { // behind those that were not, so that not always the same event is tried
+			if t.tried { // due after those that were not tried, so that the next try is of another event
 				t.after = max(d.target(t.Topic).RetryIn(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)
 		case mark.ClassNotSent:
 			x.handedBack++
-			if t.tried { // else it would come back immediately, for nothing
+			if t.tried { // otherwise it would be claimed again immediately, for nothing
 				t.after = d.cfg.Breaker.FirstPause
 			}
 			x.releases = append(x.releases, t.Claimed)
@@ -273,15 +274,15 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 	return x
 }
 
-// roundTrip talks to the database, for at most a lease or what it takes to reconnect. ctx is not the one that
-// ends Run: a statement that is cut off may be committed all the same.
+// roundTrip runs x, for at most a lease or the time that a reconnect takes. ctx is not the context of Run: a statement
+// that is cut off may still be committed.
 func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
 	defer cancel()
 	return d.store.roundTripByParts(ctx, x)
 }
 
-// account logs the outcomes of x that are known and adds them up.
+// account logs the known outcomes of x and adds them up.
 func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	if !x.committed {
 		return r
@@ -330,7 +331,7 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	return r
 }
 
-// logRefusal tells that PostgreSQL refuses to have an event settled, which is then left to its lease.
+// logRefusal logs that PostgreSQL refuses to settle an event. The event stays as it is until its lease runs out.
 func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
 	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
 		slog.Any("", c.Event), "error", x.refusals[fence{c.ID, c.ClaimNo}])

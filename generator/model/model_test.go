@@ -102,7 +102,7 @@ func TestBuildFillsInWhatTheFileLeavesOut(t *testing.T) {
 func TestTopicOverridesDefaultsKeyByKey(t *testing.T) {
 	t.Parallel()
 	m := load(t, head+"schema: other\ndefaults: {lease: 1m, wake: none, retry: {max_attempts: 13}, retention: {dead: 900h}}\n"+
-		topic("id: uuid", "retry: {base_delay: 2s}", "retention: {delivered: 0s}", "wake: bell"))
+		topic("id: uuid", "retry: {base_delay: 2s}", "retention: {delivered: 0s}", "wake: doorbell"))
 	turn := m.Namespaces[0].Topics[0]
 	require.Equal(t, "other", m.Schema)
 	require.Equal(t, model.Retry{MaxAttempts: 13, BaseDelay: 2 * time.Second, MaxDelay: 30 * time.Minute}, turn.Retry)

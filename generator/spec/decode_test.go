@@ -103,7 +103,7 @@ func TestDecodeCountsColumnsInCodePointsAndTakesAnyLineEnd(t *testing.T) {
 		source := "\uFEFF" + strings.ReplaceAll("version: \"1\"\npackage: events\nnamespaces: {}\ndefaults: {wake: \"dé\u4e16\", lease: 5}\n", "\n", end)
 		_, findings := spec.Decode([]byte(source), "outbox.yaml")
 		require.EqualError(t, findings, `outbox.yaml:3:13: namespaces: at least one entry is required at the top level [empty-section]
-outbox.yaml:4:18: wake: unknown value "dé世": use bell or none [unknown-value]
+outbox.yaml:4:18: wake: unknown value "dé世": use doorbell or none [unknown-value]
 outbox.yaml:4:32: lease: must be a duration such as 30s, 5m or 168h, not the number 5 [wrong-type]`)
 	}
 }

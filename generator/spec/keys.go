@@ -74,8 +74,8 @@ func policyKeys[T any](of func(*T) *Policy) []key[T] {
 			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. Default: 30s."),
 		optional("retention", retention, func(t *T) *Retention { return &of(t).Retention },
 			"How long finished events are kept."),
-		optional("wake", oneOf("bell", "none"), func(t *T) *Value[string] { return &of(t).Wake },
-			"Whether enqueue wakes a sleeping dispatcher: bell (default), or none for producers that use PREPARE TRANSACTION."),
+		optional("wake", oneOf("doorbell", "none"), func(t *T) *Value[string] { return &of(t).Wake },
+			"Whether enqueue wakes a sleeping dispatcher: doorbell (default), or none for producers that use PREPARE TRANSACTION."),
 	}
 }
 

@@ -57,7 +57,7 @@ type Policy struct {
 	Retry     Retry
 	Lease     Value[time.Duration]
 	Retention Retention
-	Wake      Value[string] // bell or none
+	Wake      Value[string] // doorbell or none
 }
 
 // Retry is a retry mapping.

@@ -1,4 +1,4 @@
-// Package backoff spaces things out in time: attempts, pauses, and what replicas do periodically.
+// Package backoff computes delays of attempts, pauses and periodic work, with jitter.
 package backoff
 
 import (
@@ -22,7 +22,7 @@ const (
 	LongestPause = time.Second
 )
 
-// Retrier spaces out the attempts to reach a database that is in trouble. The zero value is ready. It is not for concurrent
+// Retrier spaces out the attempts to reach a database that fails. The zero value is ready. It is not for concurrent
 // use.
 type Retrier struct{ tries int }
 
@@ -35,7 +35,7 @@ func (r *Retrier) Next() time.Duration {
 // Tries returns how often Next was called since the last Reset.
 func (r *Retrier) Tries() int { return r.tries }
 
-// Reset ends the trouble.
+// Reset records that the database works again.
 func (r *Retrier) Reset() { r.tries = 0 }
 
 // UpTo returns a random duration from 0 to d.
@@ -44,5 +44,5 @@ func UpTo(d time.Duration) time.Duration { return rand.N(d + 1) }
 // Around returns a random duration from 0.8 to 1.2 of d, so that replicas do not act at the same time.
 func Around(d time.Duration) time.Duration { return d - d/5 + UpTo(2*(d/5)) }
 
-// Within returns a random duration from 0.8 of d to d: Around, for what must not take longer than d.
+// Within returns a random duration from 0.8 of d to d: use it instead of Around if d must not be exceeded.
 func Within(d time.Duration) time.Duration { return d - UpTo(d/5) }

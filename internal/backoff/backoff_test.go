@@ -18,8 +18,8 @@ func TestDelayIsWhatDoublingGives(t *testing.T) {
 			require.LessOrEqual(t, d, want*time.Second, attempt)
 		}
 	}
-	// Trouble with the database is never waited out for longer than the pause that keeps a first delivery within two
-	// seconds of its end.
+	// A pause after an error of the database is never longer than LongestPause, which keeps the first delivery within
+	// two seconds of the database's return.
 	var pauses Retrier
 	for range 100 {
 		require.LessOrEqual(t, pauses.Next(), LongestPause)
@@ -50,7 +50,7 @@ func TestDelayIsWhatDoublingGives(t *testing.T) {
 	})
 }
 
-// bounds are worked out by doubling step by step, without shifts.
+// bounds are computed by doubling step by step, without shifts.
 type bounds struct{ low, high time.Duration }
 
 func boundsOf(base, limit time.Duration, attempt int) bounds {

@@ -118,7 +118,7 @@ func newTopicRow(t *model.Topic) topicRow {
 		Delivery:     string(t.Delivery),
 		DedupeKey:    templateText(t.DedupeKey),
 		PartitionKey: templateText(t.PartitionKey),
-		Wake:         "bell",
+		Wake:         "doorbell",
 		Retention:    retentionRow{Delivered: span(t.Retention.Delivered), Dead: span(t.Retention.Dead)},
 		Publish:      newPublishRow(t.Publish),
 		Doc:          t.Doc,

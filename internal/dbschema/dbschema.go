@@ -54,7 +54,8 @@ func (s *Schema) AdvisoryKey(name string) int64 {
 	return int64(h.Sum64())
 }
 
-// CursorLock is the advisory lock that keeps apart what moves cursors other than forward, and pruning.
+// CursorLock is the advisory lock for pruning and for everything that moves cursors other than forward, so that they do
+// not overlap.
 func (s *Schema) CursorLock() int64 { return s.AdvisoryKey("log lock") }
 
 // On returns the queries of s, which run in tx: the caller's transaction, or one that InTx began. Without a transaction, use

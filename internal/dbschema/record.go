@@ -16,8 +16,8 @@ func (s *Schema) Queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuer
 	return b.Queue(text, args...)
 }
 
-// Record runs call against a database that only notes the statement, and returns it: the way to put a
-// query that sqlc has compiled, its arguments in the right order, into a batch.
+// Record runs call against a database that only records the statement, and returns the statement. It is the way to put
+// a query that sqlc has compiled into a batch, with its arguments in the right order.
 func (s *Schema) Record(call func(*dbsqlc.Queries)) (query string, args []any) {
 	r := &recorder{}
 	call(dbsqlc.New(r))

@@ -584,7 +584,7 @@ RETURNING
         WHEN NOT $15::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
         ELSE pg_notify($17::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 `
 
 type EventInsertParams struct {
@@ -603,13 +603,13 @@ type EventInsertParams struct {
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Wake          bool
-	Bell          int64
+	LockKey       int64
 	Channel       string
 }
 
 // Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
 // caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
-// rang tells whether the doorbell was rung. The shared lock is refused only while a dispatcher sleeps with the
+// woke tells whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
 // exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, EventInsert,
@@ -628,12 +628,12 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 	)
-	var rang bool
-	err := row.Scan(&rang)
-	return rang, err
+	var woke bool
+	err := row.Scan(&woke)
+	return woke, err
 }
 
 const EventInsertMany = `-- name: EventInsertMany :one
@@ -672,14 +672,14 @@ SELECT
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
         ELSE pg_notify($4::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted
 `
 
 type EventInsertManyParams struct {
 	Ids            []pgtype.UUID
 	Wake           bool
-	Bell           int64
+	LockKey        int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -699,7 +699,7 @@ type EventInsertManyParams struct {
 type EventInsertManyRow struct {
 	Written int64
 	Ids     []pgtype.UUID
-	Rang    bool
+	Woke    bool
 }
 
 // EventInsert for a slice, in one statement. Rows are inserted by dedupe key, in Go's order, so that two calls with keys
@@ -710,7 +710,7 @@ func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams
 	row := q.db.QueryRow(ctx, EventInsertMany,
 		arg.Ids,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
 		arg.DedupeKeys,
@@ -727,7 +727,7 @@ func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams
 		arg.Version,
 	)
 	var i EventInsertManyRow
-	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
 	return i, err
 }
 
@@ -765,14 +765,14 @@ SELECT
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
         ELSE pg_notify($4::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted
 `
 
 type EventInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
 	Wake           bool
-	Bell           int64
+	LockKey        int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -792,7 +792,7 @@ type EventInsertManyKeylessParams struct {
 type EventInsertManyKeylessRow struct {
 	Written int64
 	Ids     []pgtype.UUID
-	Rang    bool
+	Woke    bool
 }
 
 // EventInsertMany, with the same parameters, for events without dedupe keys. Nothing can conflict, and ON CONFLICT
@@ -801,7 +801,7 @@ func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertMan
 	row := q.db.QueryRow(ctx, EventInsertManyKeyless,
 		arg.Ids,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
 		arg.DedupeKeys,
@@ -818,7 +818,7 @@ func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertMan
 		arg.Version,
 	)
 	var i EventInsertManyKeylessRow
-	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
 	return i, err
 }
 
@@ -961,7 +961,7 @@ WITH inserted AS (
             WHEN NOT $15::boolean THEN false
             WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
             ELSE pg_notify($17::text, '') IS NOT NULL
-        END AS rang
+        END AS woke
 )
 SELECT
     n.written,
@@ -972,7 +972,7 @@ SELECT
           AND e.topic = $2
           AND e.dedupe_key = $3::text
     ) END)::uuid AS rival
-FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n
+FROM (SELECT EXISTS (SELECT FROM inserted WHERE woke IS NOT NULL) AS written) AS n
 `
 
 type EventQueueParams struct {
@@ -991,7 +991,7 @@ type EventQueueParams struct {
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Wake          bool
-	Bell          int64
+	LockKey       int64
 	Channel       string
 }
 
@@ -1020,7 +1020,7 @@ func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQu
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 	)
 	var i EventQueueRow

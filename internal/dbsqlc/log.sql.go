@@ -71,7 +71,7 @@ RETURNING
         WHEN NOT $14::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
         ELSE pg_notify($16::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 `
 
 type LogInsertParams struct {
@@ -89,7 +89,7 @@ type LogInsertParams struct {
 	Payload       json.RawMessage
 	Bucket        int16
 	Wake          bool
-	Bell          int64
+	LockKey       int64
 	Channel       string
 }
 
@@ -111,12 +111,12 @@ func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, err
 		arg.Payload,
 		arg.Bucket,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 	)
-	var rang bool
-	err := row.Scan(&rang)
-	return rang, err
+	var woke bool
+	err := row.Scan(&woke)
+	return woke, err
 }
 
 const LogInsertMany = `-- name: LogInsertMany :one
@@ -167,14 +167,14 @@ SELECT
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
         ELSE pg_notify($4::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted
 `
 
 type LogInsertManyParams struct {
 	Ids            []pgtype.UUID
 	Wake           bool
-	Bell           int64
+	LockKey        int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -194,7 +194,7 @@ type LogInsertManyParams struct {
 type LogInsertManyRow struct {
 	Written int64
 	Ids     []pgtype.UUID
-	Rang    bool
+	Woke    bool
 }
 
 // EventInsertMany for a log topic. Rows are inserted by dedupe key, as there, but their seqs are drawn in the order of the
@@ -203,7 +203,7 @@ func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (L
 	row := q.db.QueryRow(ctx, LogInsertMany,
 		arg.Ids,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
 		arg.DedupeKeys,
@@ -220,7 +220,7 @@ func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (L
 		arg.Version,
 	)
 	var i LogInsertManyRow
-	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
 	return i, err
 }
 
@@ -259,14 +259,14 @@ SELECT
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
         ELSE pg_notify($4::text, '') IS NOT NULL
-    END)::boolean AS rang
+    END)::boolean AS woke
 FROM inserted
 `
 
 type LogInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
 	Wake           bool
-	Bell           int64
+	LockKey        int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -286,7 +286,7 @@ type LogInsertManyKeylessParams struct {
 type LogInsertManyKeylessRow struct {
 	Written int64
 	Ids     []pgtype.UUID
-	Rang    bool
+	Woke    bool
 }
 
 // EventInsertManyKeyless for a log topic. Rows are inserted in the order of the call, and seq's default numbers them in it.
@@ -294,7 +294,7 @@ func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKey
 	row := q.db.QueryRow(ctx, LogInsertManyKeyless,
 		arg.Ids,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
 		arg.DedupeKeys,
@@ -311,7 +311,7 @@ func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKey
 		arg.Version,
 	)
 	var i LogInsertManyKeylessRow
-	err := row.Scan(&i.Written, &i.Ids, &i.Rang)
+	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
 	return i, err
 }
 
@@ -404,7 +404,7 @@ WITH inserted AS (
             WHEN NOT $14::boolean THEN false
             WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
             ELSE pg_notify($16::text, '') IS NOT NULL
-        END AS rang
+        END AS woke
 )
 SELECT
     n.written,
@@ -415,7 +415,7 @@ SELECT
           AND g.topic = $2
           AND g.dedupe_key = $3::text
     ) END)::uuid AS rival
-FROM (SELECT EXISTS (SELECT FROM inserted WHERE rang IS NOT NULL) AS written) AS n
+FROM (SELECT EXISTS (SELECT FROM inserted WHERE woke IS NOT NULL) AS written) AS n
 `
 
 type LogQueueParams struct {
@@ -433,7 +433,7 @@ type LogQueueParams struct {
 	Payload       json.RawMessage
 	Bucket        int16
 	Wake          bool
-	Bell          int64
+	LockKey       int64
 	Channel       string
 }
 
@@ -459,7 +459,7 @@ func (q *Queries) LogQueue(ctx context.Context, arg LogQueueParams) (LogQueueRow
 		arg.Payload,
 		arg.Bucket,
 		arg.Wake,
-		arg.Bell,
+		arg.LockKey,
 		arg.Channel,
 	)
 	var i LogQueueRow

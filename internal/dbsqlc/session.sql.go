@@ -26,8 +26,8 @@ SELECT EXISTS (
 `
 
 // Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
-func (q *Queries) BellLocked(ctx context.Context, bell int64) (bool, error) {
-	row := q.db.QueryRow(ctx, BellLocked, bell)
+func (q *Queries) BellLocked(ctx context.Context, lockKey int64) (bool, error) {
+	row := q.db.QueryRow(ctx, BellLocked, lockKey)
 	var locked bool
 	err := row.Scan(&locked)
 	return locked, err
@@ -64,8 +64,8 @@ SELECT pg_try_advisory_lock($1::bigint)::boolean AS locked
 
 // Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is
 // open.
-func (q *Queries) BellTryLock(ctx context.Context, bell int64) (bool, error) {
-	row := q.db.QueryRow(ctx, BellTryLock, bell)
+func (q *Queries) BellTryLock(ctx context.Context, lockKey int64) (bool, error) {
+	row := q.db.QueryRow(ctx, BellTryLock, lockKey)
 	var locked bool
 	err := row.Scan(&locked)
 	return locked, err
@@ -75,8 +75,8 @@ const BellUnlock = `-- name: BellUnlock :one
 SELECT pg_advisory_unlock($1::bigint)::boolean AS unlocked
 `
 
-func (q *Queries) BellUnlock(ctx context.Context, bell int64) (bool, error) {
-	row := q.db.QueryRow(ctx, BellUnlock, bell)
+func (q *Queries) BellUnlock(ctx context.Context, lockKey int64) (bool, error) {
+	row := q.db.QueryRow(ctx, BellUnlock, lockKey)
 	var unlocked bool
 	err := row.Scan(&unlocked)
 	return unlocked, err

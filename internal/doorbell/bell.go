@@ -18,6 +18,6 @@ func Of(db *dbschema.Schema, namespace string) Bell {
 	return Bell{Key: key, Channel: fmt.Sprintf("outboxgen_%016x", uint64(key))}
 }
 
-// OfLog is the doorbell of all log topics of a schema: a listener may read topics of any namespace, whose names hold no
-// space.
+// OfLog is the doorbell of all log topics of a schema, because a listener may read topics of any namespace. Its name
+// cannot be that of a namespace, because it contains a space.
 func OfLog(db *dbschema.Schema) Bell { return Of(db, "log topics") }

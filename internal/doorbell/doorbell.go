@@ -1,5 +1,5 @@
-// Package doorbell wakes those who sleep until there is an event, without a NOTIFY in the transaction of every enqueue: it is
-// sent only while somebody sleeps.
+// Package doorbell wakes processes that sleep until there is an event. An enqueue sends NOTIFY only while a process
+// sleeps, not in every transaction.
 package doorbell
 
 import (
@@ -24,66 +24,66 @@ import (
 type bellState int
 
 const (
-	// bellWatches: from now on an enqueue rings, since this dispatcher or another has the lock.
+	// bellWatches: from now on every enqueue rings, because this process or another has the lock.
 	bellWatches bellState = iota
-	// bellBusy: a transaction that has enqueued is open, and will commit without ringing.
+	// bellBusy: an open transaction has enqueued and will commit without ringing.
 	bellBusy
-	// bellGone: the connection is lost; nobody watches until it is back.
+	// bellGone: the connection is lost; nobody watches until there is a new one.
 	bellGone
 )
 
-// Answer is the state after the request of that number.
+// Answer is the state after the request with that number.
 type Answer struct {
 	request int
 	state   bellState
 }
 
 const (
-	// Timeout bounds each statement on the listening connection, which may lead into a black hole.
+	// Timeout bounds each statement on the listening connection, which may be dead without an error.
 	Timeout = 3 * time.Second
-	// probeTimeout is how long a notification may take to arrive: much longer than it does on a busy machine, because
-	// a sleeper that believes it hears nothing polls for a while.
+	// probeTimeout is how long a notification may take to arrive. It is much longer than on a busy machine, because a
+	// sleeper that finds no notifications polls for a while.
 	probeTimeout = 10 * time.Second
-	// noNotificationsPause is how long a doorbell that hears nothing waits until it tries again.
+	// noNotificationsPause is how long a doorbell without notifications waits before it tries again.
 	noNotificationsPause = 10 * time.Minute
 )
 
-// errNoNotifications: LISTEN succeeds and nothing arrives. A transaction pooler gives the server connection that listens to other
-// clients; the lock of a sleeper would stay on it, too.
+// errNoNotifications: LISTEN succeeds but no notification arrives. A transaction pooler gives the listening server
+// connection to other clients. A sleeper's lock would also stay on that connection.
 var errNoNotifications = errors.New("notifications do not arrive")
 
-// doorbell keeps the connection that listens for enqueues while its dispatcher sleeps.
+// doorbell keeps the connection that listens for enqueues while its owner sleeps.
 //
-// An enqueue takes a shared advisory lock until its transaction ends, and sends NOTIFY only if that is
-// refused. A sleeper takes the lock exclusively: refused while such a transaction is open, so holding it
-// proves that whatever was enqueued without ringing is visible to the next check.
+// An enqueue takes a shared advisory lock until its transaction ends, and sends NOTIFY only if the lock is refused. A
+// sleeper takes the lock exclusively, which is refused while such a transaction is open. So a sleeper with the lock
+// knows that every event enqueued without a ring is visible to its next check.
 //
-// Of several sleepers one has the lock, the others rely on it, and all hear the bell. So a sleeper that gives up the lock
-// rings, however it was woken: another may have gone to sleep since, relying on it, and has to check and ask again. A sleeper
-// that connects rings too, because a lost connection loses its lock without a ring; it hears that ring itself, or does not
-// use the connection.
+// One of several sleepers has the lock, the others rely on it, and all receive the rings. A sleeper that gives up the
+// lock therefore rings, however it was woken: another sleeper may rely on the lock, and has to check and request it
+// again. A sleeper that connects rings too, because a lost connection loses its lock without a ring. If it does not
+// receive this ring itself, it does not use the connection.
 type doorbell struct {
 	pool *pgxpool.Pool // makes the connection that listens
-	main *pgxpool.Pool // of the dispatcher, on whose database producers ring
+	main *pgxpool.Pool // of the owner; producers ring on its database
 	db   *dbschema.Schema
 	bell Bell
 	log  *slog.Logger
 
-	rang    chan struct{} // somebody enqueued, or may have; holds one
+	rang    chan struct{} // an event may have been enqueued; holds one
 	answers chan Answer   // holds one, the latest
 
-	dbCtx context.Context // of statements after the context of run has ended; set by run
+	dbCtx context.Context // for statements after the context of run has ended; set by run
 
 	mu        sync.Mutex
 	request   bellRequest
 	interrupt context.CancelFunc // makes serve read request again
 }
 
-// bellRequest is what the dispatcher wants to be: asleep, so that enqueues ring, or awake.
+// bellRequest is the state that the owner wants: asleep, so that enqueues ring, or awake.
 type bellRequest struct {
 	no      int
 	asleep  bool
-	pending bool // asleep has not been answered
+	pending bool // asleep was requested and not answered yet
 }
 
 const (
@@ -98,8 +98,8 @@ func newDoorbell(e *Config) *doorbell {
 	}
 }
 
-// setRequest says what the dispatcher wants to be and returns the number of the request. To asleep an answer with
-// that number comes by b.answers.
+// setRequest sets the state that the owner wants and returns the number of the request. A request to be asleep is
+// answered in b.answers with that number.
 func (b *doorbell) setRequest(asleep bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,9 +136,9 @@ func (b *doorbell) ring() {
 	}
 }
 
-// run keeps a connection listening until ctx ends, and then gives up the lock while dbCtx lasts. What was sent while there was
-// no connection is lost: its owner checks when the connection is there, when it is gone, and again when its next request is
-// answered.
+// run keeps a connection listening until ctx ends, and then gives up the lock, for which dbCtx bounds the time. Rings
+// are lost while there is no connection. Therefore the owner checks when the connection is made, when it is lost, and
+// again when its next request is answered.
 func (b *doorbell) run(ctx, dbCtx context.Context) {
 	b.dbCtx = dbCtx
 	var trouble backoff.Retrier
@@ -178,7 +178,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 	}
 }
 
-// listen returns a connection that has been seen to hear the bell, rung for the others at the same time.
+// listen returns a connection that has received a ring. That ring also wakes the other sleepers.
 func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, 2*Timeout)
 	defer cancel()
@@ -186,7 +186,7 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	conn := pooled.Hijack() // it must not count against the pool while it waits
+	conn := pooled.Hijack() // it must not count against the pool's limit while it waits
 	if err := b.subscribe(within, ctx, conn); err != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
@@ -195,9 +195,9 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// subscribe makes conn listen, which ends with within, and waits until it has heard a ring, which ends with ctx. The ring
-// is sent through the pool whose events are to be noticed, because what conn sends itself comes back to it in the same
-// answer, also through a pooler.
+// subscribe makes conn listen, for which within bounds the time, and waits until conn has received a ring, or ctx ends.
+// The ring is sent through the main pool, because conn would receive its own notification in the same answer, even
+// through a pooler.
 func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(within, "LISTEN "+pgx.Identifier{b.bell.Channel}.Sanitize()); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		switch {
 		case err == nil && n.Payload == token:
 			return nil
-		case err == nil: // somebody else's: our owner looks in any case, once we serve
+		case err == nil: // another process's ring: the owner checks anyway when serve begins
 			continue
 		case wait.Err() == nil || ctx.Err() != nil || conn.IsClosed():
 			return err
@@ -221,15 +221,15 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		ping, cancel := context.WithTimeout(ctx, Timeout)
 		defer cancel()
 		if err := conn.Ping(ping); err != nil {
-			return err // the connection is lost, which is another thing
+			return err // the connection is lost: this is another error
 		}
-		// The pooler's connection listens on, until the pooler retires it. Nobody rings for it: only the lock would have
-		// producers ring, and it has not been taken.
+		// The pooler's connection keeps listening until the pooler closes it. Nobody rings for it, because producers
+		// ring only while the lock is held, and it was not taken.
 		return errNoNotifications
 	}
 }
 
-// serve answers and listens until ctx ends, which gives up the lock, or conn fails.
+// serve answers requests and listens until conn fails, or until ctx ends and it has given up the lock.
 func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	q := b.db.Each(conn)
 	locked := false
@@ -256,7 +256,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// waitForRing waits for the bell until ctx ends.
+// waitForRing waits for a ring until ctx ends.
 func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	switch {
@@ -283,8 +283,8 @@ func (b *doorbell) unlock(q *dbsqlc.Queries) error {
 	return nil
 }
 
-// lock tries to take the lock, unless it is held: then it makes sure of the connection. It is not cut off when
-// the context of run ends, because a lock that it took would be released without a ring.
+// lock tries to take the lock. If it is held already, lock only checks the connection. The end of run's context does
+// not cut it off, because a lock that it took would then be released without a ring.
 func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
 	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()

@@ -11,32 +11,32 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 )
 
-// Sleeper tells its owner, who looks for events, when to look again: when an enqueue rings the doorbell, or after a while.
+// Sleeper decides when its owner checks for events again: when an enqueue rings the doorbell, or after a poll interval.
 // One goroutine owns it.
 type Sleeper struct {
 	bell    *doorbell // nil when polling
-	asleep  bool      // the latest request to the doorbell is to watch
-	pending bool      // and it has not been answered
-	watched bool      // it was answered that somebody watches
+	asleep  bool      // the latest request to the doorbell was to watch
+	pending bool      // that request has not been answered
+	watched bool      // the answer was that some process watches
 	request int       // number of the latest request
-	refused int       // times in a row that nobody could watch, because an enqueue was under way
+	refused int       // how often in a row no process could watch, because an enqueue was under way
 
-	interval, most time.Duration // between two polls, at first and at most
-	pollEvery      time.Duration // from one poll to the next
+	interval, most time.Duration // the first and the longest time between two polls
+	pollEvery      time.Duration // the current time between two polls
 	poll           *time.Timer
-	due            time.Time // when it fires
+	due            time.Time // when poll fires
 }
 
-// Config says what a sleeper listens to.
+// Config holds the doorbell of a sleeper.
 type Config struct {
 	Bell         Bell
 	DB           *dbschema.Schema
-	Main, Listen *pgxpool.Pool // the database on which producers ring; makes the connection that listens, main if it is nil
+	Main, Listen *pgxpool.Pool // producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
 	Log          *slog.Logger
 }
 
-// NewSleeper returns a sleeper that polls every interval and hears with e, or, if e is nil, polls less and less often while
-// it finds nothing, down to every most.
+// NewSleeper returns a sleeper that uses the doorbell of e and polls every interval. If e is nil, there is no doorbell,
+// and while the polls find nothing the interval doubles up to most.
 func NewSleeper(e *Config, interval, most time.Duration) *Sleeper {
 	s := &Sleeper{interval: interval, most: most, pollEvery: interval, poll: time.NewTimer(0)}
 	if e != nil {
@@ -46,8 +46,8 @@ func NewSleeper(e *Config, interval, most time.Duration) *Sleeper {
 	return s
 }
 
-// Run hears until ctx ends, and gives up the lock while dbCtx lasts. It returns immediately when there is nothing to
-// hear.
+// Run listens until ctx ends, and then gives up the lock, for which dbCtx bounds the time. Without a doorbell it
+// returns immediately.
 func (s *Sleeper) Run(ctx, dbCtx context.Context) {
 	if s.bell != nil {
 		s.bell.run(ctx, dbCtx)
@@ -60,7 +60,7 @@ func (s *Sleeper) Stop() { s.poll.Stop() }
 // Polls receives when it is time for a poll; OnPoll follows.
 func (s *Sleeper) Polls() <-chan time.Time { return s.poll.C }
 
-// IsAsleep tells whether the latest request to the doorbell is to watch.
+// IsAsleep reports whether the latest request to the doorbell was to watch.
 func (s *Sleeper) IsAsleep() bool { return s.asleep }
 
 func (s *Sleeper) pollIn(d time.Duration) {
@@ -76,7 +76,7 @@ func (s *Sleeper) Rang() <-chan struct{} {
 	return s.bell.rang
 }
 
-// Answers receives what the doorbell answers; OnAnswer follows.
+// Answers receives the answers of the doorbell; OnAnswer follows.
 func (s *Sleeper) Answers() <-chan Answer {
 	if s.bell == nil {
 		return nil
@@ -84,11 +84,12 @@ func (s *Sleeper) Answers() <-chan Answer {
 	return s.bell.answers
 }
 
-// OnRing notes a ring: the owner looks. Who watched may have rung because it stopped, so the doorbell is asked again.
+// OnRing records a ring: the owner checks for events. The process that watched may have rung because it stopped, so the
+// next Idle sends a new request to the doorbell.
 func (s *Sleeper) OnRing() { s.watched = false }
 
-// OnPoll notes that the timer has fired: the owner looks, and not again before rest has passed. Who watched may have been
-// killed, so the doorbell is asked again.
+// OnPoll records that the timer has fired: the owner checks for events, and not again before rest has passed. The
+// process that watched may have been killed, so the next Idle sends a new request to the doorbell.
 func (s *Sleeper) OnPoll(rest time.Duration) {
 	s.watched = false
 	if s.bell == nil {
@@ -97,31 +98,31 @@ func (s *Sleeper) OnPoll(rest time.Duration) {
 	s.pollIn(max(backoff.Within(s.pollEvery), rest))
 }
 
-// OnAnswer notes an answer of the doorbell. If look is set the owner looks once more, now that nothing can be missed, or,
-// while nobody watches, because nothing must be; it waits for pause before that.
+// OnAnswer records an answer of the doorbell. If look is set, the owner waits for pause and then checks once more. If
+// some process watches, this check misses nothing. If none does, the check replaces the missing ring.
 func (s *Sleeper) OnAnswer(a Answer) (look bool, pause time.Duration) {
 	if a.request != s.request && a.state != bellGone {
-		return false, 0 // to an earlier request
+		return false, 0 // the answer to an earlier request
 	}
 	s.pending, s.watched = false, a.state == bellWatches
 	if a.state != bellBusy {
 		s.refused = 0
 		return true, 0
 	}
-	// Short, because it is the latency of the event that the open transaction may hold, and growing, because it may stay
-	// open for hours.
+	// The pause is short, because it is the latency of an event in the open transaction. It grows, because the
+	// transaction may stay open for hours.
 	s.refused++
 	return true, backoff.Delay(2*time.Millisecond, 25*time.Millisecond, s.refused)
 }
 
-// Rest keeps the next poll at least d away.
+// Rest delays the next poll until at least d from now.
 func (s *Sleeper) Rest(d time.Duration) {
 	if time.Until(s.due) < d {
 		s.pollIn(d)
 	}
 }
 
-// Found notes that a look has found something: polls are frequent again.
+// Found records that a check has found something: polls are frequent again.
 func (s *Sleeper) Found() {
 	if s.pollEvery > s.interval {
 		s.pollEvery = s.interval
@@ -129,8 +130,8 @@ func (s *Sleeper) Found() {
 	}
 }
 
-// Idle notes that there is nothing to do. It returns true when the owner may sleep: an enqueue will wake it, or it polls.
-// Else it asks the doorbell, whose answer follows.
+// Idle records that there is nothing to do. It returns true if the owner may sleep, because an enqueue will wake it or
+// because it polls. Otherwise it sends a request to the doorbell, whose answer follows.
 func (s *Sleeper) Idle() bool {
 	if s.bell == nil || s.watched {
 		return true
@@ -142,7 +143,7 @@ func (s *Sleeper) Idle() bool {
 	return false
 }
 
-// Busy notes that there is something to do, or that no enqueue would matter: enqueues need not ring.
+// Busy records that there is something to do, or that no enqueue would give the owner work: enqueues need not ring.
 func (s *Sleeper) Busy() {
 	if s.asleep {
 		s.asleep, s.pending, s.watched = false, false, false
@@ -150,25 +151,25 @@ func (s *Sleeper) Busy() {
 	}
 }
 
-// Pace measures looks that find nothing. What one costs may grow with what others have not committed, so a pause of four
-// times as long keeps an idle owner from more than a fifth of a backend's time.
+// Pace measures checks that find nothing. The cost of a check may grow with what other transactions have not committed.
+// A pause of four times its length limits an idle owner to a fifth of a backend's time.
 type Pace struct {
 	began        time.Time
 	latest, then time.Duration
 }
 
-// pauseFactor is how many times as long as a look the pause after it is at least.
+// pauseFactor is the minimum length of a pause, in lengths of the check before it.
 const pauseFactor = 4
 
-// Start begins a look.
+// Start begins a check.
 func (p *Pace) Start() { p.began = time.Now() }
 
-// Stop ends a look that has found nothing.
+// Stop ends a check that has found nothing.
 func (p *Pace) Stop() { p.Took(time.Since(p.began)) }
 
-// Took notes a look that has found nothing.
+// Took records a check that has found nothing.
 func (p *Pace) Took(d time.Duration) { p.latest, p.then = d, p.latest }
 
-// Pause is how long to wait before the next look, unless the doorbell rings. Of two looks the shorter one counts: one that
-// had to wait for the database once says nothing about the next.
+// Pause is how long to wait before the next check, unless the doorbell rings. The shorter of the latest two checks
+// counts, because a single check that had to wait for the database says nothing about the next one.
 func (p *Pace) Pause() time.Duration { return pauseFactor * min(p.latest, p.then) }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOutdatedAnswerOfTheDoorbell: the owner asked, found work, stopped watching, and only then reads the answer. If that
-// counted, the owner would next fall asleep while nobody watches.
+// TestOutdatedAnswerOfTheDoorbell: the owner sends a request, finds work, stops watching, and only then reads the
+// answer. If that answer counted, the owner would sleep while nobody watches.
 func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 	t.Parallel()
 	s := NewSleeper(&Config{}, time.Hour, time.Hour)

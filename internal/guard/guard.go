@@ -1,6 +1,6 @@
-// Package guard calls code that is not ours: handlers, publishers, codecs, methods of returned errors, loggers.
-// Whatever such code does, the caller goes on: a panic and runtime.Goexit become an error with a stack, and a call
-// with a limit that does not return in time becomes an error, too.
+// Package guard calls user code: handlers, publishers, codecs, methods of returned errors, loggers. Whatever such code
+// does, the caller continues. A panic and runtime.Goexit become an error with a stack, and so does a call that does not
+// return within its limit.
 package guard
 
 import (
@@ -16,7 +16,7 @@ import (
 // Limit is how long a call may take that has no reason to wait for anything: the methods of an error, a key, a header.
 const Limit = 5 * time.Second
 
-// Never is the limit of a call that may wait for as long as it likes.
+// Never is the limit of a call that may take any time.
 const Never = time.Duration(math.MaxInt64)
 
 // Crash is the error of a call that panicked or ended its goroutine. Its text ends with the stack of the call.
@@ -31,7 +31,7 @@ func (c *Crash) Error() string {
 	return strings.TrimPrefix(c.What+" "+c.How+"\n"+c.Stack, " ")
 }
 
-// Run calls call in this goroutine, and then done with its error. It survives a panic. It cannot survive
+// Run calls call in this goroutine, and then done with its error. It recovers from a panic. It cannot stop
 // runtime.Goexit, which still ends the goroutine, but done is called first.
 func Run(what string, call func() error, done func(error)) {
 	var err error
@@ -58,8 +58,8 @@ func Recover(what string, call func() error) (err error) {
 	return call()
 }
 
-// Call calls call in a goroutine of its own and returns its error. It returns after limit at the latest, with an error
-// that says so; call may then still be running, and must not write what the caller reads.
+// Call calls call in a separate goroutine and returns its error. After limit it returns an error that says so. call may
+// then still be running, and must not write what the caller reads.
 func Call(what string, limit time.Duration, call func() error) error {
 	return Each(what, 1, limit, func(int) (func(), error) { return nil, call() })[0]
 }
@@ -75,9 +75,10 @@ func Each(what string, n int, limit time.Duration, call func(i int) (keep func()
 	return errs
 }
 
-// each calls call from next on, and returns where to go on when the goroutine of the calls is of no more use.
+// each calls call from next on. If the goroutine of the calls cannot be used any more, it returns the number to
+// continue with.
 func each(what string, next, n int, limit time.Duration, call func(i int) (func(), error), errs []error) int {
-	var mu sync.Mutex // guards left, at and errs, and keeps out what comes back too late
+	var mu sync.Mutex // guards left, at and errs, also against calls that return too late
 	left, at := false, next
 	progress := func(i int, keep func(), err error) bool {
 		mu.Lock()

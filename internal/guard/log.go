@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// logLimit is how long a line may take to be logged before its caller goes on without it.
+// logLimit is how long a line may take to be logged before its caller continues without it.
 const logLimit = time.Second
 
-// Logger returns a logger that writes to log but does not depend on it: a handler of lines that panics, ends its
-// goroutine or hangs costs its caller at most a second. While one line hangs, the others are dropped and counted.
+// Logger returns a logger that writes to log but does not depend on it: a slog.Handler that panics, ends its goroutine
+// or hangs costs its caller at most a second. While one line hangs, the others are dropped and counted.
 func Logger(log *slog.Logger) *slog.Logger {
 	if _, already := log.Handler().(*logHandler); already {
 		return log
@@ -32,7 +32,8 @@ type logState struct {
 	dropped atomic.Int64
 }
 
-// Enabled leaves the question to Handle, where the other handler is guarded.
+// Enabled drops lines while one hangs. Otherwise it is true, and Handle calls the other handler's Enabled, where it is
+// guarded.
 func (h *logHandler) Enabled(context.Context, slog.Level) bool {
 	return !h.state.stuck.Load() || h.drop()
 }
@@ -43,7 +44,7 @@ func (h *logHandler) drop() bool {
 	return false
 }
 
-// Handle passes r on. It returns no error, because nobody could be told.
+// Handle passes r on. It returns no error, because there is nobody to handle one.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	r = r.Clone()
 	over := make(chan struct{})
@@ -66,7 +67,7 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	case <-timer.C:
 		h.state.stuck.Store(true)
 		select {
-		case <-over: // it came back at the last moment
+		case <-over: // it returned at the last moment
 			h.state.stuck.Store(false)
 		default:
 		}
@@ -84,7 +85,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return h.derive(func() slog.Handler { return h.to.WithGroup(name) })
 }
 
-// derive returns a handler that passes lines to what another handler makes of itself, or to that handler as it is.
+// derive returns a handler that passes lines to the result of call, or to the present handler if call fails.
 func (h *logHandler) derive(call func() slog.Handler) slog.Handler {
 	derived := make(chan slog.Handler, 1)
 	err := Call("logger", h.state.limit, func() error {

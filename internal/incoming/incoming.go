@@ -44,7 +44,7 @@ func (d *Decoder) Decode(version int, payload json.RawMessage) (any, error) {
 	return p.Interface(), nil
 }
 
-// takesNull tells whether null is a value of t: that of a nil pointer, map, list or interface, or what t makes of it.
+// takesNull reports whether null is a value of t: that of a nil pointer, map, list or interface, or what t makes of it.
 func takesNull(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:

@@ -1,5 +1,5 @@
-// Package mark says what an error means for its event: the marks that handlers and publishers put on errors, and the results
-// that errors are classified into, once, where foreign code has returned them.
+// Package mark defines what an error means for its event: the marks that handlers and publishers put on errors, and the
+// results of classifying errors. An error is classified once, where user code has returned it.
 package mark
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
-// MaxBytes is how much of an error an event keeps.
+// MaxBytes is how many bytes of an error an event keeps.
 const MaxBytes = 2048
 
 type permanentError struct{ err error }
@@ -57,13 +57,13 @@ func RetryAfter(d time.Duration, err error) error {
 
 type unavailableError struct {
 	err    error
-	broker bool // the trouble is the whole broker's
+	broker bool // the whole broker is unavailable
 }
 
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// Unavailable marks err as trouble of the target, or of its whole broker. Unavailable(nil, broker) is nil.
+// Unavailable marks err: the target, or its whole broker, is unavailable. Unavailable(nil, broker) is nil.
 func Unavailable(err error, broker bool) error {
 	if err == nil {
 		return nil
@@ -78,46 +78,46 @@ func IsUnavailable(err error) (is, broker bool) {
 	return is, is && u.broker
 }
 
-// Errors that say what became of an event, for errors.Is.
+// Errors for errors.Is that say why an event was not handled or sent.
 var (
-	// ErrBehind: not sent, because an event in front of it failed.
+	// ErrBehind: not sent, because an earlier event of its key failed.
 	ErrBehind = errors.New("not sent: an earlier event with its key failed")
-	// ErrNotSent: surely not sent, and not to blame.
+	// ErrNotSent: certainly not sent, and the event is not at fault.
 	ErrNotSent = errors.New("not sent")
 	// ErrUnimplemented: no handler has been written.
 	ErrUnimplemented = errors.New("handler is not implemented")
 )
 
-// Class is what an error says of its event and of where the event goes.
+// Class is what an error says about its event and the event's target.
 type Class int
 
 const (
 	ClassDone        Class = iota
 	ClassFailed            // this attempt
 	ClassRefused           // permanently: no later attempt can succeed
-	ClassUnavailable       // the topic or destination is away, and the event is not to blame
-	ClassNotSent           // nothing was tried, and the event is not to blame
+	ClassUnavailable       // the topic or destination is unavailable, and the event is not at fault
+	ClassNotSent           // nothing was tried, and the event is not at fault
 )
 
-// Charged tells whether the attempt counts.
+// Charged reports whether an attempt of this class counts.
 func (c Class) Charged() bool { return c == ClassFailed || c == ClassRefused }
 
-// Result is what a call of foreign code came to, in our own words. Who has a Result need not ask the error again,
-// whose methods are foreign code too.
+// Result is the result of a call of user code, without the error itself. Code with a Result need not call the methods
+// of the error, which are user code too.
 type Result struct {
 	Class    Class
 	Text     string         // what last_error keeps
-	After    *time.Duration // asked for by RetryAfter
-	Broker   bool           // unavailable, and with it the whole broker
-	Unwanted bool           // unavailable, because no handler is written
-	Behind   bool           // not sent, because an event in front of it failed
+	After    *time.Duration // the delay of RetryAfter
+	Broker   bool           // unavailable, like the whole broker
+	Unwanted bool           // unavailable because no handler is written
+	Behind   bool           // not sent, because an earlier event of its key failed
 }
 
 // Of classifies err.
 func Of(err error) Result { return All([]error{err})[0] }
 
-// All classifies errs. Their methods are foreign code, too: they are asked here and nowhere else, and one that
-// panics, ends its goroutine or hangs makes its error a failure like any other.
+// All classifies errs. Their methods are user code too, and are called only here. If a method panics, ends its
+// goroutine or hangs, its error counts as an ordinary failure.
 func All(errs []error) []Result {
 	results := make([]Result, len(errs))
 	var open []int
@@ -153,7 +153,7 @@ func All(errs []error) []Result {
 	return results
 }
 
-// classify reads the marks of err. Permanent wins over the others, and any mark over none.
+// classify reads the marks of err. Permanent takes precedence over the other marks, and any mark over none.
 func classify(err error) (r Result) {
 	r.Class = ClassFailed
 	var after *retryAfterError
@@ -176,8 +176,8 @@ func classify(err error) (r Result) {
 	return r
 }
 
-// Delay returns how long after the failed attempt, counted from 1, the next is due: exponential from base to limit, unless
-// the error asks for another delay.
+// Delay returns how long after a failed attempt the next one is due. attempt counts from 1. The delay grows
+// exponentially from base to limit, unless the error has its own delay.
 func (r Result) Delay(base, limit time.Duration, attempt int) time.Duration {
 	if r.After != nil {
 		return *r.After
@@ -185,12 +185,12 @@ func (r Result) Delay(base, limit time.Duration, attempt int) time.Duration {
 	return backoff.Delay(base, limit, attempt)
 }
 
-// New returns a result of our own making.
+// New returns a result that does not come from an error.
 func New(c Class, format string, args ...any) Result {
 	return Result{Class: c, Text: Text(fmt.Sprintf(format, args...))}
 }
 
-// Text returns text as last_error keeps it: UTF-8 without NUL, cut at MaxBytes.
+// Text returns text in the form that last_error keeps: UTF-8 without NUL, cut at MaxBytes.
 func Text(text string) string {
 	if len(text) > MaxBytes {
 		text = text[:MaxBytes]
@@ -209,8 +209,8 @@ func Text(text string) string {
 // EncodingOf returns the encoding of the database of conn.
 func EncodingOf(conn *pgx.Conn) string { return conn.PgConn().ParameterStatus("server_encoding") }
 
-// Storable returns text, of MaxBytes at most, as a database with that encoding can keep it: a character that it does
-// not have, or may not have, is written as Go escapes it, \u65e5 for example.
+// Storable returns text in a form that a database with that encoding can store, at most MaxBytes long. A character that
+// the encoding does not have, or may not have, is written as a Go escape, for example \u65e5.
 func Storable(text, encoding string) string {
 	limit := rune(unicode.MaxASCII) // which every encoding has
 	switch encoding {

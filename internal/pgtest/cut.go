@@ -39,7 +39,7 @@ func (s *Scissors) Disarm() bool {
 	return s.cut
 }
 
-// allow takes up to n bytes from what is left, and tells whether the cut comes behind them.
+// allow takes up to n bytes from what is left, and reports whether the cut comes behind them.
 func (s *Scissors) allow(replies bool, n int) (allowed int, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

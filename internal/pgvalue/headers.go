@@ -2,8 +2,8 @@ package pgvalue
 
 import "encoding/json"
 
-// Headers decodes the headers of a row. Somebody may have written them by hand: an event is worth more than its headers,
-// so what is not text is left out.
+// Headers decodes the headers of a row. They may have been written by hand. A value that is not text is left out,
+// because the event matters more than its headers.
 func Headers(column []byte) map[string]string {
 	if column == nil {
 		return nil

@@ -16,7 +16,7 @@ func NullUUID(id uuid.NullUUID) pgtype.UUID { return pgtype.UUID{Bytes: id.UUID,
 
 // UUIDs returns ids, never NULL.
 func UUIDs(ids []uuid.UUID) []pgtype.UUID {
-	converted := make([]pgtype.UUID, len(ids)) // never nil: SQL takes NULL for unknown, not for none
+	converted := make([]pgtype.UUID, len(ids)) // never nil: for SQL, NULL means unknown and not none
 	for i, id := range ids {
 		converted[i] = UUID(id)
 	}

@@ -1,5 +1,5 @@
-// Package relay is what a dispatcher and a listener share to reach the targets of their events: topics with a handler, and
-// destinations of a broker. A Target knows whether it is away, and tries whether it is back.
+// Package relay holds what a dispatcher and a listener share to reach the targets of their events: topics with a
+// handler, and destinations of a broker. A Target keeps track of whether it is available.
 package relay
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Route is a Publication that has forgotten its type.
+// Route is a Publication without its type parameter.
 type Route struct {
 	broker, destination string
 	outgoing            func(outbox.Event, json.RawMessage) (publish.Outgoing, error)
@@ -57,8 +57,8 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 // BatchSize is how many events one call of a Publisher takes.
 const BatchSize = 500
 
-// Send publishes events and returns a result for each. It survives a publisher that panics, ends its goroutine or
-// answers too little, and returns when the publisher does.
+// Send publishes events and returns a result for each. A publisher that panics, ends its goroutine or returns too few
+// errors does no harm. Send returns when the publisher does.
 func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Result {
 	began := time.Now()
 	over := t.callBegins(began)
@@ -72,8 +72,9 @@ func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Res
 	return results
 }
 
-// deliver calls the publisher. When a call with several events does not return as it must, one of them may be the
-// reason: it is found by halves, so that the others arrive. Some of them may then arrive twice.
+// deliver calls the publisher. If a call with several events panics, ends its goroutine or returns a wrong number of
+// errors, one of them may be the reason. That event is found by halves, so that the others arrive. Some of them may
+// then arrive twice.
 func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bool) []error {
 	var errs []error
 	err := guard.Call("publisher", guard.Never, func() error {
@@ -87,7 +88,7 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 	switch {
 	case err == nil:
 		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
-	case logs && errors.As(err, &crashed): // once for a call, whatever its parts come to
+	case logs && errors.As(err, &crashed): // once per call, whatever the results of its parts
 		t.log.Error("publisher did not return", "target", t.Name, "count", len(events), "stack", crashed.Error())
 	}
 	if len(events) == 1 {
@@ -121,8 +122,8 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 	return errs
 }
 
-// Prepare makes what a publisher gets of n events, and returns a result for each that cannot be published: the codec
-// of a payload, keys and headers are code of others.
+// Prepare makes the outgoing form of n events, and returns a result for each that cannot be published: the codec of a
+// payload, keys and headers are user code.
 func Prepare(n int, of func(i int) (*Route, outbox.Event, json.RawMessage)) ([]publish.Outgoing, []mark.Result) {
 	made := make([]publish.Outgoing, n)
 	errs := guard.Each("code for the key or headers", n, guard.Limit, func(i int) (func(), error) {

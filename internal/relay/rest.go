@@ -20,12 +20,12 @@ import (
 const (
 	// unwantedPause is the pause of a topic whose handler is not written: nothing changes before the next deployment.
 	unwantedPause = 30 * time.Second
-	// longestHint bounds the pause that a target asks for by RetryAfter.
+	// longestHint limits the pause that a target requests by RetryAfter.
 	longestHint = 5 * time.Minute
 )
 
-// Target is where events go: the handler of a topic, a destination of a broker, or a broker. It knows whether that is
-// away. It may be used from any number of goroutines.
+// Target is where events go: the handler of a topic, a destination of a broker, or a broker. It keeps track of whether
+// that is available. It may be used from any number of goroutines.
 type Target struct {
 	Name         string            // for logs: "jobs/mail", "kafka:orders" or "kafka"
 	Publisher    publish.Publisher // of a destination
@@ -35,22 +35,22 @@ type Target struct {
 	log          *slog.Logger
 
 	mu            sync.Mutex
-	Topics        []string  // that go there
-	since         time.Time // it rests since then; zero when it does not
+	Topics        []string  // the topics of its events
+	since         time.Time // when its rest began; zero if it does not rest
 	until         time.Time // no event is tried before
-	tries         int       // how often it was found away in a row
+	tries         int       // how often in a row it was found unavailable
 	cause         mark.Result
-	trying        bool                      // an event is on its way to find out whether it is back
+	trying        bool                      // an event is being tried to find out whether it is available again
 	tryRequested  bool                      // such an event is being claimed, or waits for a worker
 	failedInRow   []uuid.UUID               // different events that failed in a row
 	handedBack    int                       // events that were not charged in this rest
 	away          *atomic.Int32             // how many targets of the dispatcher or listener rest
-	returns       *atomic.Int64             // how often one of them has come back
-	returnPending bool                      // what waits for it in the database may be tried as soon as it answers
-	answered      bool                      // it has
-	callsBegan    []time.Time               // when the calls of the publisher began that are under way, the oldest first
-	pendingCalls  int                       // how many calls leases of a listener have left behind
-	lateResults   map[uuid.UUID]mark.Result // of such calls, until the events are met again
+	returns       *atomic.Int64             // how often one of them became available again
+	returnPending bool                      // the events that wait for it in the database may be tried as soon as it answers
+	answered      bool                      // it has answered since its rest began
+	callsBegan    []time.Time               // when the publisher's calls under way began, the oldest first
+	pendingCalls  int                       // how many calls have outlived their lease of a listener
+	lateResults   map[uuid.UUID]mark.Result // of such calls, until their events are read again
 }
 
 // withBroker returns t and its broker, the broker first.
@@ -61,10 +61,10 @@ func (t *Target) withBroker() []*Target {
 	return []*Target{t}
 }
 
-// Resting tells whether t is away, or its broker.
+// Resting reports whether t or its broker is unavailable.
 func (t *Target) Resting() bool { return t.Why().Class == mark.ClassUnavailable }
 
-// Why returns the result of an event that is handed back because t rests; nothing when t does not rest.
+// Why returns the result of an event that is handed back because t rests; the zero Result if t does not rest.
 func (t *Target) Why() (because mark.Result) {
 	for _, each := range t.withBroker() {
 		each.mu.Lock()
@@ -80,7 +80,7 @@ func (t *Target) Why() (because mark.Result) {
 	return because
 }
 
-// left returns how long it takes until the next event is tried; nothing when t does not rest.
+// left returns how long it takes until the next event is tried; 0 if t does not rest.
 func (t *Target) left() (left time.Duration) {
 	for _, each := range t.withBroker() {
 		each.mu.Lock()
@@ -92,18 +92,19 @@ func (t *Target) left() (left time.Duration) {
 	return left
 }
 
-// RetryIn is how long it takes until an event that was tried may be tried again by any process. It is not as long as this one's rest may be: a
-// process that has just been started may know better.
+// RetryIn is how long it takes until any process may try a tried event again. It is at most MaxPause, even if the rest
+// in this process is longer: a process that has just started may find the target available.
 func (t *Target) RetryIn() time.Duration { return min(t.left(), t.breaker.MaxPause) }
 
-// Admit returns how many of n events may be tried now: all, one that finds out whether t is back, or none; and the result
-// of the others, unavailable. The results of what is admitted must be told to OnResults.
+// Admit returns how many of n events may be tried now: all, none, or one that finds out whether t is available again.
+// others is the result of the other events, which is of class ClassUnavailable. The results of the admitted events must
+// be passed to OnResults.
 func (t *Target) Admit(n int) (admitted int, others mark.Result) {
-	var first *Target // that this is a try of
+	var first *Target // the broker, if this is a try of it
 	for _, each := range t.withBroker() {
 		each.mu.Lock()
 		switch {
-		case each.pendingCalls > 0: // what it has sent must not be overtaken
+		case each.pendingCalls > 0: // an event must not overtake what that call has sent
 			n, others = 0, t.waitsForCall()
 		case each.since.IsZero():
 		case each.trying || time.Now().Before(each.until):
@@ -116,7 +117,7 @@ func (t *Target) Admit(n int) (admitted int, others mark.Result) {
 		}
 		each.mu.Unlock()
 		if n == 0 {
-			if first != nil { // what the broker has admitted is not tried
+			if first != nil { // the event that the broker has admitted is not tried
 				first.mu.Lock()
 				first.trying = false
 				first.mu.Unlock()
@@ -127,12 +128,12 @@ func (t *Target) Admit(n int) (admitted int, others mark.Result) {
 	return n, others
 }
 
-// waitsForCall is the result of an event that waits for a call that was left behind.
+// waitsForCall is the result of an event that waits for a call which has outlived its lease.
 func (t *Target) waitsForCall() mark.Result {
 	return mark.New(mark.ClassUnavailable, "a call of the publisher to %s has not returned yet", t.Name)
 }
 
-// Tryable tells whether t rests and it is time for a claim of one event to try.
+// Tryable reports whether t rests and it is time to claim one event as a try.
 func (t *Target) Tryable() bool {
 	if !t.Resting() || t.left() > 0 {
 		return false
@@ -148,8 +149,8 @@ func (t *Target) Tryable() bool {
 	return true
 }
 
-// RequestTry notes that one event is claimed as a try. OnTry must be called: when there was none, or when what became of
-// it is known. Until then there is no other, however long the workers are busy with other events.
+// RequestTry records that one event is being claimed as a try. OnTry must be called if there was no event, or when its
+// result is known. Until then there is no other try, however long the workers are busy with other events.
 func (t *Target) RequestTry() {
 	for _, each := range t.withBroker() {
 		each.mu.Lock()
@@ -158,7 +159,8 @@ func (t *Target) RequestTry() {
 	}
 }
 
-// OnTry ends what requestTry began. When there was no event to try, the next claim for one waits as after a failure.
+// OnTry ends a try that RequestTry began. If any is false, there was no event to try, and the next try waits as after a
+// failure.
 func (t *Target) OnTry(any bool) {
 	for _, each := range t.withBroker() {
 		each.mu.Lock()
@@ -170,7 +172,7 @@ func (t *Target) OnTry(any bool) {
 	}
 }
 
-// pause returns the next pause; t.mu is held.
+// pause returns the next pause. The caller holds t.mu.
 func (t *Target) pause() time.Duration {
 	pause := backoff.Delay(t.breaker.FirstPause, t.breaker.MaxPause, t.tries)
 	if t.cause.Unwanted {
@@ -182,11 +184,11 @@ func (t *Target) pause() time.Duration {
 	return pause
 }
 
-// OnResults learns from the results of events that were tried from began on. A failure that belongs to an outage becomes
-// unavailable in results.
+// OnResults updates t from the results of events that were tried from began on. It changes the class of a failure that
+// belongs to an outage to ClassUnavailable in results.
 func (t *Target) OnResults(began time.Time, ids []uuid.UUID, results []mark.Result) {
 	if t.Publisher == nil {
-		for i := range results { // a handler has nothing in front of it, and does not send
+		for i := range results { // a handler has no earlier event, and does not send
 			if results[i].Class == mark.ClassNotSent {
 				results[i].Class = mark.ClassUnavailable
 			}
@@ -199,7 +201,7 @@ func (t *Target) OnResults(began time.Time, ids []uuid.UUID, results []mark.Resu
 		returned := t.broker.returnPending
 		t.broker.returnPending = false
 		t.broker.mu.Unlock()
-		if returned { // what waits for its destinations has waited for it
+		if returned { // events of its destinations have waited for it
 			for _, each := range t.broker.destinations {
 				each.RestoreReturned()
 			}
@@ -213,7 +215,7 @@ func (t *Target) OnResults(began time.Time, ids []uuid.UUID, results []mark.Resu
 	}
 }
 
-// update does the work of OnResults, for a broker without ids, and returns what is to be logged. t.mu is held.
+// update does the work of OnResults and returns what is to be logged. For a broker, ids is nil. The caller holds t.mu.
 func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result) (logs []func()) {
 	tried := t.trying
 	t.trying = false
@@ -225,7 +227,7 @@ func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 		case r.Class == mark.ClassNotSent:
 		case r.Class == mark.ClassUnavailable && (hasHandler || r.Broker == isBroker):
 			away = r
-		case r.Class == mark.ClassUnavailable && !isBroker: // the broker's trouble says nothing of a destination
+		case r.Class == mark.ClassUnavailable && !isBroker: // a failure of the broker says nothing about a destination
 		case r.Class == mark.ClassFailed && !isBroker && !hasHandler && t.breaker.Failures > 0:
 			if !slices.Contains(t.failedInRow, ids[i]) {
 				t.failedInRow = append(t.failedInRow, ids[i])
@@ -233,7 +235,7 @@ func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 			if !t.since.IsZero() || len(t.failedInRow) >= t.breaker.Failures {
 				away, t.failedInRow = r, nil
 			}
-		default: // it has answered
+		default: // it answered
 			away, t.failedInRow, t.answered = nil, nil, true
 			logs = append(logs, t.endRest(began)...)
 		}
@@ -241,7 +243,7 @@ func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 	switch {
 	case away != nil:
 		logs = append(logs, t.startRest(*away)...)
-	case tried && !t.since.IsZero() && len(results) > 0: // nothing was found out: the next try waits as long again
+	case tried && !t.since.IsZero() && len(results) > 0: // the try had no result: the next one waits as long again
 		t.until = time.Now().Add(t.pause())
 	}
 	if t.since.IsZero() || isBroker {
@@ -259,7 +261,7 @@ func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 	return logs
 }
 
-// startRest begins or prolongs a rest; t.mu is held.
+// startRest begins or prolongs a rest. The caller holds t.mu.
 func (t *Target) startRest(cause mark.Result) (logs []func()) {
 	now := time.Now()
 	if !t.since.IsZero() && now.Before(t.until) {
@@ -275,7 +277,7 @@ func (t *Target) startRest(cause mark.Result) (logs []func()) {
 	if t.since, t.answered = now, false; t.pendingCalls == 0 {
 		t.away.Add(1)
 	}
-	level, text := slog.LevelWarn, "resting: the target is away, its events wait and no attempt is charged"
+	level, text := slog.LevelWarn, "resting: the target is unavailable, its events wait and no attempt is charged"
 	if cause.Unwanted {
 		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
 	}
@@ -283,7 +285,7 @@ func (t *Target) startRest(cause mark.Result) (logs []func()) {
 	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
 }
 
-// endRest ends a rest that began before the attempt that shows it; t.mu is held.
+// endRest ends a rest if it began before began, which is the start of a successful attempt. The caller holds t.mu.
 func (t *Target) endRest(began time.Time) (logs []func()) {
 	if t.since.IsZero() || began.Before(t.since) {
 		return nil
@@ -297,8 +299,8 @@ func (t *Target) endRest(began time.Time) (logs []func()) {
 	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
 }
 
-// TakeReturned tells, once, that t is back, or has answered for the first time: what waits for it in the database may be tried.
-// Another process may have left it there.
+// TakeReturned reports, once, that t is available again or has answered for the first time: the events that wait for it
+// in the database may be tried. Another process may have left them there.
 func (t *Target) TakeReturned() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -307,7 +309,7 @@ func (t *Target) TakeReturned() bool {
 	return is
 }
 
-// RestoreReturned takes back what TakeReturned told.
+// RestoreReturned makes TakeReturned report it once more.
 func (t *Target) RestoreReturned() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -317,8 +319,8 @@ func (t *Target) RestoreReturned() {
 	}
 }
 
-// LaterDelay is how long an event waits that is not the next one to try whether t is back. It grows with their number, so
-// that they cost the others little, and it ends when t is back.
+// LaterDelay is how long an event waits that is not the next one to try t. It grows with the number of such events, so
+// that they cost the others little. The wait ends when t is available again.
 func (t *Target) LaterDelay() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -340,7 +342,8 @@ func TopicsOf(all []*Target) (topics []string) {
 // StallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
 const StallAfter = 200 * time.Millisecond
 
-// LeaveBehind tells that a lease ends before the call under way has returned. Until it has, nothing else is sent.
+// LeaveBehind records that a lease ends before the call under way has returned. Until the call returns, nothing else is
+// sent.
 func (t *Target) LeaveBehind() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -349,7 +352,7 @@ func (t *Target) LeaveBehind() {
 	}
 }
 
-// KeepLateResults keeps the results of a call that was left behind, until their events are met again.
+// KeepLateResults keeps the results of a call that has outlived its lease, until their events are read again.
 func (t *Target) KeepLateResults(ids []uuid.UUID, results []mark.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -368,10 +371,11 @@ func (t *Target) KeepLateResults(ids []uuid.UUID, results []mark.Result) {
 	}
 }
 
-// maxLateResults bounds how many results are kept. Events of shards that another process has taken over are not met again.
+// maxLateResults limits how many results are kept. Events of shards that another process has taken over are not read
+// again here.
 const maxLateResults = 10_000
 
-// TakeLateResult returns the result of an event whose call was left behind, if it has come back since.
+// TakeLateResult returns the result of an event whose call has outlived its lease, if the call has returned since.
 func (t *Target) TakeLateResult(id uuid.UUID) (r mark.Result, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -380,8 +384,8 @@ func (t *Target) TakeLateResult(id uuid.UUID) (r mark.Result, is bool) {
 	return r, is
 }
 
-// Stalled tells whether a call of t's publisher takes long, and else when it will have if it does not return: zero while
-// there is no call.
+// Stalled reports whether a call of t's publisher takes longer than StallAfter. If not, at is when it will have taken
+// that long; zero if there is no call.
 func (t *Target) Stalled(now time.Time) (is bool, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -392,7 +396,7 @@ func (t *Target) Stalled(now time.Time) (is bool, at time.Time) {
 	return !now.Before(at), at
 }
 
-// callBegins notes that a call of t's publisher begins. Shards of a listener may have one each.
+// callBegins records that a call of t's publisher begins. Each shard of a listener may have one. over records its end.
 func (t *Target) callBegins(began time.Time) (over func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Targets are those of one dispatcher or listener.
+// Targets holds the targets of one dispatcher or listener.
 type Targets struct {
 	breaker    outbox.Breaker
 	publishers map[string]publish.Publisher
@@ -21,8 +21,8 @@ type Targets struct {
 	ByTopic    map[string]*Target // by topic, "namespace/name"
 	All        []*Target          // each once, in the order of the topics
 	brokers    map[string]*Target
-	Away       atomic.Int32 // how many of all and brokers rest
-	Returns    atomic.Int64 // how often one of them has come back
+	Away       atomic.Int32 // how many of All and of the brokers rest
+	Returns    atomic.Int64 // how often one of them became available again
 	Publishes  bool
 }
 
@@ -30,7 +30,7 @@ func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher,
 	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target)}
 }
 
-// Add gives a topic its target: that of its publication, or one of its own for its handler.
+// Add gives a topic its target: that of its publication, or a separate one for its handler.
 func (s *Targets) Add(topic string, p *Route) error {
 	t := &Target{Name: topic, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns, returnPending: true}
 	if p != nil {
@@ -75,7 +75,7 @@ func (s *Targets) publisher(broker string) (publish.Publisher, error) {
 	return p, nil
 }
 
-// Resting names the targets that are away.
+// Resting names the targets that are unavailable.
 func (s *Targets) Resting() []string {
 	var names []string
 	for _, t := range s.All {
@@ -86,7 +86,7 @@ func (s *Targets) Resting() []string {
 	return names
 }
 
-// LeftBehind names the targets of which a call was left behind.
+// LeftBehind names the targets with a call that has outlived its lease and has not returned.
 func (s *Targets) LeftBehind() (names []string) {
 	for _, t := range s.All {
 		t.mu.Lock()
@@ -98,7 +98,8 @@ func (s *Targets) LeftBehind() (names []string) {
 	return names
 }
 
-// Next returns when a target that rests is to be tried, or a call stalls; zero when there is nothing to wait for.
+// Next returns when the next resting target is to be tried, or the next call stalls; zero if there is nothing to wait
+// for.
 func (s *Targets) Next(now time.Time) (next time.Time) {
 	if s.Away.Load() == 0 && !s.Publishes {
 		return next

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// PruneScan is how many positions of the log one transaction of a prune looks at.
+	// PruneScan is how many positions of the log one transaction of a prune reads.
 	PruneScan = 1000
-	// PruneChunk is how many rows another one deletes at most.
+	// PruneChunk is how many rows any other transaction of a prune deletes at most.
 	PruneChunk = 1000
 )
 

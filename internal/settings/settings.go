@@ -1,4 +1,5 @@
-// Package settings has the defaults and bounds of what the configurations of dispatchers and listeners have in common.
+// Package settings has the defaults and bounds of the fields that the configurations of dispatchers and listeners have
+// in common.
 package settings
 
 import (
@@ -18,13 +19,13 @@ const (
 	MinLease         = 10 * time.Millisecond
 )
 
-// How much a lease of a listener's shard takes: what comes again, one by one, when its process dies.
+// How much a lease of a listener's shard takes. If its process dies, this is delivered again, one by one.
 const (
 	LeaseBatches   = 8  // batches
 	ParkedKeyBatch = 20 // parked keys
 )
 
-// Common are the fields that the configurations of dispatchers and listeners have in common.
+// Common holds the fields that the configurations of dispatchers and listeners have in common.
 type Common struct {
 	BatchSize, Concurrency, MaxAttempts                                          *int
 	LeaseDuration, PollInterval, MaxPollInterval, ShutdownTimeout, PruneInterval *time.Duration
@@ -36,7 +37,8 @@ type Common struct {
 	MaxConcurrency int
 }
 
-// SetDefaults fills in what is not set. The others depend on concurrency and LeaseDuration, which are set already.
+// SetDefaults fills in the fields that are not set. They depend on Concurrency and LeaseDuration, which must be set
+// already.
 func (s Common) SetDefaults() {
 	SetDefault(s.BatchSize, DefaultBatchSize)
 	SetDefault(s.PollInterval, min(time.Second, *s.LeaseDuration/3))
@@ -92,7 +94,7 @@ func OverrideRetry(r, by outbox.Retry) outbox.Retry {
 	}
 }
 
-// validateRetry checks an override of a config, where zero is what the YAML says.
+// validateRetry checks an override of a config, where zero means the YAML's value.
 func validateRetry(r outbox.Retry) error {
 	switch {
 	case r.MaxAttempts < 0 || r.MaxAttempts > 1<<31-1:
@@ -107,7 +109,7 @@ func validateRetry(r outbox.Retry) error {
 	return nil
 }
 
-// RetryWithDefaults returns r with the defaults for what is not set.
+// RetryWithDefaults returns r with defaults for the fields that are not set.
 func RetryWithDefaults(r outbox.Retry) outbox.Retry {
 	if r.MaxAttempts <= 0 {
 		r.MaxAttempts = outbox.DefaultMaxAttempts
@@ -121,11 +123,11 @@ func RetryWithDefaults(r outbox.Retry) outbox.Retry {
 	return r
 }
 
-// RetentionWithDefaults returns r with the defaults for what is not set.
+// RetentionWithDefaults returns r with defaults for the fields that are not set.
 func RetentionWithDefaults(r outbox.Retention) outbox.Retention {
 	switch {
 	case r.DeleteOnAck:
-		r.Delivered = 0 // what was delivered before the topic was changed is pruned
+		r.Delivered = 0 // events delivered before the topic was changed are pruned
 	case r.Delivered <= 0:
 		r.Delivered = 168 * time.Hour
 	}
@@ -135,7 +137,7 @@ func RetentionWithDefaults(r outbox.Retention) outbox.Retention {
 	return r
 }
 
-// BreakerWithDefaults returns b with the defaults for what is not set.
+// BreakerWithDefaults returns b with defaults for the fields that are not set.
 func BreakerWithDefaults(b outbox.Breaker) outbox.Breaker {
 	if b.Failures == 0 {
 		b.Failures = 10

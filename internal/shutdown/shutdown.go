@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Stages bounds the end of a Run, whatever hangs: a handler, a publisher or the database. Everything is counted from
-// the moment in which the context of Run ends, and by a goroutine that nothing else can block.
+// Stages bounds the end of a Run, whatever hangs: a handler, a publisher or the database. Every stage counts from the
+// moment the context of Run ends, in a goroutine that nothing else can block.
 type Stages struct {
-	WorkCtx  context.Context // of the handlers; outlives that of Run by the shutdown timeout
-	DBCtx    context.Context // of statements at the end; outlives WorkCtx
-	GiveUp   chan struct{}   // closed when handlers that still run are given up
+	WorkCtx  context.Context // of the handlers; ends at the shutdown timeout after the context of Run
+	DBCtx    context.Context // of statements at the end; ends after WorkCtx
+	GiveUp   chan struct{}   // closed when nobody waits for running handlers any more
 	cancel   context.CancelCauseFunc
 	cancelDB context.CancelFunc
 }
 
-// grace is how long handlers get to notice that their contexts are cancelled, and then what they did to be
-// settled. So Run returns two of them after the shutdown timeout at the latest.
+// grace is the time for handlers to notice that their contexts are cancelled, and then again the time to settle their
+// results. So Run returns at the latest two graces after the shutdown timeout.
 const grace = time.Second
 
 func New(ctx context.Context) *Stages {
@@ -65,7 +65,7 @@ func (e *Stages) Enforce(ctx context.Context, timeout time.Duration, cause error
 	}
 }
 
-// GivenUp tells whether handlers that still run are given up.
+// GivenUp reports whether handlers that still run are given up.
 func (e *Stages) GivenUp() bool {
 	select {
 	case <-e.GiveUp:

@@ -1,7 +1,7 @@
-// Package testsignal lets tests wait for what happens inside, in place of sleeping.
+// Package testsignal lets tests wait for internal steps instead of sleeping.
 package testsignal
 
-// Signal lets a test wait for what happens inside; nil costs nothing.
+// Signal lets a test wait for an internal step; a nil Signal costs nothing.
 type Signal chan struct{}
 
 // Emit signals, unless the test has yet to receive an earlier one.

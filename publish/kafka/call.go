@@ -115,7 +115,7 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	var targets []target
 	for at, i := range round {
 		topic := records[at].Topic
-		if v := verdictOf(errs[at]); v == refused || v == suspect {
+		if v := classOf(errs[at]); v == refused || v == doubtful {
 			t := target{topic, records[at].Partition}
 			if batches[t] == nil {
 				targets = append(targets, t)
@@ -151,11 +151,11 @@ func (c *call) remember(producer *client, round []int, records []*kgo.Record, er
 	written := make(map[target]bool)
 	for at, i := range round {
 		t, key := target{records[at].Topic, records[at].Partition}, c.events[i].Key
-		switch v := verdictOf(errs[at]); {
+		switch v := classOf(errs[at]); {
 		case v == taken && !written[t]:
 			written[t] = true
 			c.p.pool.wrote(producer, t)
-		case v == taken, key == "", unsent[at], v == refused, v == suspect, v == invalid, v == unknown:
+		case v == taken, key == "", unsent[at], v == refused, v == doubtful, v == invalid, v == unknown:
 		default:
 			c.p.pool.doubt(producer, key, t)
 		}
@@ -228,11 +228,11 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		return ended(waiting)
 	}
 	described := produceError(topic, err)
-	verdict := verdictOf(err)
-	if verdict != unknown {
+	class := classOf(err)
+	if class != unknown {
 		c.p.topics.Forget(topic)
 	}
-	switch verdict {
+	switch class {
 	case refused, invalid:
 		return outbox.Permanent(described)
 	case unknown:

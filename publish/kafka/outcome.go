@@ -13,29 +13,29 @@ import (
 // errNoAnswer is the cause when a batch takes longer than Config.Timeout.
 var errNoAnswer = errors.New("no acknowledgement from Kafka")
 
-// verdict is what an error of the client means for its record.
-type verdict int
+// class is what an error of the client means for its record.
+type class int
 
 const (
-	taken       verdict = iota
-	attempt             // a failed attempt; the error may pass
-	refused             // this record, or another one of its batch, can never be taken
-	suspect             // like refused, but the error may pass
-	invalid             // such a topic cannot exist
-	unknown             // the topic does not exist
-	fenced              // the producer must not be used again
-	unavailable         // the record is not at fault
-	unreached           // the record did not reach a broker
-	denied              // the cluster takes nothing from this client, for any topic
+	taken       class = iota
+	attempt           // a failed attempt; the error may pass
+	refused           // this record, or another one of its batch, can never be taken
+	doubtful          // like refused, but the error may pass
+	invalid           // such a topic cannot exist
+	unknown           // the topic does not exist
+	fenced            // the producer must not be used again
+	unavailable       // the record is not at fault
+	unreached         // the record did not reach a broker
+	denied            // the cluster takes nothing from this client, for any topic
 )
 
-// verdicts are the verdicts that do not follow from Kafka's property "retriable".
-var verdicts = map[*kerr.Error]verdict{
+// classes are the classes that do not follow from Kafka's property "retriable".
+var classes = map[*kerr.Error]class{
 	kerr.MessageTooLarge:       refused,
 	kerr.RecordListTooLarge:    refused,
 	kerr.InvalidRecord:         refused,
-	kerr.CorruptMessage:        suspect,
-	kerr.InvalidTimestamp:      suspect,
+	kerr.CorruptMessage:        doubtful,
+	kerr.InvalidTimestamp:      doubtful,
 	kerr.UnknownServerError:    attempt,
 	kerr.InvalidTopicException: invalid,
 
@@ -68,9 +68,9 @@ var verdicts = map[*kerr.Error]verdict{
 	kerr.PolicyViolation:                    unavailable,
 }
 
-// verdictOf returns the verdict of an error of the client. An error that is not a Kafka error code means that no broker was
+// classOf returns the class of an error of the client. An error that is not a Kafka error code means that no broker was
 // reached.
-func verdictOf(err error) verdict {
+func classOf(err error) class {
 	if err == nil {
 		return taken
 	}
@@ -78,8 +78,8 @@ func verdictOf(err error) verdict {
 	if !known {
 		return unreached
 	}
-	if v, listed := verdicts[code]; listed {
-		return v
+	if c, listed := classes[code]; listed {
+		return c
 	}
 	if code.Retriable {
 		return unavailable

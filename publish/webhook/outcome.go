@@ -70,14 +70,14 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	default:
 		return p.unreachable(requestCtx, err)
 	}
-	// The verdict depends only on the status and headers. Errors of the body do not change it.
+	// The outcome depends only on the status and headers. Errors of the body do not change it.
 	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores the context
 		drained := time.AfterFunc(maxDrainTime, cancel)
 		_, _ = io.CopyN(io.Discard, response.Body, maxReplyBytes)
 		drained.Stop()
 	}
 	_ = response.Body.Close()
-	return p.verdict(e, response)
+	return p.outcome(e, response)
 }
 
 // notSent returns the error of an event of which nothing had been sent when ctx ended.
@@ -118,8 +118,8 @@ func (p *Publisher) unanswered(ctx context.Context, err error) error {
 	return errors.New("no reply: the answer is not valid HTTP, or its headers are too large")
 }
 
-// verdict returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.
-func (p *Publisher) verdict(e *endpoint, response *http.Response) error {
+// outcome returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.
+func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
 	status := response.StatusCode
 	if status >= 200 && status < 300 {
 		return nil

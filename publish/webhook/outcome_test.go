@@ -68,7 +68,7 @@ func asksForPause(err error) bool {
 	return false
 }
 
-func TestVerdicts(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	date := "Sat, 21 Nov 2026 13:00:00 GMT"
 	for name, c := range map[string]struct {
