@@ -17,10 +17,12 @@ import (
 	events "github.com/outboxgen/outboxgen/generator/testdata/publish/want"
 	"github.com/outboxgen/outboxgen/generator/testdata/publish/want/userevents"
 	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/queue"
 )
 
 // broker keeps what is published to it.
@@ -69,8 +71,8 @@ func published(t *testing.T, pool *pgxpool.Pool, user uuid.UUID) []publish.Outgo
 		return err
 	}))
 	kafka, nats := &broker{}, &broker{}
-	d, err := events.NewUsersDispatcher(pool, events.UnimplementedUsersHandlers{}, outbox.DispatcherConfig{
-		Publishers: map[string]outbox.Publisher{"kafka": kafka, "nats": nats},
+	d, err := events.NewUsersDispatcher(pool, events.UnimplementedUsersHandlers{}, queue.Config{
+		Publishers: map[string]publish.Publisher{"kafka": kafka, "nats": nats},
 	})
 	require.NoError(t, err)
 	report := outboxtest.Drain(t, d)
@@ -92,9 +94,9 @@ func TestPublished(t *testing.T) {
 	require.Equal(t, "web/"+user.String(), sent[1].Key)
 	require.Equal(t, map[string]string{"kind": "own", "traceparent": "00-a-b-01", "attempt": "2 of 9, true", "realm": "web/free"}, sent[1].Headers)
 
-	_, err := events.NewBillingDispatcher(pool, outbox.DispatcherConfig{})
+	_, err := events.NewBillingDispatcher(pool, queue.Config{})
 	require.ErrorContains(t, err, "publishes to webhook")
-	_, err = events.NewRelayListener(pool, outbox.ListenerConfig{})
+	_, err = events.NewRelayListener(pool, listener.Config{})
 	require.ErrorContains(t, err, "publishes to kafka")
 }
 
