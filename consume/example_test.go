@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 
@@ -42,26 +43,36 @@ func (Cards) ConsumeUserRenamed(ctx context.Context, tx pgx.Tx, e consume.Delive
 	return err
 }
 
-var (
-	examplePool *pgxpool.Pool      // of the database with the inbox and the cards
-	renamed     = consume.Message{ // a message of a broker
-		ContentType: "application/json",
-		Headers: map[string]string{
-			"outbox-id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "outbox-type": "users.user_renamed", "outbox-version": "1",
-		},
-		Body: []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd", "name": "Zoë"}`),
+// renamed is a message of a broker.
+var renamed = consume.Message{
+	ContentType: "application/json",
+	Headers: map[string]string{
+		"outbox-id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "outbox-type": "users.user_renamed", "outbox-version": "1",
+	},
+	Body: []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd", "name": "Zoë"}`),
+}
+
+// connect opens the pool of the service, like pgxpool.New, on a database with the inbox.
+var connect func() *pgxpool.Pool
+
+// connectToCards also creates the table of the cards.
+func connectToCards(ctx context.Context) *pgxpool.Pool {
+	pool := connect()
+	if _, err := pool.Exec(ctx, "CREATE TABLE cards (user_id uuid PRIMARY KEY, name text NOT NULL)"); err != nil {
+		log.Fatal(err)
 	}
-)
+	return pool
+}
 
 // exampleConsumer returns what a generated constructor returns.
 func exampleConsumer() *consume.Consumer {
 	ib, err := inbox.New(inbox.Config{Group: "cards"})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	c, err := consume.New(ib, consume.Handle(userRenamedTopic, UsersConsumer(Cards{}), UsersConsumer.ConsumeUserRenamed))
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	return c
 }
@@ -69,21 +80,20 @@ func exampleConsumer() *consume.Consumer {
 // A generated constructor, such as NewUsersConsumer(ib, Cards{}), does what New and Handle do here. The consumer finds a
 // fault of a message before it uses the database.
 func Example() {
+	ctx := context.Background()
 	ib, err := inbox.New(inbox.Config{Group: "cards"})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	consumer, err := consume.New(ib, consume.Handle(userRenamedTopic, UsersConsumer(Cards{}), UsersConsumer.ConsumeUserRenamed))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 
 	m := consume.Message{ContentType: "application/json", Headers: map[string]string{
 		"outbox-id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "outbox-type": "users.user_renamed", "outbox-version": "2",
 	}, Body: []byte("{}")}
-	_, err = consumer.Consume(context.Background(), examplePool, m)
+	_, err = consumer.Consume(ctx, connectToCards(ctx), m)
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, consume.ErrUnknownVersion), consume.IsPermanent(err))
 	// Output:
@@ -95,29 +105,38 @@ func Example() {
 // again.
 func ExampleConsumer_Consume() {
 	ctx := context.Background()
+	pool := connectToCards(ctx)
 	consumer := exampleConsumer()
 	acknowledge := func() {}     // to the broker
 	quarantine := func(error) {} // keep the message and the reason
 
-	outcome, err := consumer.Consume(ctx, examplePool, renamed)
-	switch {
-	case err == nil:
-		slog.InfoContext(ctx, "consumed", "outcome", outcome)
-		acknowledge()
-	case consume.IsPermanent(err):
-		quarantine(err)
-		acknowledge()
-	default:
-		slog.WarnContext(ctx, "try the message again after a pause", "error", err)
+	for _, message := range []consume.Message{renamed, renamed, {}} {
+		outcome, err := consumer.Consume(ctx, pool, message)
+		switch {
+		case err == nil:
+			fmt.Println(outcome)
+			acknowledge()
+		case consume.IsPermanent(err):
+			fmt.Println("quarantined:", err)
+			quarantine(err)
+			acknowledge()
+		default:
+			slog.WarnContext(ctx, "try the message again after a pause", "error", err)
+		}
 	}
+	// Output:
+	// applied
+	// duplicate
+	// quarantined: consume message: it has neither CloudEvent attributes nor outbox headers: malformed message
 }
 
 // ConsumeTx is for several messages in one transaction, or for more statements in the same transaction.
 func ExampleConsumer_ConsumeTx() {
 	ctx := context.Background()
+	pool := connectToCards(ctx)
 	consumer := exampleConsumer()
 	messages := []consume.Message{renamed}
-	err := pgx.BeginFunc(ctx, examplePool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, m := range messages {
 			if _, err := consumer.ConsumeTx(ctx, tx, m); err != nil {
 				return err // rolls back
@@ -125,16 +144,16 @@ func ExampleConsumer_ConsumeTx() {
 		}
 		return nil
 	})
-	if err != nil {
-		slog.WarnContext(ctx, "try the messages one by one", "error", err)
-	}
+	fmt.Println(err) // after an error, try the messages one by one
+	// Output: <nil>
 }
 
 // A strict consumer also checks the rules of the YAML, here a maximum length.
 func ExampleConsumer_Strict() {
 	long := renamed
 	long.Body = []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd", "name": "` + fmt.Sprintf("%081d", 0) + `"}`)
-	_, err := exampleConsumer().Strict().Consume(context.Background(), examplePool, long)
+	ctx := context.Background()
+	_, err := exampleConsumer().Strict().Consume(ctx, connectToCards(ctx), long)
 	if broken, ok := errors.AsType[*payload.ValidationError](err); ok {
 		fmt.Println(broken.Fields[0])
 	}
@@ -190,8 +209,7 @@ func ExampleParse() {
 func ExampleTopic_Decode() {
 	r, err := consume.Parse(renamed)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	d, err := userRenamedTopic.Decode(r)
 	fmt.Println(d.Payload.Name, err)
@@ -210,14 +228,44 @@ func ExampleTopic_Decode() {
 func ExampleTopic_DecodeStrict() {
 	r, err := consume.Parse(renamed)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	r.Payload = []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd", "name": "` + fmt.Sprintf("%081d", 0) + `"}`)
 	_, lenient := userRenamedTopic.Decode(r)
 	_, strict := userRenamedTopic.DecodeStrict(r)
 	fmt.Println(lenient, errors.Is(strict, consume.ErrInvalidPayload))
 	// Output: <nil> true
+}
+
+// A topic of a consumer has a name and the newest version that the consumer knows. A generated consumer package has a variable
+// for each.
+func ExampleNewTopic() {
+	type userDeleted struct {
+		UserID uuid.UUID `json:"user_id"`
+	}
+	topic := consume.NewTopic[userDeleted](consume.TopicSpec{Namespace: "users", Name: "user_deleted", Version: 1})
+
+	d, err := topic.Decode(consume.Received{
+		Event:   consume.Event{Namespace: "users", Topic: "user_deleted", Version: 1},
+		Payload: []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd"}`),
+	})
+	fmt.Println(d.Payload.UserID, err)
+	// Output: 7f000001-89ab-4cde-8f01-23456789abcd <nil>
+}
+
+// Handle ties a topic to a method of the consumer, here by a method expression of its interface. New refuses a nil consumer.
+func ExampleHandle() {
+	ib, err := inbox.New(inbox.Config{Group: "cards"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = consume.New(ib, consume.Handle(userRenamedTopic, UsersConsumer(Cards{}), UsersConsumer.ConsumeUserRenamed))
+	fmt.Println(err)
+	_, err = consume.New(ib, consume.Handle(userRenamedTopic, UsersConsumer(nil), UsersConsumer.ConsumeUserRenamed))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// new consumer: topic users/user_renamed: no consumer given (nil)
 }
 
 // A consumer's method marks an error for which trying again cannot help.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -23,6 +24,77 @@ func renamed(key, name string) publish.Outgoing {
 		Destination: "users.renamed",
 		Key:         key,
 	}
+}
+
+// Printer is a publisher for a broker that takes one event at a time. This broker is standard output, and it can be away.
+type Printer struct {
+	Encoder publish.Encoder // nil means CloudEvents in binary mode
+	Away    bool
+}
+
+// Publish implements publish.Publisher. Events of one key are sent one after another, those of different keys concurrently.
+func (p Printer) Publish(ctx context.Context, events []publish.Outgoing) []error {
+	return publish.Each(ctx, events, 16, p.send)
+}
+
+// send sends one event. Its error says what happens to the event.
+func (p Printer) send(ctx context.Context, o publish.Outgoing) error {
+	if p.Away {
+		return outbox.BrokerUnavailable(errors.New("connect: connection refused")) // all destinations rest
+	}
+	if o.Destination == "" {
+		return outbox.Permanent(errors.New("no destination")) // a dead letter
+	}
+	m, err := p.Encoder.Encode(o)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return outbox.ErrNotSent // nothing was handed to the broker, so this costs no attempt
+	}
+	fmt.Println(o.Destination, o.Key, string(m.Body))
+	return nil
+}
+
+// A dispatcher or listener gets a publisher by the name of its broker, in Config.Publishers, and calls Publish. Package
+// publishtest tests what Publish promises.
+func ExamplePublisher() {
+	ctx := context.Background()
+	var p publish.Publisher = Printer{}
+	fmt.Println(p.Publish(ctx, []publish.Outgoing{renamed("user/17", "Zoë")}))
+
+	p = Printer{Away: true}
+	errs := p.Publish(ctx, []publish.Outgoing{renamed("user/17", "Zoë"), renamed("user/18", "Max")})
+	fmt.Println(outbox.IsBrokerUnavailable(errs[0]), outbox.IsBrokerUnavailable(errs[1]))
+	// Output:
+	// users.renamed user/17 {"name":"Zoë"}
+	// [<nil>]
+	// true true
+}
+
+// A Publication says where the events of a topic go. Generated code fills it from the YAML; by hand it is an argument of
+// queue.Publish or listener.Publish.
+func ExamplePublication() {
+	type userRenamed struct {
+		UserID string `json:"user_id"`
+		Plan   string `json:"plan"`
+	}
+	topic := outbox.NewTopic[userRenamed](outbox.TopicSpec{Namespace: "users", Name: "user_renamed", Log: true})
+	publication := publish.Publication{
+		Broker:      "kafka",
+		Destination: "users.renamed",
+		Key: func(p any) outbox.Key {
+			return outbox.NewKey(outbox.LiteralPart("user"), outbox.StringPart("user_id", p.(*userRenamed).UserID))
+		},
+		Headers: func(p any) map[string]string {
+			return map[string]string{"plan": p.(*userRenamed).Plan}
+		},
+	}
+	_ = listener.Publish(topic, publication) // for listener.New
+
+	payload := &userRenamed{UserID: "17", Plan: "free"}
+	fmt.Println(publication.Key(payload), publication.Headers(payload))
+	// Output: user/17 map[plan:free]
 }
 
 // In binary mode the attributes are separate from the body, and the protocol carries them as headers.
