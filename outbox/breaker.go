@@ -2,8 +2,8 @@ package outbox
 
 import "time"
 
-// Breaker says when failures are an outage, and how a dispatcher or listener waits for its end. The zero value is a
-// good start.
+// Breaker says when failures count as an outage, and how a dispatcher or listener waits for its end. The zero value has
+// good defaults.
 //
 // While a topic or a destination is unavailable it rests: its events wait, no attempt is charged, and one event after
 // each pause tries whether it is back. A rest begins when a handler or a Publisher returns Unavailable, or when
@@ -13,7 +13,7 @@ type Breaker struct {
 	// for the destination to be unavailable. 0 means 10, negative never. It does not concern handlers, whose errors are
 	// those of their events.
 	Failures int
-	// FirstPause is the first pause between two tries, MaxPause what it grows to, doubling. 0 means 100 ms and 1.5 s: what
-	// MaxPause is set to is also how much later than necessary the return may be noticed.
+	// FirstPause is the first pause between two tries. Pauses double up to MaxPause. 0 means 100 ms and 1.5 s. MaxPause is
+	// also the longest time that passes before the end of an outage is noticed.
 	FirstPause, MaxPause time.Duration
 }

@@ -21,11 +21,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits. If
-// an event with its dedupe key is already in the topic, nothing is written and the receipt says so; when
-// that event's transaction is still open, Enqueue waits for its end. Whatever can be found wrong with m is
-// found before anything is sent and leaves tx usable; ErrSerialization and errors of PostgreSQL do not. The event
-// takes its trace from ctx, when ContextWithTrace has put one there.
+// Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.
+//
+// If the topic already has an event with the dedupe key, nothing is written and the receipt has Duplicate set. If the
+// transaction of that event is still open, Enqueue waits for its end.
+//
+// Errors in m are found before anything is sent, and leave tx usable. ErrSerialization and errors of PostgreSQL abort tx. If
+// ContextWithTrace has added a trace to ctx, the event gets it.
 func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt, error) {
 	return enqueue(ctx, tx, schema, m, true)
 }
@@ -95,8 +97,8 @@ func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, 
 	}
 }
 
-// insertTries is how often an event is inserted whose dedupe key was taken, but free again when its holder
-// was looked for: retention has just ended for that one.
+// insertTries is how often an event is inserted whose dedupe key was taken at first, and free again when its owner was
+// looked up, because the owner was pruned in between.
 const insertTries = 5
 
 var errRivalGone = errors.New("the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
@@ -124,8 +126,8 @@ func owners(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (
 	return ids, dbschema.Wrap(m.what()+": read duplicate", err)
 }
 
-// PendingReceipt is the receipt of an event that rides in the caller's batch. It is filled in when the
-// batch's results are read, at the latest when they are closed. Not for concurrent use.
+// PendingReceipt is the receipt of an event in the caller's batch. It is filled in when the results of the batch are read, at
+// the latest when they are closed. It must not be used concurrently.
 type PendingReceipt struct {
 	schema string
 	event  Message // without its payload
@@ -137,9 +139,8 @@ type PendingReceipt struct {
 	resolved bool
 }
 
-// Receipt returns what became of the event: an error until the batch's results have been read, or when
-// its statement failed. On a duplicate whose rival committed while the batch waited for it, ID is zero and
-// Resolve reads it.
+// Receipt returns the receipt. It returns an error until the results of the batch have been read, and if the statement
+// failed. For a duplicate of an event that committed while the batch waited for it, ID is zero; Resolve reads it.
 func (r *PendingReceipt) Receipt() (Receipt, error) {
 	switch {
 	case r.err != nil:
@@ -150,9 +151,9 @@ func (r *PendingReceipt) Receipt() (Receipt, error) {
 	return r.receipt, nil
 }
 
-// Resolve is Receipt with the id of a duplicate always there: it costs a statement with tx if the batch
-// could not see it, and none otherwise. It returns an error that says so when the event that held the dedupe key has been
-// deleted since, by prune for example: then nothing was written, and the event is to be enqueued again.
+// Resolve is Receipt, and always has the id of a duplicate. It runs a statement with tx if the batch could not see that id,
+// and none otherwise. It returns an error if the event that had the dedupe key has been deleted since, by prune for example:
+// then nothing was written, and the caller must enqueue the event again.
 func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 	receipt, err := r.Receipt()
 	if err != nil || r.resolved {
@@ -177,8 +178,8 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error
 	return r.receipt, nil
 }
 
-// EnqueueInBatch adds m to b, the caller's own batch, as Enqueue would write it: no round trip of its own. The
-// batch must be sent in a transaction. An error means that b is unchanged.
+// EnqueueInBatch adds m to b, which the caller sends in a transaction. It writes the same as Enqueue, without another round
+// trip. If it returns an error, b is unchanged.
 func EnqueueInBatch(b *pgx.Batch, schema string, m Message) (*PendingReceipt, error) {
 	return enqueueInBatch(b, schema, m, true)
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// buckets is how many values a bucket has: what the events of a log are sharded by.
+// buckets is the number of buckets. The events of a log are sharded by bucket.
 const buckets = 1 << 15
 
-// bucketOf hashes the partition key of m, so that events of one key are always in one shard, or without a key
-// its id. It is written with the event and must never change.
+// bucketOf hashes the partition key of m, or id if there is none, so that all events of a key are in one shard. The hash is
+// stored with the event and must never change.
 func bucketOf(m *Message, id uuid.UUID) int16 {
 	h := fnv.New32a()
 	if m.PartitionKey != "" {

@@ -20,9 +20,9 @@ import (
 // manyRows is how many events one statement of EnqueueMany carries.
 const manyRows = 1000
 
-// EnqueueMany writes ms, all of one namespace, topic and version, as Enqueue does, in one statement a
-// thousand, and returns a receipt for each in the order of ms. Of two equal dedupe keys in ms one is the
-// duplicate of the other. When one message is wrong nothing is sent.
+// EnqueueMany writes ms, with one statement per 1,000, and returns their receipts in the order of ms. All of ms must have the
+// same namespace, topic and version. Each event is written as by Enqueue. If two of ms have the same dedupe key, one is a
+// duplicate of the other. If one message is wrong, nothing is sent.
 func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([]Receipt, error) {
 	return enqueueMany(ctx, tx, schema, ms, true)
 }
@@ -51,7 +51,7 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wa
 		}
 		order[i] = i
 	}
-	// Across statements as within one, keys go in by order, so that rivals cannot deadlock.
+	// Keys are inserted in order, also across statements, so that concurrent callers cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
 	q := e.db.On(tx)
 	for part := range slices.Chunk(order, manyRows) {
@@ -78,7 +78,7 @@ type manyEvents struct {
 }
 
 // insert writes the messages whose indexes are in part, and marks the duplicates among their receipts.
-// It returns the indexes of those whose dedupe key was taken, but free again when its holder was looked for.
+// It returns the indexes of those whose dedupe key was taken at first, and free again when its owner was looked up.
 func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) (again []int, err error) {
 	first := &e.ms[part[0]]
 	row, err := e.insertRows(ctx, q, part)
@@ -160,8 +160,8 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 	}
 }
 
-// column returns the values of part, or nil if there is none: most columns of most topics are empty, and sending and
-// parsing as many nulls as events is a tenth of a call.
+// column returns the values of part, or nil if there are none. Most columns of most topics are empty, and to send and parse
+// one null per event takes a tenth of the time of a call.
 func column[T any](part []int, of func(i int) (T, bool)) []T {
 	var values []T
 	for n, i := range part {

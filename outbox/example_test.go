@@ -178,7 +178,7 @@ func ExampleUntypedTopic_Enqueue() {
 	})
 	fmt.Println(err)
 	// Output:
-	// enqueue shop/order_placed: the payload is a string and not a outbox_test.OrderPlaced
+	// enqueue shop/order_placed: the payload is of type string, not outbox_test.OrderPlaced
 	// <nil>
 }
 

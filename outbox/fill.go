@@ -10,7 +10,7 @@ import (
 )
 
 // filler finds the required lists, maps and bytes of a payload that are nil. json.Marshal writes them as null, which
-// other languages and strict readers take for something else than an empty list.
+// other languages and strict readers do not take for an empty list.
 type filler struct {
 	kind   reflect.Kind // Struct, Slice, Map or Pointer
 	fields []fillField  // of a Struct
@@ -33,7 +33,8 @@ var (
 )
 
 // filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the payload has
-// nil ones in fields that are not omitted when empty. The payload stays as it is: it is the caller's.
+// nil ones in fields that are not omitted when empty. The payload itself, which belongs to the caller, does not
+// change.
 func filled(p any) any {
 	v := reflect.ValueOf(p).Elem()
 	known, ok := fillers.Load(v.Type())
@@ -50,8 +51,8 @@ func filled(p any) any {
 	return copied.Interface()
 }
 
-// fillerOf returns the filler of t, nil when there is nothing to fill. Within are the types that t is part of: nothing is
-// filled in a type that holds itself, which no generated one does.
+// fillerOf returns the filler of t, nil if there is nothing to fill. within are the types that t is part of. Nothing is
+// filled in a type that contains itself; no generated type does.
 func fillerOf(t reflect.Type, within []reflect.Type) *filler {
 	if slices.Contains(within, t) || writesItself(t) {
 		return nil
@@ -83,7 +84,7 @@ func fillerOf(t reflect.Type, within []reflect.Type) *filler {
 	return nil
 }
 
-// writesItself reports whether t has a JSON of its own.
+// writesItself reports whether t encodes itself as JSON.
 func writesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonMarshaler) || p.Implements(textMarshaler)

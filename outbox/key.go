@@ -11,9 +11,8 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value
-// is no key. A Key built from an empty part knows the field to blame and reports it by Err; its text is
-// then of no use.
+// Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value means that there
+// is no key. If a part is empty, Err names its field, and the text is not valid.
 type Key struct {
 	text  string
 	empty string // the field whose value was empty
@@ -39,7 +38,7 @@ func NewKey(parts ...KeyPart) Key {
 // String returns the text of the key, "" for the zero value and for a key with an empty part.
 func (k Key) String() string { return k.text }
 
-// IsZero reports whether k is no key at all. A key with an empty part is not zero: it is an error.
+// IsZero reports whether k is the zero value. A key with an empty part is not zero: it is an error.
 func (k Key) IsZero() bool { return k == Key{} }
 
 // Err returns nil, or an error that wraps ErrEmptyKeyPart and names the field whose value was empty.
@@ -120,7 +119,7 @@ func appendUUID(buf []byte, id uuid.UUID) []byte {
 	return hex.AppendEncode(buf, id[10:])
 }
 
-// partEscaper leaves every other byte alone, so that keys stay readable in SQL.
+// partEscaper keeps all other bytes, so that keys stay readable in SQL.
 var partEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 func escapePart(s string) string {

@@ -1,7 +1,7 @@
-// Package outbox enqueues events in the caller's transaction, and has the words that producers and handlers share.
+// Package outbox enqueues events in the caller's transaction. It also has the types that producers and handlers share.
 //
-// Generated functions such as EnqueueTurnFinalized are the usual way in. Enqueue, EnqueueMany and EnqueueInBatch are what
-// stands behind them, for callers without generated code:
+// Generated functions such as EnqueueTurnFinalized are the usual way in. Without generated code, use Enqueue,
+// EnqueueMany or EnqueueInBatch.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if err := finishTurn(ctx, tx, turn); err != nil {
@@ -14,8 +14,8 @@
 // An event is delivered at least once if and only if the transaction that enqueued it commits. A handler must tolerate
 // repeats.
 //
-// A handler imports this package only: it gets a Delivery, and says with Permanent, RetryAfter or Unavailable what its error
-// means. Package queue delivers the events of queue topics, and package listener those of log topics.
+// A handler needs only this package. It gets a Delivery, and marks its error with Permanent, RetryAfter or Unavailable.
+// Package queue delivers the events of queue topics, and package listener those of log topics.
 package outbox
 
 import (
@@ -28,8 +28,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/jsonb"
 )
 
-// IsAtLeastVersion0_1_0 is referred to by generated code, so that code from a newer generator does not
-// compile against an older runtime.
+// IsAtLeastVersion0_1_0 is used by generated code, so that code from a newer generator does not compile against an older
+// runtime.
 const IsAtLeastVersion0_1_0 = true
 
 // Limits of an event, checked before anything is sent.
@@ -55,13 +55,13 @@ type Message struct {
 	PartitionKey string
 	// Entity names what the event is about; the zero Entity means nothing.
 	Entity Entity
-	// Headers travel beside the payload, for example a traceparent.
+	// Headers are sent along with the payload, for example a traceparent.
 	Headers map[string]string
 	// Payload is one JSON value that jsonb can hold.
 	Payload json.RawMessage
-	// NotBefore is the earliest time of the first attempt; zero means at once. Refused with Log.
+	// NotBefore is the earliest time of the first attempt; zero means immediately. It is an error with Log.
 	NotBefore time.Time
-	// MaxAttempts ends the retries; 0 means 25. Without effect with Log, where each listener has its own.
+	// MaxAttempts ends the retries; 0 means 25. It has no effect with Log, where each listener has its own limit.
 	MaxAttempts int
 
 	// marshaled says that Payload comes from json.Marshal, which writes nothing but valid JSON.
@@ -75,15 +75,15 @@ type Entity struct {
 	Version int64
 }
 
-// Receipt tells what became of an enqueue.
+// Receipt is the result of an enqueue.
 type Receipt struct {
-	// ID is the event's id, or on a duplicate the id of the event already there.
+	// ID is the event's id. For a duplicate it is the id of the event that exists.
 	ID uuid.UUID
 	// Duplicate is set when the dedupe key was taken and nothing was written.
 	Duplicate bool
 }
 
-// Event is what a handler learns of an event beside its payload.
+// Event is the metadata that a handler gets along with the payload.
 type Event struct {
 	ID               uuid.UUID
 	Namespace, Topic string
@@ -98,8 +98,8 @@ type Event struct {
 	CreatedAt            time.Time
 }
 
-// LogValue logs an event, and with it a Delivery or a Claimed, by what identifies it: never a payload or a
-// header.
+// LogValue returns what identifies the event, for logs of an Event, a Delivery or a queue.Claimed. It never contains the
+// payload or a header.
 func (e Event) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("namespace", e.Namespace), slog.String("topic", e.Topic), slog.String("event_id", e.ID.String()),
@@ -118,7 +118,7 @@ type Delivery[P any] struct {
 }
 
 // Retry bounds the attempts of a topic or listener. The zero value means 25 attempts, and delays that double from 1 s up
-// to 30 min: an event is tried for some seven hours.
+// to 30 min: an event is tried for about seven hours.
 type Retry struct {
 	// MaxAttempts ends the retries, the first attempt included.
 	MaxAttempts int
@@ -135,5 +135,5 @@ type Retention struct {
 	DeleteOnAck bool
 }
 
-// DefaultMaxAttempts is how often an event is tried that has no other limit.
+// DefaultMaxAttempts is the number of attempts of an event without another limit.
 const DefaultMaxAttempts = 25

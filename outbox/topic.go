@@ -31,15 +31,15 @@ type TopicSpec struct {
 	// producers that use PREPARE TRANSACTION, which refuses NOTIFY.
 	Silent bool
 	Retry  Retry
-	// Lease is how long a crashed worker keeps an event from the others; 0 means 30 s.
+	// Lease is how long other workers must wait for an event after its worker has crashed; 0 means 30 s.
 	Lease     time.Duration
 	Retention Retention
-	// Keys derives the columns of an event from its payload, a pointer to a value of the topic's type. nil means that it has
-	// none.
+	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type. nil
+	// means that events have no keys.
 	Keys func(payload any) Keys
 }
 
-// NewTopic returns the topic that spec describes. What is wrong with spec is an error of each enqueue. If P has a method
+// NewTopic returns the topic that spec describes. If spec is wrong, each enqueue returns an error. If P has a method
 // Validate() error, each payload is validated before it is enqueued.
 func NewTopic[P any](spec TopicSpec) Topic[P] {
 	return Topic[P]{newTopic(&spec, (*P)(nil))}
@@ -59,15 +59,15 @@ type validator interface{ Validate() error }
 // Untyped returns t without the type of its payload.
 func (t Topic[P]) Untyped() *UntypedTopic { return t.untyped }
 
-// UntypedTopic is a Topic without the type of its payload. Generated code uses it, so that what topics do is compiled once
-// and not for each payload. A payload is a value of the topic's type or a pointer to one, which saves a copy. Anything else is
-// an error.
+// UntypedTopic is a Topic without the type of its payload. Generated code uses it, so that its methods are compiled once
+// and not for each payload. A payload is a value of the topic's type, or a pointer to one, which saves a copy. Any other
+// type is an error.
 type UntypedTopic struct {
 	spec    TopicSpec
 	pointer reflect.Type // to a payload
 }
 
-// Spec returns what the topic was made of, the zero TopicSpec for the zero Topic.
+// Spec returns the spec of the topic, and the zero TopicSpec for the zero Topic.
 func (t *UntypedTopic) Spec() TopicSpec {
 	if t == nil {
 		return TopicSpec{}
@@ -75,10 +75,10 @@ func (t *UntypedTopic) Spec() TopicSpec {
 	return t.spec
 }
 
-// Version returns the schema number of what t enqueues, which is also the newest that its handler knows.
+// Version returns the schema number of the payloads that t enqueues. It is also the newest that its handler knows.
 func (t *UntypedTopic) Version() int { return cmp.Or(t.Spec().Version, 1) }
 
-// Payload returns the type of the payloads, and that of any for the zero Topic.
+// Payload returns the type of the payloads, and the type any for the zero Topic.
 func (t *UntypedTopic) Payload() reflect.Type {
 	if t == nil {
 		return reflect.TypeFor[any]()
@@ -113,18 +113,18 @@ type enqueueOptions struct {
 	tenant    uuid.NullUUID
 }
 
-// WithHeaders sends headers beside the payload, for example a traceparent.
+// WithHeaders sends headers along with the payload, for example a traceparent.
 func WithHeaders(headers map[string]string) EnqueueOption {
 	return func(o *enqueueOptions) { o.headers = headers }
 }
 
-// WithNotBefore puts the first attempt off until the database's clock shows t.
+// WithNotBefore delays the first attempt until t, by the clock of the database.
 func WithNotBefore(t time.Time) EnqueueOption {
 	return func(o *enqueueOptions) { o.notBefore = t }
 }
 
-// WithTenant demands that the event is tenant's, and refuses it with ErrTenantMismatch if its payload says
-// otherwise: pass the tenant that the request was authenticated for.
+// WithTenant checks that the event belongs to tenant: if its payload has another one, the enqueue returns
+// ErrTenantMismatch. Pass the tenant that the request was authenticated for.
 func WithTenant(tenant uuid.UUID) EnqueueOption {
 	return func(o *enqueueOptions) { o.tenant = Tenant(tenant) }
 }
@@ -143,7 +143,7 @@ func (t *UntypedTopic) Enqueue(ctx context.Context, tx pgx.Tx, payload any, opts
 func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx pgx.Tx, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
 	ps := reflect.ValueOf(payloads)
 	if ps.Kind() != reflect.Slice {
-		return nil, fmt.Errorf("enqueue %s: the payloads are a %T and not a slice", t, payloads)
+		return nil, fmt.Errorf("enqueue %s: the payloads are of type %T, not a slice", t, payloads)
 	}
 	ms := make([]Message, ps.Len())
 	for i := range ms {
@@ -168,7 +168,7 @@ var errZeroTopic = errors.New("the topic was not made by NewTopic")
 
 // message validates the payload p and turns it into a Message.
 //
-// Validate, Keys, options and the codec of the payload are code of others, whose panic is the error of this call.
+// Validate, Keys, options and the codec of the payload are the user's code. If it panics, the call returns an error.
 func (t *UntypedTopic) message(p any, opts []EnqueueOption) (m Message, err error) {
 	switch {
 	case t == nil:
@@ -200,12 +200,12 @@ func (t *UntypedTopic) pointerTo(p any) (any, error) {
 	case v.IsValid() && v.Type().AssignableTo(of):
 		copied.Elem().Set(v)
 	case v.IsValid() || of.Kind() != reflect.Interface:
-		return nil, fmt.Errorf("the payload is a %T and not a %s", p, of)
+		return nil, fmt.Errorf("the payload is of type %T, not %s", p, of)
 	}
 	return copied.Interface(), nil
 }
 
-// build is message, and notes in doing what it calls.
+// build is message. It sets doing to what it calls.
 func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Message, error) {
 	m := Message{Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.Version(), Log: t.spec.Log, MaxAttempts: t.spec.Retry.MaxAttempts}
 	var invalid error

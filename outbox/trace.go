@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Headers of W3C Trace Context (https://www.w3.org/TR/trace-context/), and the length of its tracestate that everybody
-// has to pass on.
+// Headers of W3C Trace Context (https://www.w3.org/TR/trace-context/), and the length of a tracestate up to which every
+// system must forward it.
 const (
 	traceparentHeader = "traceparent"
 	tracestateHeader  = "tracestate"
@@ -17,19 +17,18 @@ const (
 // traceKey is where a context keeps its trace function.
 type traceKey struct{}
 
-// ContextWithTrace returns a copy of ctx that gives a trace to the events that are enqueued with it, or with what is
-// made of it: trace is called once for each Enqueue or EnqueueMany, with the context of that call, and what it returns
-// becomes the headers traceparent and tracestate of W3C Trace Context. So it is set once, at the root, and sees the span
-// that is active at the enqueue. It runs in the caller's goroutine and must not block.
+// ContextWithTrace returns a copy of ctx that adds a trace to the events that are enqueued with it or with a context derived
+// from it. Each Enqueue and EnqueueMany calls trace once, with its own context. The results become the headers traceparent
+// and tracestate of W3C Trace Context. Call ContextWithTrace once, at the root: trace sees the span that is active at the
+// enqueue. It runs in the caller's goroutine and must not block.
 //
-// Events with a traceparent among their own headers keep it. A traceparent that is none ("" as well) leaves the events
-// without, a tracestate that is none is left out: tracing never fails an enqueue. Queue has no context: give it the
-// headers by WithHeaders.
+// Events that already have a traceparent header keep it. An invalid or empty traceparent is ignored, and so is an invalid
+// tracestate: tracing never fails an enqueue. EnqueueInBatch has no context: use WithHeaders.
 func ContextWithTrace(ctx context.Context, trace func(ctx context.Context) (traceparent, tracestate string)) context.Context {
 	return context.WithValue(ctx, traceKey{}, trace)
 }
 
-// traceHeaders returns what the trace of ctx adds to the headers of events, nil when there is none.
+// traceHeaders returns the headers that the trace of ctx adds to events, nil without a trace.
 func traceHeaders(ctx context.Context) map[string]string {
 	trace, _ := ctx.Value(traceKey{}).(func(context.Context) (string, string))
 	if trace == nil {
@@ -46,8 +45,8 @@ func traceHeaders(ctx context.Context) map[string]string {
 	return headers
 }
 
-// follow adds the headers of a trace to m, unless it has a trace of its own. The map of m is the caller's and stays
-// as it is.
+// follow adds the headers of a trace to m unless m already has a trace. It does not change the map of m, which belongs to
+// the caller.
 func (m *Message) follow(trace map[string]string) {
 	if len(trace) == 0 {
 		return
@@ -67,8 +66,8 @@ func (m *Message) follow(trace map[string]string) {
 	m.Headers = headers
 }
 
-// isTraceparent reports whether s is version-trace-parent-flags in lower-case hex, neither id of them zero; versions
-// after 00 may have more behind a dash.
+// isTraceparent reports whether s is version-trace-parent-flags in lower-case hex, with both ids not zero. Versions after
+// 00 may have more after another dash.
 func isTraceparent(s string) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(s) < length || len(s) > maxTracestate || s[:2] == "ff" || len(s) > length && (s[:2] == "00" || s[length] != '-') || !isTracestate(s) {
@@ -83,7 +82,7 @@ func isTraceparent(s string) bool {
 	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
 }
 
-// isTracestate reports whether s is a list in printable ASCII of a length that everybody passes on.
+// isTracestate reports whether s is a list in printable ASCII that is not longer than what every system forwards.
 func isTracestate(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

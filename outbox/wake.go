@@ -1,12 +1,12 @@
 package outbox
 
-// Wake says how an idle dispatcher learns of new events.
+// Wake says how an idle dispatcher or listener finds new events.
 type Wake string
 
 const (
-	// WakeDoorbell listens for the NOTIFY of an enqueue, which is sent only while somebody sleeps.
+	// WakeDoorbell listens for the NOTIFY of an enqueue, which is sent only while a process sleeps.
 	WakeDoorbell Wake = "doorbell"
-	// WakePoll does without LISTEN, for pools behind a transaction pooler: an event waits for up to PollInterval while
-	// there are others, and for up to MaxPollInterval after a time without any.
+	// WakePoll polls and does not use LISTEN. It is for pools behind a transaction pooler. An event waits up to
+	// PollInterval while there are others, and up to MaxPollInterval after a time without events.
 	WakePoll Wake = "poll"
 )

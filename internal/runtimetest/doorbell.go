@@ -44,13 +44,3 @@ func BellOf(namespace string) (key int64, channel string) {
 	b := doorbell.Of(db, namespace)
 	return b.Key, b.Channel
 }
-
-// logBell returns the lock and the channel of the doorbell of log topics in the schema outbox.
-func logBell() (key int64, channel string) {
-	db, err := dbschema.Open("")
-	if err != nil {
-		panic(err)
-	}
-	b := doorbell.OfLog(db)
-	return b.Key, b.Channel
-}
