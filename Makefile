@@ -26,6 +26,10 @@ $(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
 $(TESTS): test-in-%:
 	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m $(if $(filter .,$*),./queue ./listener) ./...
 
+.PHONY: quick
+quick: postgres ## run the fast tests of this module, in under a minute once they are compiled
+	$(GO) test -short -parallel 16 ./...
+
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
 	@echo "== gofmt" && bad="$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }

@@ -180,6 +180,7 @@ func TestAdminListsHoldersAndParkedEvents(t *testing.T) {
 // The list reads a few rows a cursor, however long the log is.
 func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.FailFor("b")

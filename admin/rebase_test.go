@@ -210,6 +210,7 @@ const wholeState = `SELECT md5(string_agg(line, E'\n' ORDER BY line)) FROM (
 // whose xids are behind, into one whose xids are ahead, and into the one that they come from.
 func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	source, target := pgtest.Server(t, pgserver.Options{}), pgtest.Server(t, pgserver.Options{})
 	pool := newDatabase(t, source, "original")
 	_, err := migrate.Up(t.Context(), pool, pgtest.Schema)
@@ -410,6 +411,7 @@ func TestRebaseMovesTheSequence(t *testing.T) {
 // A rebase that is cut off in its last step has changed nothing.
 func TestRebaseIsAllOrNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h))

@@ -47,6 +47,9 @@ func TestGenerateQuotesBaseName(t *testing.T) {
 
 // TestGenerateDeterministic renders 1,000 random sources on one processor and on two, and fewer with the race detector.
 func TestGenerateDeterministic(t *testing.T) { // sets GOMAXPROCS
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	sources := rapid.Custom(randomSource)
 	for seed := range 1000 / raceFactor {

@@ -97,6 +97,9 @@ func goFiles(t *testing.T, dir string) []string {
 // testdata.
 func TestGoldensBuild(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
 	var packages []string
 	for _, name := range goldenCases(t) {
 		packages = append(packages, "./testdata/"+name+"/want/...")

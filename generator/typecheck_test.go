@@ -86,6 +86,9 @@ func typeCheckPackage(t require.TestingT, files []generator.File) {
 
 func TestRandomSourcesTypeCheck(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
 	_, err := imports()
 	require.NoError(t, err)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -87,6 +87,7 @@ func killAt(t *testing.T, o orders) {
 // immediately after the commit. Each new process starts from the first event.
 func TestKilledBetweenEffectAndCommit(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const kills = 100
 	pool := database(t)
 	o := orders{URL: pgtest.URL(t, pool), Events: newEvents(kills)}

@@ -150,6 +150,7 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool, id, statistics string) {
 
 func TestPlansHoldWithAnyStatistics(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	// Ids that grow with time, like UUID v7, and ids in random order.
 	for id, before := range map[string]string{"v7(n)": "empty", "md5(n::text)::uuid": "stale"} {
 		pool := pgtest.Database(t)

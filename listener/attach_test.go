@@ -40,6 +40,7 @@ const deeds = `
 // pruned at once, and holds what each got against what the database knows of that moment.
 func TestAttachUnderConcurrentWritesMissesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	pgtest.Execute(t, pool, deeds)
 	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: 5 * time.Millisecond, PruneInterval: -1, BatchSize: 10}
@@ -118,6 +119,7 @@ func TestAttachUnderConcurrentWritesMissesNothing(t *testing.T) {
 // younger and still open has a lower one, and an xid that is in no list of a snapshot.
 func TestAttachBehindAYoungerTransactionMissesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	enqueue := func(tx pgx.Tx, key string) {
 		_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})

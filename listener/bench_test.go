@@ -142,6 +142,7 @@ func BenchmarkListenerNextToFailing(b *testing.B) {
 // A listener beside one that fails on everything takes the same leases and sends the same statements as alone.
 func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const events = 1000
 	pool := pgtest.Database(t)
 	fillLog(t, pool, events)

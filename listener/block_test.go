@@ -113,6 +113,7 @@ func TestListenerHonoursRetryAfter(t *testing.T) {
 // TestListenerKeepsEachBackOffOfMany: an event that waits for an hour is not tried with one that waits for milliseconds.
 func TestListenerKeepsEachBackOffOfMany(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
@@ -141,6 +142,7 @@ func TestListenerKeepsEachBackOffOfMany(t *testing.T) {
 
 func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()
@@ -199,6 +201,7 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 // than three.
 func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	var all runtimetest.Gauge
@@ -271,6 +274,7 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 // TestListenerConfiguredMaxAttemptsWins: over the YAML's, and at once also when events have failed more often already.
 func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()
@@ -297,6 +301,7 @@ func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 // parked; and many are handled at once.
 func TestListenerOfEventsWithoutKey(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()

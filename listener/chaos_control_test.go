@@ -40,6 +40,7 @@ func without(edits ...listener.Edit) control {
 // The very same writers find what is wrong with each of the others, most in a part of the steps.
 func TestChaosFindsWrongCursors(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	server := calmServer(t)
 	const each = chaosSteps / 4
 	wrong := map[string]control{
@@ -126,6 +127,7 @@ func (s *scene) look() {
 // Each interleaving is one that a certain cursor cannot bear; the listener's bears them all.
 func TestCursorUnderInterleavings(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	_, pool := chaosDatabase(t, calmServer(t), "scenes", 0)
 	for name, c := range map[string]struct {
 		play  func(s *scene)

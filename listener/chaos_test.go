@@ -227,6 +227,7 @@ var errElsewhere = errors.New("rolled back elsewhere")
 // do, and while the log is pruned behind it.
 func TestChaosOfWriters(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	server := pgtest.Server(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "64"}})
 	c, pool := chaosDatabase(t, server, "chaos", steps(t))
 	patient := listener.Config{LeaseDuration: 5 * time.Minute, PruneInterval: -1}

@@ -117,6 +117,7 @@ func TestDefaultsOfTheRoleDoNotMatterToListeners(t *testing.T) {
 
 func TestDefaultsOfTheRoleDoNotMatterToTheAdministration(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	strict := pgtest.Strict(t, pool)
 	a := runtimetest.AdminOf(t, strict)

@@ -123,6 +123,7 @@ func TestListenerPoisonInAStream(t *testing.T) {
 // process. Those that were not taken with it use up no care.
 func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	runtimetest.MakeEffects(t, pool)
 	var ps []runtimetest.Said

@@ -362,6 +362,7 @@ func (p *logPlans) all() {
 // that read do not look for events whose keys come before or after all that is parked: that would be several pages for each.
 func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	p := &logPlans{t: t, pool: pgtest.Database(t)}
 	p.exec("ALTER TABLE outbox.parked SET (autovacuum_enabled = off)")
 	l := p.listener(Spec{Name: "session"}, "said")

@@ -91,6 +91,7 @@ func (p *play) want(e runtimetest.Said, limit int) (calls []call, dies bool) {
 // of the log.
 func TestListenerCallsEachEventOfAKeyInTurn(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -223,6 +223,7 @@ func TestListenerParkedEventsOfARemovedTopic(t *testing.T) {
 // died in place or parked. Each listener has its own.
 func TestListenerDeadLetterIsACopy(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	full := outbox.Message{
 		Namespace: "test", Topic: "said", Version: 1, TenantID: outbox.Tenant(runtimetest.TenantA), DedupeKey: runtimetest.TenantA.String() + "/1",

@@ -67,6 +67,7 @@ func TestLeaseOfSlowHandlersEndsAfterOneBatch(t *testing.T) {
 // Positions of other shards and topics are passed, and count.
 func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	c := runtimetest.NewCrowd("a", "b", "c", "d", "e", "f", "g", "h")
 	unheard := outbox.NewTopic[runtimetest.Said](outbox.TopicSpec{Namespace: "test", Name: "unheard", Version: 1, Log: true})
@@ -88,6 +89,7 @@ func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 // What commits while a lease goes on is not in its window, whatever its position.
 func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	runtimetest.PutAll(t, pool, "a1", "a2", "a3", "a4")
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
@@ -108,6 +110,7 @@ func TestPrefetchKeepsToTheWindow(t *testing.T) {
 // Stragglers are among what was delivered long ago: that is not read again.
 func TestPrefetchAmongStragglers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
 	_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), late, []runtimetest.Said{{Key: "b", N: 1}, {Key: "b", N: 2}, {Key: "b", N: 3}})
@@ -185,6 +188,7 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 // A lease continues although keys are parked, and what is read ahead of those keys joins what is parked.
 func TestPrefetchWithParkedKeys(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	runtimetest.PutAll(t, pool, "x1")
 	l, h := reading(t, pool, listener.Spec{ParkKeys: true, Retry: outbox.Retry{BaseDelay: time.Hour}}, 2, func(name string) error {
@@ -210,6 +214,7 @@ func TestPrefetchWithParkedKeys(t *testing.T) {
 // What comes behind an event that the lease itself parks, because its target is away, is parked behind it.
 func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	bad, good := runtimetest.DestinationTopics(true)
 	for n := range 4 {
@@ -263,6 +268,7 @@ func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 // What is done already behind an event that failed is not done again when it comes ahead of its lease.
 func TestPrefetchOfWhatIsDone(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	runtimetest.PutAll(t, pool, "a1", "a2", "a3", "b1", "a4", "a5", "a6", "a7")
 	spec := listener.Spec{Concurrency: 2, Retry: outbox.Retry{BaseDelay: time.Hour}}

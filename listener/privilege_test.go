@@ -40,6 +40,7 @@ func as(t testing.TB, pool *pgxpool.Pool, grants ...string) *pgxpool.Pool {
 // The privileges that docs/operations.md names suffice.
 func TestListenerPrivileges(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	producer := as(t, pool, "INSERT, SELECT (id, namespace, topic, dedupe_key) ON outbox.log", "USAGE ON SEQUENCE outbox.log_seq")
 	runtimetest.PutAll(t, producer, "a1", "b1")

@@ -163,6 +163,7 @@ func TestPruneInChunks(t *testing.T) {
 
 func TestPruneOfTheQueue(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.events (id, namespace, topic, payload, status, max_attempts, finalized_at)
 		SELECT gen_random_uuid(), 'jobs', t.topic, '{}', s.status, 5, CASE WHEN s.status IN ('delivered', 'dead') THEN now() - make_interval(hours => h) END

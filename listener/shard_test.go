@@ -99,6 +99,7 @@ func TestListenerShardsAreBalanced(t *testing.T) {
 // it, rather than leave it to nobody for a lease.
 func TestListenerHandsNoShardToAStoppedProcess(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Hold = make(chan struct{})
@@ -243,6 +244,7 @@ func TestListenerChangesItsShards(t *testing.T) {
 // it, are delivered once.
 func TestListenerReshardsWithStragglers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	want := []string{}
@@ -277,6 +279,7 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 // TestListenerReshardsParkedEvents: what was parked is handled by the shard that has its key now, in order.
 func TestListenerReshardsParkedEvents(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
@@ -303,6 +306,7 @@ func TestListenerReshardsParkedEvents(t *testing.T) {
 // TestListenerReshardWaitsForADeadHolder: a shard whose holder was killed is taken over before the number changes.
 func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	runtimetest.MakeEffects(t, pool)
 	c := crowded()

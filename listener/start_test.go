@@ -22,6 +22,7 @@ import (
 // is behind it, and comes.
 func TestListenerStarts(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, shards := range []int{1, 3} {
 		pool := pgtest.Database(t)
 		runtimetest.Put(t, pool, "a", 1)
@@ -51,6 +52,7 @@ func TestListenerStarts(t *testing.T) {
 // after it was registered, if it starts behind the latest not from before, and with the first everything.
 func TestListenerStartsWithoutAGap(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	keys := []string{"a", "b", "c", "d"}
 	retention := map[string]outbox.Retention{"test/said": {Delivered: time.Microsecond}}
@@ -168,6 +170,7 @@ func starts(t *testing.T, h *runtimetest.Notes, last map[string]int) map[string]
 // one has not, and reports that one if it lags too much, though nobody runs it.
 func TestListenerMaintenance(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	topic := runtimetest.SaidTopic

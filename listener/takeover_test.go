@@ -63,6 +63,7 @@ func TestListenerIdleHolderIsReplaced(t *testing.T) {
 // it; and it takes it when it must not wait.
 func TestListenerShardsStay(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	sleeper := func(h *runtimetest.Notes, handicap time.Duration) (listener.TestSignals, func()) {
 		cfg := listener.Config{PollInterval: 20 * time.Millisecond}
@@ -96,6 +97,7 @@ func TestListenerShardsStay(t *testing.T) {
 // TestListenerIdleReplicasWriteNothing: nor do several processes that share the shards and look all the time.
 func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	c := crowded()

@@ -178,6 +178,7 @@ func untilGone(ctx context.Context, tx pgx.Tx) error {
 // TestListenerEndsTheTransactionItself: handlers can neither commit nor roll back, but may have savepoints of their own.
 func TestListenerEndsTheTransactionItself(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	var refusals []error
 	l := listenTxFunc(t, pool, listener.Spec{}, listener.Config{}, func(ctx context.Context, tx pgx.Tx, d outbox.Delivery[runtimetest.Said]) error {
@@ -204,6 +205,7 @@ func TestListenerEndsTheTransactionItself(t *testing.T) {
 // TestListenerEffectsAndCursorAreOneTransaction: what a handler wrote is not there before the cursor has moved.
 func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Hold = make(chan struct{})
@@ -267,6 +269,7 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 // of the cursor as well, and each effect is there once.
 func TestListenerParksInTransaction(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	failing := true
@@ -294,6 +297,7 @@ func TestListenerParksInTransaction(t *testing.T) {
 // TestListenerFindsTheEventThatBreaksItsTransaction: several events break the transaction at its commit. Each is found.
 func TestListenerFindsTheEventThatBreaksItsTransaction(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	pgtest.Execute(t, pool, "CREATE TABLE deferred (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 	pgtest.Execute(t, pool, "INSERT INTO deferred VALUES (1)")

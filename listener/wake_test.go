@@ -71,6 +71,7 @@ func TestListenerWakes(t *testing.T) {
 // notifies anybody.
 func TestListenerAtWorkNeedsNoBell(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Hold = make(chan struct{})
@@ -90,6 +91,7 @@ func TestListenerAtWorkNeedsNoBell(t *testing.T) {
 // TestListenerMissesNoWakeUp: events come at any moment of several replicas' falling asleep. Nobody polls.
 func TestListenerMissesNoWakeUp(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	for range 2 {
@@ -114,6 +116,7 @@ func TestListenerMissesNoWakeUp(t *testing.T) {
 // looks again and again until it commits.
 func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, dozing(), h)
@@ -136,6 +139,7 @@ func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 // same.
 func TestListenerSurvivesTheLossOfItsBell(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	for range 2 {
@@ -201,6 +205,7 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 // found something.
 func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	watched, leases := runtimetest.NewGate(t, pool, "name: ListenerTakeLease")
 	looks := make(chan time.Time, 10_000)

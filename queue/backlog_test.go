@@ -22,6 +22,7 @@ const predate = "UPDATE outbox.events SET next_attempt_at = next_attempt_at - in
 // they are more than one look finds.
 func TestLateEventsAreFoundInABacklog(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const backlog, late = 6000, 100
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("late")
@@ -60,6 +61,7 @@ func TestLateEventsAreFoundInABacklog(t *testing.T) {
 // The end of a backlog is not the end of the work: before the dispatcher rests it looks at what came late.
 func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("later")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(2)...)

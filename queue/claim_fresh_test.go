@@ -22,6 +22,7 @@ import (
 // take no reclaimed events, less what stands before its place, and leaves the rows as that does.
 func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const events = 60
 	pool := pgtest.Database(t)
 	s, err := NewStore(pool, StoreConfig{Namespace: "test"})

@@ -22,6 +22,7 @@ import (
 
 func TestNewStoreAndClaimRefuseBadConfigs(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	_, err := queue.NewStore(nil, queue.StoreConfig{Namespace: runtimetest.Namespace})
 	require.ErrorContains(t, err, "no pool")
@@ -40,6 +41,7 @@ func TestNewStoreAndClaimRefuseBadConfigs(t *testing.T) {
 
 func TestClaimSetsTheLease(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	worker := uuid.New()
 	s := runtimetest.StoreOf(t, pool, worker)
@@ -124,6 +126,7 @@ func testClaimOrder(t *testing.T, pool *pgxpool.Pool) {
 
 func TestClaimLeavesWhatIsNotDue(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	later := runtimetest.Message(runtimetest.TenantA, 1)
 	later.NotBefore = time.Now().Add(runtimetest.LongLease)
@@ -139,6 +142,7 @@ func TestClaimLeavesWhatIsNotDue(t *testing.T) {
 
 func TestClaimIsExactlyTheBatchForEverySize(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const n = 1200
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
@@ -160,6 +164,7 @@ func TestClaimIsExactlyTheBatchForEverySize(t *testing.T) {
 
 func TestClaimFilters(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	tenants := []uuid.UUID{uuid.New(), uuid.New()}
 	topics := []string{"ping", "pong", "pang"}
@@ -251,6 +256,7 @@ func TestClaimMaxAttemptsOverridesAndIsRecorded(t *testing.T) {
 
 func TestConcurrentClaimsNeverOverlap(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const workers, n = 16, 2000
 	pool := pgtest.Database(t)
 	runtimetest.EnqueueN(t, pool, n)
@@ -288,6 +294,7 @@ func TestConcurrentClaimsNeverOverlap(t *testing.T) {
 // A claim does not wait for rows that somebody has locked, and takes the ones behind them.
 func TestClaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	receipts := runtimetest.EnqueueN(t, pool, 20)
 	s := runtimetest.NewStore(t, pool)
@@ -309,6 +316,7 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 
 func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 12)
@@ -410,6 +418,7 @@ func testReclaimMix(t *testing.T, pool *pgxpool.Pool) {
 
 func TestReclaimLeavesEventsOfOthersAndSpentOnes(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	other := runtimetest.Message(runtimetest.TenantA, 1)
 	other.Namespace = "elsewhere"

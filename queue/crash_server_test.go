@@ -122,6 +122,7 @@ func (c *crashing) drained(t testing.TB) {
 // rolled back is delivered, and deliveries go on.
 func TestServerRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	c := newCrashing(t, nil)
 	var worst time.Duration
 	restarts := runtimetest.Rounds(4)
@@ -153,6 +154,7 @@ func TestServerRestartsUnderLoad(t *testing.T) {
 // they committed may be gone; but nothing that is gone was handled.
 func TestAsyncCommitLeavesNoPhantoms(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	c := newCrashing(t, map[string]string{"synchronous_commit": "off", "wal_writer_delay": "10s"})
 	for range runtimetest.Rounds(4) {
 		c.loaded(t, 10+rand.IntN(100))

@@ -69,6 +69,7 @@ func patient() outbox.Topic[runtimetest.Job] {
 // TestKilledMidBatch kills a process with SIGKILL at random points of its batches, over and over.
 func TestKilledMidBatch(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	b := newBook(t)
 	topic := patient()
@@ -103,6 +104,7 @@ func TestKilledMidBatch(t *testing.T) {
 // TestKilledEventsAreReclaimed: what a killed process held runs again after the end of its lease, at the next poll.
 func TestKilledEventsAreReclaimed(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const held = 20
 	pool := pgtest.Database(t)
 	b := newBook(t)
@@ -146,6 +148,7 @@ func TestKilledEventsAreReclaimed(t *testing.T) {
 
 func TestKilledOnLastAttempt(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	b := newBook(t)
 	topic := runtimetest.JobTopic("one")
@@ -174,6 +177,7 @@ func TestKilledOnLastAttempt(t *testing.T) {
 // go on: its ack is lost, its failure is not a nack.
 func TestStoppedPastItsLease(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	b := newBook(t)
 	topic := patient()
@@ -212,6 +216,7 @@ func TestStoppedPastItsLease(t *testing.T) {
 // TestPoisonKillsOnlyItself: one event ends every process that handles it; its neighbours survive it.
 func TestPoisonKillsOnlyItself(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	b := newBook(t)
 	topic := runtimetest.JobTopic("one")

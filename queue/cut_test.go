@@ -39,11 +39,13 @@ func cutEverywhere(t *testing.T, s *pgtest.Scissors, prepare func(), operate fun
 
 func TestCutConnectionAtEveryByteOfAnAck(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	testCut(t, func(s *queue.Store, c queue.Claimed) ([]queue.Outcome, error) { return s.Ack(t.Context(), c) }, "delivered")
 }
 
 func TestCutConnectionAtEveryByteOfANack(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	testCut(t, func(s *queue.Store, c queue.Claimed) ([]queue.Outcome, error) {
 		return s.Nack(t.Context(), queue.Failure{Claimed: c, Err: outbox.Permanent(runtimetest.ErrHandler)})
 	}, "dead")
@@ -86,6 +88,7 @@ func testCut(t *testing.T, finalise func(*queue.Store, queue.Claimed) ([]queue.O
 
 func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	cut, scissors := pgtest.Cuttable(t, pool)
 	s, successor := runtimetest.NewStore(t, cut), runtimetest.NewStore(t, pool)
@@ -126,6 +129,7 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 
 func TestCutConnectionAtEveryByteOfAnEnqueueAndItsCommit(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	cut, scissors := pgtest.Cuttable(t, pool)
 	n := 0
@@ -162,6 +166,7 @@ func TestCutConnectionAtEveryByteOfAnEnqueueAndItsCommit(t *testing.T) {
 
 func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	for _, kill := range []bool{false, true} {
@@ -200,6 +205,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 // A context that ends leaves nothing half done, and the repeat says what had happened.
 func TestAckWhoseContextEnds(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 2)

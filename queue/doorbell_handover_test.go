@@ -19,6 +19,7 @@ import (
 // TestDoorbellLockIsHandedOverOnShutdown: the sleeper that held the lock stops, and the other takes over.
 func TestDoorbellLockIsHandedOverOnShutdown(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a, b := runtimetest.JobTopic("a"), runtimetest.JobTopic("b")
 	first := recipientOf(t, pool, runtimetest.SleeperConfig(), a)
@@ -45,6 +46,7 @@ func engaged(t testing.TB, r *recipient, topic outbox.Topic[runtimetest.Job]) qu
 // told by nobody, has to take over.
 func TestDoorbellLockIsHandedOverByPoll(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a, b := runtimetest.JobTopic("a"), runtimetest.JobTopic("b")
 	a = runtimetest.Altered(a, func(s *outbox.TopicSpec) { s.Silent = true })
@@ -70,6 +72,7 @@ func TestDoorbellLockIsHandedOverByPoll(t *testing.T) {
 // on the holder, who is slow to look, then busy.
 func TestDoorbellLockIsHandedOverAfterBell(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a, b := runtimetest.JobTopic("a"), runtimetest.JobTopic("b")
 	first := &recipient{got: make(chan outbox.Delivery[runtimetest.Job], 10)}
@@ -138,6 +141,7 @@ func TestDoorbellLockIsRegainedByPoll(t *testing.T) {
 // on, and the connection is given up and made again.
 func TestBlackHoledListener(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	proxy := pgtest.NewProxy(t, pool)
@@ -162,6 +166,7 @@ func TestBlackHoledListener(t *testing.T) {
 // never sends it.
 func TestSilentTopicAllowsPrepareTransaction(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	server := pgtest.Server(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "5"}})
 	pool := pgtest.Pool(t, server.URL())
 	_, err := migrate.Up(t.Context(), pool, pgtest.Schema)
@@ -202,6 +207,7 @@ func errIf(yes bool, err error) error {
 // TestWakePollNeverListens: for pools behind a transaction pooler no LISTEN and no session lock.
 func TestWakePollNeverListens(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	watched, listens := runtimetest.NewGate(t, pool, "LISTEN")

@@ -67,6 +67,7 @@ func (l *notified) next(t testing.TB) (pids []uint32) {
 
 func TestBellWakesSleeper(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	r := recipientOf(t, pool, runtimetest.SleeperConfig(), topic)
@@ -84,6 +85,7 @@ func TestBellWakesSleeper(t *testing.T) {
 // TestBellIsRungOnlyForSleepers: without a sleeper no enqueue sends NOTIFY; with one, each does.
 func TestBellIsRungOnlyForSleepers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	ears := listen(t, pool)

@@ -66,6 +66,7 @@ func shortDeadlocks(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 
 func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const sessions, rounds, n = 4, 40, 60
 	admin := pgtest.Database(t)
 	pool := shortDeadlocks(t, admin)
@@ -149,6 +150,7 @@ func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {
 // one, which is run again.
 func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	admin := pgtest.Database(t)
 	pool := shortDeadlocks(t, admin)
 	worker := uuid.New()
@@ -187,6 +189,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 // once for each row. Ours must not, under the very same settings.
 func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	put(t, pool, "ping", 50)
 	name := pool.Config().ConnConfig.Database

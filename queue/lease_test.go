@@ -25,6 +25,7 @@ func shortLease() queue.Config {
 // TestLeaseIsRenewed runs a handler for longer than its lease beside an idle dispatcher: invariant I4.
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	var running runtimetest.Gauge
@@ -143,6 +144,7 @@ func TestFailureAfterLossChangesNothing(t *testing.T) {
 // TestLeaseRunsOutWithoutDatabase: a handler is cancelled before its lease ends when no renewal gets through.
 func TestLeaseRunsOutWithoutDatabase(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	cfg := shortLease()

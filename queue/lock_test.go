@@ -69,6 +69,7 @@ func TestForeignKeyBlocksNothing(t *testing.T) {
 // again and again.
 func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()

@@ -146,6 +146,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 
 func TestPlansHoldWithAnyStatistics(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	fillForPlans(t, pool)
 	s, err := NewStore(pool, StoreConfig{Namespace: "test", WorkerID: uuid.MustParse("00000000-0000-4000-8000-000000000001")})
@@ -167,6 +168,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 // A claim and the renewal of a lease write no index: their row versions stay on the page.
 func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const n = 2000
 	pool := pgtest.Database(t)
 	put(t, pool, "ping", n)

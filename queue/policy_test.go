@@ -58,6 +58,7 @@ func statuses(t testing.TB, pool *pgxpool.Pool) map[string]int {
 
 func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
 		"gone": {retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})},
@@ -97,6 +98,7 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 // A claim that was nacked or handed back must not delete the event that waits for its next attempt.
 func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{"gone": {retry: settings.RetryWithDefaults(outbox.Retry{}), retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})}})
 	put(t, pool, "gone", 3)
@@ -116,6 +118,7 @@ func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 // As for every finalisation: the guard is looked at again under the lock.
 func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{"gone": {retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})}})
 	put(t, pool, "gone", 1)
@@ -144,6 +147,7 @@ func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 
 func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
 		"short": {retention: settings.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour, Dead: 3 * time.Hour})},
@@ -171,6 +175,7 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 // A dispatcher sweeps what it claims: its topics, its tenants, by its own limit of attempts.
 func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, nil)
 	mine, other := uuid.New(), uuid.New()
@@ -211,6 +216,7 @@ func TestRetentionNeverThrowsDeadLettersAwayUnasked(t *testing.T) {
 
 func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{"slow": {retry: outbox.Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: settings.RetentionWithDefaults(outbox.Retention{})}})
 	put(t, pool, "slow", 1)

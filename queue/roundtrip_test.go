@@ -83,6 +83,7 @@ func drawValue(t *rapid.T, depth int) any {
 // What Go can encode and check accepts reaches the handler without a digit lost.
 func TestPayloadRoundTripIsExact(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s, err := NewStore(pool, StoreConfig{Namespace: "test"})
 	require.NoError(t, err)
@@ -115,6 +116,7 @@ func TestPayloadRoundTripIsExact(t *testing.T) {
 
 func TestIntegersBeyond2To53ReachTheHandlerExactly(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	type numbers struct {
 		A, B int64
 		C    float64

@@ -21,6 +21,7 @@ import (
 // not is handed back with its attempt, and nothing is handled twice.
 func TestStopWithHundredInFlight(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	times := runtimetest.Rounds(40)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")

@@ -42,6 +42,9 @@ func newModule(t *testing.T) (dir string, run func(name string, args ...string) 
 // TestReadmeBuilds: the YAML of the README generates, and its Go compiles against the result.
 func TestReadmeBuilds(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	require.NoError(t, err)
 	block := func(language string) []byte {
@@ -63,6 +66,9 @@ func TestReadmeBuilds(t *testing.T) {
 // pass vet.
 func TestStarterBuilds(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
 	dir, run := newModule(t)
 	require.NotContains(t, run("go", "tool", "outboxgen", "init", "events"), "go get -tool")
 	require.Contains(t, run("go", "generate", "./events"), "create events/mini_chat.outbox.go", "paths are relative to the root of the module")

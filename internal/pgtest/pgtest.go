@@ -147,3 +147,11 @@ func openCluster() (*cluster, error) {
 
 // identifier quotes a name for a statement that takes no parameters.
 func identifier(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// Slow leaves a test out of `go test -short`, which `make quick` runs: it takes several seconds by its nature.
+func Slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
+}
