@@ -92,8 +92,8 @@ func drainTime(t testing.TB, pool *pgxpool.Pool, name string, batch, n int, also
 	return took
 }
 
-// beside runs call while another listener fails on every event.
-func beside(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Duration) time.Duration {
+// nextToFailing runs call while another listener fails on every event.
+func nextToFailing(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Duration) time.Duration {
 	t.Helper()
 	h := &counting{fail: errors.New("no")}
 	l := benchListener(t, pool, listener.Spec{Name: name}, listener.Config{}, h)
@@ -124,7 +124,7 @@ func BenchmarkListenerNextToFailing(b *testing.B) {
 	for range b.N {
 		for i := range pairs {
 			alone := func() time.Duration { return drainTime(b, pool, name("good"), 1000, events) }
-			both := func() time.Duration { return beside(b, pool, name("bad"), alone) }
+			both := func() time.Duration { return nextToFailing(b, pool, name("bad"), alone) }
 			var with, without time.Duration
 			if i%2 == 0 {
 				with, without = both(), alone()
@@ -156,7 +156,7 @@ func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 	}
 	leases, sent := work("alone")
 	require.Greater(t, sent, leases)
-	beside(t, pool, "bad", func() time.Duration {
+	nextToFailing(t, pool, "bad", func() time.Duration {
 		leasesOfBoth, besideSent := work("good")
 		require.Equal(t, [2]int64{leases, sent}, [2]int64{leasesOfBoth, besideSent})
 		return 0

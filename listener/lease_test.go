@@ -89,21 +89,21 @@ func TestListenerStopHandsOver(t *testing.T) {
 	})
 }
 
-// TestListenerShutdownTimeout: a handler that heeds its context has failed, with the reason, and is settled. One that does
+// TestListenerShutdownTimeout: a handler that returns when its context is cancelled has failed, with the reason, and is settled. One that does
 // not is named by Run; what others did is kept, and nobody else gets its event while the lease lasts.
 func TestListenerShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	for _, transactional := range []bool{false, true} {
-		for _, heeds := range []bool{true, false} {
-			t.Run(fmt.Sprintf("transactional %t, heeds %t", transactional, heeds), func(t *testing.T) {
+		for _, returns := range []bool{true, false} {
+			t.Run(fmt.Sprintf("transactional %t, returns %t", transactional, returns), func(t *testing.T) {
 				t.Parallel()
-				testShutdownTimeout(t, transactional, heeds)
+				testShutdownTimeout(t, transactional, returns)
 			})
 		}
 	}
 }
 
-func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
+func testShutdownTimeout(t *testing.T, transactional, returns bool) {
 	t.Helper()
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
@@ -117,7 +117,7 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 		close(gone)
 		return nil
 	}
-	if heeds {
+	if returns {
 		h.Hold = make(chan struct{}) // and is cancelled
 	}
 	cfg := listener.Config{ShutdownTimeout: 50 * time.Millisecond, LeaseDuration: time.Hour}
@@ -131,7 +131,7 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 	go func() { over <- l.Run(ctx) }()
 	runtimetest.PutAll(t, pool, "a1", "x1")
 	other := runtimetest.ListenAs(t, pool, transactional, listener.Spec{}, listener.Config{}, runtimetest.NewNotes())
-	if heeds {
+	if returns {
 		pgtest.Receive(t, h.Started, "the handler")
 		cancel()
 		require.NoError(t, pgtest.Receive(t, over, "the end of Run"))
@@ -217,25 +217,25 @@ func TestListenerFailsAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	retry := outbox.Retry{MaxAttempts: math.MaxInt32, BaseDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
-	mend := make(chan struct{})
+	fix := make(chan struct{})
 	begin := func(name string, park bool, fail func(outbox.Delivery[runtimetest.Said]) error) *runtimetest.Notes {
 		h := runtimetest.NewNotes()
 		h.Fail = fail
 		runtimetest.StartListener(t, runtimetest.ListenTo(t, pool, listener.Spec{Name: name, ParkKeys: park, Retry: retry}, listener.Config{}, h))
 		return h
 	}
-	untilMended := func(outbox.Delivery[runtimetest.Said]) error {
+	untilFixed := func(outbox.Delivery[runtimetest.Said]) error {
 		select {
-		case <-mend:
+		case <-fix:
 			return nil
 		default:
 			return runtimetest.ErrHandler
 		}
 	}
-	blocked := begin("blocked", false, untilMended)
-	parking := begin("parking", true, untilMended)
+	blocked := begin("blocked", false, untilFixed)
+	parking := begin("parking", true, untilFixed)
 	hanging := begin("hanging", false, func(outbox.Delivery[runtimetest.Said]) error {
-		<-mend
+		<-fix
 		return nil
 	})
 	well := begin("well", false, nil)
@@ -253,7 +253,7 @@ func TestListenerFailsAlone(t *testing.T) {
 	}
 	require.Equal(t, 0, pgtest.Value[int](t, pool, "SELECT retry_count FROM outbox.listeners WHERE listener = 'well'"))
 	require.Equal(t, "parking", pgtest.Value[string](t, pool, "SELECT string_agg(DISTINCT listener, ' ') FROM outbox.parked"))
-	close(mend)
+	close(fix)
 	for _, h := range []*runtimetest.Notes{blocked, parking, hanging} {
 		h.Await(t, 100)
 		require.Equal(t, 100, h.InOrder(t))

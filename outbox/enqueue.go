@@ -177,8 +177,8 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error
 	return r.receipt, nil
 }
 
-// EnqueueInBatch adds m to b, the caller's own batch, as Enqueue would write it: no round trip of its own. The
-// batch must be sent in a transaction. An error means that b is unchanged.
+// EnqueueInBatch adds m to b, the caller's own batch, as Enqueue would write it. The event costs no extra round trip.
+// The batch must be sent in a transaction. An error means that b is unchanged.
 func EnqueueInBatch(b *pgx.Batch, schema string, m Message) (*PendingReceipt, error) {
 	return enqueueInBatch(b, schema, m, true)
 }

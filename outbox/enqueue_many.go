@@ -160,8 +160,8 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 	}
 }
 
-// column returns the values of part, or nil if there is none: most columns of most topics are empty, and sending and
-// parsing as many nulls as events is a tenth of a call.
+// column returns the values of part, or nil if all are empty. Most columns of most topics are empty, and sending and
+// parsing a null per event takes a tenth of a call.
 func column[T any](part []int, of func(i int) (T, bool)) []T {
 	var values []T
 	for n, i := range part {

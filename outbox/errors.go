@@ -27,19 +27,19 @@ var (
 	ErrPayloadInvalid = payload.ErrInvalid
 	// ErrPayloadTooLarge: an encoded payload exceeds MaxPayloadBytes. Found before anything is sent.
 	ErrPayloadTooLarge = jsonb.ErrTooLarge
-	// ErrLeaseLost: the event is no longer held by who claimed it. It is the cause of a handler's
-	// cancelled context, and never a reason to nack.
+	// ErrLeaseLost: the claim of the event is over, and another worker may hold the event. It is the cause of a
+	// handler's cancelled context, and never a reason to nack.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs
 	// at REPEATABLE READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.
 	ErrSerialization = dbschema.ErrSerialization
 	// ErrNotMigrated: the schema, or a table in it, does not exist.
 	ErrNotMigrated = dbschema.ErrNotMigrated
-	// ErrRestored: the database was restored from a dump, so that its transaction ids start again and say nothing
-	// about the cursors of its listeners. `outboxgen listener rebase` puts them right.
+	// ErrRestored: the database was restored from a dump, so that its transaction ids start again and say nothing about
+	// the cursors of its listeners. `outboxgen listener rebase` repairs them.
 	ErrRestored = errors.New("database was restored: run `outboxgen listener rebase`")
-	// ErrSequence: the log does not number its events as listeners need it: its sequence was left behind the log by a restore
-	// of data alone or by a logical copy, or somebody has changed it. The error says what to do.
+	// ErrSequence: the log does not number its events in the way that listeners need. A restore of data alone or a
+	// logical copy has left its sequence behind the log, or the sequence was changed. The error says what to do.
 	ErrSequence = dbschema.ErrSequence
 	// ErrUnimplemented: no handler has been written for a topic. The topic rests, and no attempt is charged.
 	ErrUnimplemented = mark.ErrUnimplemented
@@ -52,30 +52,30 @@ func Permanent(err error) error { return mark.Permanent(err) }
 // IsPermanent reports whether err was marked by Permanent.
 func IsPermanent(err error) bool { return mark.IsPermanent(err) }
 
-// RetryAfter marks err, returned by a handler, with the delay of the next attempt, in place of the topic's
-// back-off; a negative delay counts as zero. It still uses up an attempt. RetryAfter(d, nil) is nil.
+// RetryAfter marks err, returned by a handler, with the delay of the next attempt, instead of the topic's backoff; a
+// negative delay counts as zero. It still uses up an attempt. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error { return mark.RetryAfter(d, err) }
 
 // ErrBehind is returned by a Publisher for an event that was not sent, because an earlier one with its key has failed.
 var ErrBehind = mark.ErrBehind
 
-// ErrNotSent is returned by a Publisher, as it is or wrapped, for an event that was surely not sent and is not to blame:
-// ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is handed
-// back with its attempt uncounted, and nothing rests.
+// ErrNotSent is returned by a Publisher, as it is or wrapped, for an event that was certainly not sent and is not at
+// fault: ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is
+// handed back with its attempt uncounted, and nothing rests.
 var ErrNotSent = mark.ErrNotSent
 
-// Unavailable marks err as trouble of where the event goes, and not of the event. It means the same in a handler of a
-// dispatcher, in a handler of a listener and in a Publisher: the event is handed back with its attempt uncounted, and the
-// topic of the handler, or the destination, rests for growing pauses, after each of which one event is tried: see Breaker.
-// Other topics and destinations do not rest. Unavailable(RetryAfter(d, err)) asks for a pause of at least d, of which
-// five minutes are granted at most. Permanent wins over Unavailable. Unavailable(nil) is nil.
+// Unavailable marks err as a fault of the event's target, and not of the event. It means the same in a handler of a
+// dispatcher, in a handler of a listener and in a Publisher: the event is handed back with its attempt uncounted, and
+// the topic of the handler, or the destination, rests. After each of its growing pauses one event is tried: see
+// Breaker. Other topics and destinations do not rest. Unavailable(RetryAfter(d, err)) requests a pause of at least d,
+// up to five minutes. Permanent takes precedence over Unavailable. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	return mark.Unavailable(err, false)
 }
 
-// BrokerUnavailable is Unavailable for trouble of the whole broker: there is no connection to it, or it refuses the
-// credentials, so that no destination of it can be reached. All its destinations rest. In a handler it is
-// Unavailable. BrokerUnavailable(nil) is nil.
+// BrokerUnavailable is Unavailable for the whole broker: there is no connection to it, or it refuses the credentials,
+// so that none of its destinations can be reached. All its destinations rest. In a handler it is Unavailable.
+// BrokerUnavailable(nil) is nil.
 func BrokerUnavailable(err error) error {
 	return mark.Unavailable(err, true)
 }

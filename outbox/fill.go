@@ -83,7 +83,7 @@ func fillerOf(t reflect.Type, within []reflect.Type) *filler {
 	return nil
 }
 
-// writesItself reports whether t has a JSON of its own.
+// writesItself reports whether t has its own JSON encoding.
 func writesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonMarshaler) || p.Implements(textMarshaler)

@@ -11,9 +11,8 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value
-// is no key. A Key built from an empty part knows the field to blame and reports it by Err; its text is
-// then of no use.
+// Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value is not a key. A
+// Key built from an empty part has no text, and Err names the field.
 type Key struct {
 	text  string
 	empty string // the field whose value was empty
@@ -39,7 +38,7 @@ func NewKey(parts ...KeyPart) Key {
 // String returns the text of the key, "" for the zero value and for a key with an empty part.
 func (k Key) String() string { return k.text }
 
-// IsZero reports whether k is no key at all. A key with an empty part is not zero: it is an error.
+// IsZero reports whether k is the zero Key. A key with an empty part is not zero: it is an error.
 func (k Key) IsZero() bool { return k == Key{} }
 
 // Err returns nil, or an error that wraps ErrEmptyKeyPart and names the field whose value was empty.

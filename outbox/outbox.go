@@ -42,7 +42,7 @@ const (
 type Message struct {
 	// Namespace and Topic match ^[a-z][a-z0-9_]{0,40}$.
 	Namespace, Topic string
-	// Log appends the event to the log, for listeners, rather than to the queue, for a dispatcher.
+	// Log appends the event to the log, for listeners, instead of the queue, for a dispatcher.
 	Log bool
 	// Version is the schema number of Payload; 0 means 1.
 	Version int
@@ -55,11 +55,11 @@ type Message struct {
 	PartitionKey string
 	// Entity names what the event is about; the zero Entity means nothing.
 	Entity Entity
-	// Headers travel beside the payload, for example a traceparent.
+	// Headers are sent with the payload, for example a traceparent.
 	Headers map[string]string
 	// Payload is one JSON value that jsonb can hold.
 	Payload json.RawMessage
-	// NotBefore is the earliest time of the first attempt; zero means at once. Refused with Log.
+	// NotBefore is the earliest time of the first attempt; zero means immediately. Refused with Log.
 	NotBefore time.Time
 	// MaxAttempts ends the retries; 0 means 25. Without effect with Log, where each listener has its own.
 	MaxAttempts int
@@ -83,7 +83,7 @@ type Receipt struct {
 	Duplicate bool
 }
 
-// Event is what a handler learns of an event beside its payload.
+// Event is the metadata that a handler gets along with the payload.
 type Event struct {
 	ID               uuid.UUID
 	Namespace, Topic string

@@ -113,7 +113,7 @@ type enqueueOptions struct {
 	tenant    uuid.NullUUID
 }
 
-// WithHeaders sends headers beside the payload, for example a traceparent.
+// WithHeaders sends headers with the payload, for example a traceparent.
 func WithHeaders(headers map[string]string) EnqueueOption {
 	return func(o *enqueueOptions) { o.headers = headers }
 }

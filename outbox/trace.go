@@ -17,19 +17,18 @@ const (
 // traceKey is where a context keeps its trace function.
 type traceKey struct{}
 
-// ContextWithTrace returns a copy of ctx that gives a trace to the events that are enqueued with it, or with what is
-// made of it: trace is called once for each Enqueue or EnqueueMany, with the context of that call, and what it returns
-// becomes the headers traceparent and tracestate of W3C Trace Context. So it is set once, at the root, and sees the span
-// that is active at the enqueue. It runs in the caller's goroutine and must not block.
+// ContextWithTrace returns a copy of ctx that adds a trace to the events that are enqueued with it or with a context
+// derived from it. trace is called once per Enqueue or EnqueueMany, with the context of that call. Its results become
+// the headers traceparent and tracestate of W3C Trace Context. Call ContextWithTrace once, at the root: trace sees the
+// span that is active at the enqueue. It runs in the caller's goroutine and must not block.
 //
-// Events with a traceparent among their own headers keep it. A traceparent that is none ("" as well) leaves the events
-// without, a tracestate that is none is left out: tracing never fails an enqueue. Queue has no context: give it the
-// headers by WithHeaders.
+// Events with a traceparent among their own headers keep it. An invalid or empty traceparent is ignored, and so is an
+// invalid tracestate: tracing never fails an enqueue. EnqueueInBatch has no context: pass the headers by WithHeaders.
 func ContextWithTrace(ctx context.Context, trace func(ctx context.Context) (traceparent, tracestate string)) context.Context {
 	return context.WithValue(ctx, traceKey{}, trace)
 }
 
-// traceHeaders returns what the trace of ctx adds to the headers of events, nil when there is none.
+// traceHeaders returns the headers that the trace of ctx adds to events, or nil.
 func traceHeaders(ctx context.Context) map[string]string {
 	trace, _ := ctx.Value(traceKey{}).(func(context.Context) (string, string))
 	if trace == nil {
@@ -46,8 +45,8 @@ func traceHeaders(ctx context.Context) map[string]string {
 	return headers
 }
 
-// follow adds the headers of a trace to m, unless it has a trace of its own. The map of m is the caller's and stays
-// as it is.
+// follow adds the headers of a trace to m, unless m already has a traceparent. It does not change m.Headers, which is
+// the caller's map.
 func (m *Message) follow(trace map[string]string) {
 	if len(trace) == 0 {
 		return

@@ -106,7 +106,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 	}
 }
 
-// A repeat after an answer that was lost.
+// This is a repeat after a lost answer.
 func TestFinalisersAreIdempotent(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -157,7 +157,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 	require.Equal(t, runtimetest.Repeat(4, queue.Applied), finalisers(t)["ack"](s, claimed...))
 }
 
-// ABA: the worker lost the event and claimed it again, or a second process runs with its id.
+// ABA: the worker lost the event and claimed it again, or a second process runs with the same worker id.
 func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -179,7 +179,7 @@ func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 	}
 }
 
-// A stopped process wakes up after another has taken over, and after the other is done.
+// A stopped process resumes after another has taken over, or after the other is done.
 func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -202,7 +202,7 @@ func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	}
 }
 
-// The other takes over while the finalisation is under way: the guard is looked at again under the lock.
+// The other worker takes over while the finalisation is under way: the guard is checked again under the lock.
 func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -215,7 +215,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
 			require.NoError(t, err)
-			if name == "extend" { // waits for nobody
+			if name == "extend" { // it does not wait for locks
 				require.Equal(t, []queue.Outcome{queue.Locked, queue.Applied}, finalise(s, claimed...))
 				require.NoError(t, tx.Commit(t.Context()))
 				require.Equal(t, []queue.Outcome{queue.Lost, queue.Applied}, finalise(s, claimed...))
@@ -233,7 +233,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 	}
 }
 
-// Late, but nobody has taken over: the work counts.
+// The finalisation is late, but nobody has taken over, so it is applied.
 func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -329,7 +329,7 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 	runtimetest.ClaimN(t, s, 1)
 }
 
-// A nack must succeed whatever it says, or the event comes round by its lease for ever.
+// A nack must succeed with any error and time, because otherwise the event would be reclaimed forever.
 func TestNackSucceedsWithAnyErrorAndTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -435,8 +435,8 @@ func TestSweepTakesMoreThanOneChunk(t *testing.T) {
 	require.Equal(t, 1203, runtimetest.CountWhere(t, pool, "status = 'dead' AND last_error LIKE '%lowered%'"))
 }
 
-// TestPruneKeepsToItsTopics: a store deletes by the retention that it was given, and nothing of a topic whose retention it
-// does not know: that may be kept for a year.
+// TestPruneKeepsToItsTopics: a store deletes by its configured retention, and nothing of a topic whose retention it
+// does not know, which may be a year.
 func TestPruneKeepsToItsTopics(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -469,7 +469,7 @@ func TestPruneKeepsToItsTopics(t *testing.T) {
 	n, err := s.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2*1101+2, n)
-	require.Equal(t, unknown, runtimetest.CountWhere(t, pool, "topic = 'unknown'"), "kept for as long as whoever knows it says")
+	require.Equal(t, unknown, runtimetest.CountWhere(t, pool, "topic = 'unknown'"), "the store does not know the retention of this topic")
 	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "topic = 'short'"))
 	require.Equal(t, 2*3, runtimetest.CountWhere(t, pool, "topic IN ('usual', 'other') AND namespace = 'test'"))
 	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "finalized_at IS NULL"), "what is not final is never pruned, however old")
