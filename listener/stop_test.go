@@ -13,7 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// TestListenerStopIsBounded: so does Run of a listener.
+// TestListenerStopIsBounded: Run of a listener returns in time, even if the database does not answer and whatever
+// hangs.
 func TestListenerStopIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
