@@ -60,7 +60,7 @@ func TestListenerIdleHolderIsReplaced(t *testing.T) {
 }
 
 // TestListenerShardsStay: of two sleeping processes, the one that had the latest lease takes the next one too. The
-// other leaves it to that process, and takes it over after takeOverPause.
+// other leaves it to that process, and takes it over once its take-over pause has passed.
 func TestListenerShardsStay(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
