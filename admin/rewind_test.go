@@ -155,7 +155,7 @@ func TestAdminRewindAndParkedEvents(t *testing.T) {
 	require.Equal(t, "b1! b2 c1! c2", pgtest.Value[string](t, pool, parked))
 
 	require.Equal(t, 3, runtimetest.Rewind(t, a, hoursAgo(1)))
-	require.Equal(t, "b1! c2!", pgtest.Value[string](t, pool, parked), "what comes again is gone; c2 is the head of its key now")
+	require.Equal(t, "b1! c2!", pgtest.Value[string](t, pool, parked), "events that are delivered again from the log are not parked any more; c2 is the head of its key now")
 	failing = false
 	runtimetest.RetryNow(t, pool)
 	runtimetest.DrainAll(t, l)

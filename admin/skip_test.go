@@ -36,7 +36,7 @@ func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 		require.False(t, e.CreatedAt.IsZero())
 		require.Equal(t, "b1 2 skipped by operator: handler failed", deadLetters(t, pool))
 		_, err := a.Skip(t.Context(), "ears", uuid.Nil)
-		require.EqualError(t, err, "skip event: listener ears has no event that failed: name one")
+		require.EqualError(t, err, "skip event: listener ears has no failed event: name the event to skip")
 
 		require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l), "due immediately")
 		require.Equal(t, []string{"a1", "a2"}, h.Names())
@@ -56,8 +56,8 @@ func TestSkipRejectsEventsThatAreNotNext(t *testing.T) {
 	runtimetest.DrainAll(t, l)
 	for _, id := range []uuid.UUID{uuid.New(), runtimetest.IDOf(t, pool, "a1"), runtimetest.IDOf(t, pool, "a2"), runtimetest.IDOf(t, pool, "b2")} {
 		_, err := a.Skip(t.Context(), "ears", id)
-		require.EqualError(t, err, "skip event: listener ears neither stands at event "+id.String()+
-			" nor has parked it; it stands at "+runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
+		require.EqualError(t, err, "skip event: listener ears can skip only its next event and parked events, not event "+id.String()+
+			"; next: "+runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
 	}
 	require.Empty(t, deadLetters(t, pool))
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1"))
@@ -76,7 +76,7 @@ func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 	runtimetest.PutAll(t, pool, "a1", "b1", "c1", "b2", "c2", "a2")
 	require.Equal(t, listener.Report{Delivered: 2, Retried: 2}, runtimetest.DrainAll(t, l))
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
-	require.EqualError(t, err, "skip event: listener ears has several events that failed: name one of "+
+	require.EqualError(t, err, "skip event: listener ears has several failed events: name one of "+
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said), "+runtimetest.IDOf(t, pool, "c1").String()+" (test/said)")
 	require.Equal(t, 1, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "c1")).Attempt)
 	require.Equal(t, 1, statusOf(t, a).Attempts, "b1 still has its attempt")
@@ -125,7 +125,7 @@ func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	require.NoError(t, a.Pause(t.Context(), "ears"))
 	runtimetest.PutAll(t, pool, "a1", "a2", "a3")
 	_, err := a.Skip(t.Context(), "ears", runtimetest.IDOf(t, pool, "a2"))
-	require.ErrorContains(t, err, "it stands at "+runtimetest.IDOf(t, pool, "a1").String())
+	require.ErrorContains(t, err, "next: "+runtimetest.IDOf(t, pool, "a1").String())
 	require.Zero(t, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "a1")).Attempt)
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "a2"))
 	runtimetest.PutAll(t, pool, "a4")
@@ -244,7 +244,7 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	require.Equal(t, admin.ListenerBlocked, statusOf(t, a).State)
 	require.Equal(t, runtimetest.IDOf(t, pool, "b1"), statusOf(t, a).Head.UUID)
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
-	require.EqualError(t, err, "skip event: listener ears lost its process to one of its events: name it; the first that it may be is "+
+	require.EqualError(t, err, "skip event: listener ears: a process died while handling an event, and it is not known which one: name the event to skip; the first possible one is "+
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
 	require.Equal(t, 2, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1")).Attempt)
 	require.Equal(t, 800, pgtest.Value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the lease")

@@ -88,7 +88,7 @@ func TestChaosChecker(t *testing.T) {
 		"in order":   {heard(0, 1, 2, 3, 4, 5), 1, chaosResult{Facts: 6, Heard: 6}},
 		"straggler":  {heard(0, 2, 1, 5, 3, 4), 1, chaosResult{Facts: 6, Heard: 6, Stragglers: 3}},
 		"two shards": {heard(1, 0, 2, 5, 3, 4), 2, chaosResult{Facts: 6, Heard: 6, Stragglers: 1}},
-		"at once":    {heard(1, 0, 2, 5, 3, 4), 0, chaosResult{Facts: 6, Heard: 6}},
+		"concurrent": {heard(1, 0, 2, 5, 3, 4), 0, chaosResult{Facts: 6, Heard: 6}},
 		"lost":       {heard(0, 1, 3, 4), 1, chaosResult{Facts: 6, Heard: 4, Lost: 2}},
 		"duplicate":  {heard(0, 1, 2, 3, 4, 5, 0), 1, chaosResult{Facts: 6, Heard: 7, Duplicate: 1}},
 		"phantom":    {heard(0, 1, -1, 2, 3, 4, 5), 1, chaosResult{Facts: 6, Heard: 7, Phantom: 1}},

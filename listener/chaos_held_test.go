@@ -55,13 +55,13 @@ func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 							looks++ // perhaps signalled before the commit, and not received until now
 						}
 					case <-time.After(pgtest.Patience):
-						require.FailNow(t, "an event does not come", "%d looks since its commit", looks)
+						require.FailNow(t, "an event does not come", "%d checks since its commit", looks)
 					}
 				}
 				require.LessOrEqual(t, looks, 2)
 				late = max(late, looks)
 			}
-			t.Logf("at most %d looks without an event that was there", late)
+			t.Logf("at most %d checks without a visible event", late)
 			waiting := 0
 			require.NoError(t, belowHorizon(t, pool).drain(t.Context(), 100, func(uuid.UUID) { waiting++ }))
 			require.Zero(t, waiting, "the control")

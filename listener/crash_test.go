@@ -100,7 +100,7 @@ func TestListenerIsTakenOver(t *testing.T) {
 		stop()
 		t.Logf("lease %s, poll %s: taken over %s after the kill", runtimetest.CrashLease, poll, took)
 		require.Equal(t, []string{"a1", "b1"}, h.Names())
-		require.Equal(t, 1, h.Got[0].Attempt, "nobody knows that it was this one which was running")
+		require.Equal(t, 1, h.Got[0].Attempt, "it is not known that this event was running")
 	})
 }
 

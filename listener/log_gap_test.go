@@ -149,7 +149,7 @@ func (p *logPlans) small(l *Listener, name string, call func(q *dbsqlc.Queries))
 	root := p.explain(l.db, pgtest.Explained{Name: name, Reads: most, Sorts: most, Buffers: most, Call: call})
 	root.Walk(func(n *pgtest.PlanNode) {
 		if touched := (n.Rows + n.Filtered + n.Rechecked) * n.Loops; touched > most {
-			require.NoError(p.t, errors.New("looks at too much"), "%s: %s of %.0f rows", name, n.Type, touched)
+			require.NoError(p.t, errors.New("reads too much"), "%s: %s of %.0f rows", name, n.Type, touched)
 		}
 	})
 }

@@ -151,7 +151,7 @@ func TestPrefetchOfALostShard(t *testing.T) {
 			})
 			report := runtimetest.DrainAll(t, l)
 			require.Equal(t, len(all), report.Delivered)
-			require.Contains(t, []int{4, 6}, report.Lost, "each of them is told")
+			require.Contains(t, []int{4, 6}, report.Lost, "each of them is reported")
 			require.Equal(t, slices.Concat(all[:report.Lost], all), h.Names())
 		})
 	}

@@ -196,7 +196,7 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	signals := listener.Watch(l)
 	stop := runtimetest.StartListener(t, l)
 	for range 2 {
-		pgtest.Receive(t, signals.Maintained, "a look at the lag")
+		pgtest.Receive(t, signals.Maintained, "a check of the lag")
 	}
 	require.NotContains(t, log.String(), "listener lags")
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE listener = 'runs' AND NOT in_batch AND NOT running AND high_seq = 2")

@@ -193,7 +193,7 @@ func TestListenerShardsWorkConcurrently(t *testing.T) {
 	}
 	h.Await(t, 400)
 	require.Equal(t, 400, h.InOrder(t))
-	require.EqualValues(t, 4, busy.Most.Load(), "one handler a shard")
+	require.EqualValues(t, 4, busy.Most.Load(), "one handler per shard")
 }
 
 // TestListenerChangesItsShards: the number goes up and down in rolling deployments while events arrive and some of them

@@ -34,7 +34,7 @@ func TestListenerWakes(t *testing.T) {
 		"bell":                  {cfg: dozing()},
 		"bell of another pool":  {cfg: dozing(), apart: true},
 		"poll without a bell":   {cfg: polling},
-		"poll, nobody rang":     {cfg: inTime, silent: true},
+		"poll, silent topic":    {cfg: inTime, silent: true},
 		"poll, without, silent": {cfg: polling, silent: true},
 	} {
 		for _, shards := range []int{1, 3} {
@@ -212,9 +212,9 @@ func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	}
 	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: time.Second}
 	stop := runtimetest.StartListener(t, runtimetest.ListenTo(t, watched, listener.Spec{}, cfg, h))
-	last := pgtest.Receive(t, looks, "the first look")
+	last := pgtest.Receive(t, looks, "the first check")
 	gap := func() time.Duration {
-		next := pgtest.Receive(t, looks, "a look")
+		next := pgtest.Receive(t, looks, "a check")
 		defer func() { last = next }()
 		return next.Sub(last)
 	}
@@ -224,7 +224,7 @@ func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	for !last.IsZero() {
 		last = pgtest.Receive(t, looks, "the event")
 	}
-	last = pgtest.Receive(t, looks, "a look after it")
+	last = pgtest.Receive(t, looks, "a check after it")
 	shortest := time.Hour
 	for range 6 {
 		shortest = min(shortest, gap())

@@ -60,7 +60,7 @@ func TestClaimSetsTheLease(t *testing.T) {
 	claimed, err = s.Claim(t.Context(), queue.ClaimConfig{})
 	require.NoError(t, err)
 	require.NotNil(t, claimed)
-	require.Empty(t, claimed, "what is leased is nobody else's")
+	require.Empty(t, claimed, "leased events are not claimed again")
 }
 
 func timeless(r runtimetest.Row) runtimetest.Row {

@@ -155,10 +155,10 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 		return nil
 	})))
 	gap := func(last time.Time) (time.Duration, time.Time) {
-		next := pgtest.Receive(t, looks, "a look")
+		next := pgtest.Receive(t, looks, "a check")
 		return next.Sub(last), next
 	}
-	longest, last := time.Duration(0), pgtest.Receive(t, looks, "the first look")
+	longest, last := time.Duration(0), pgtest.Receive(t, looks, "the first check")
 	for longest < 700*time.Millisecond {
 		var g time.Duration
 		g, last = gap(last)
@@ -169,7 +169,7 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 		last = pgtest.Receive(t, looks, "the event")
 	}
 	shortest := time.Hour
-	last = pgtest.Receive(t, looks, "a look after it")
+	last = pgtest.Receive(t, looks, "a check after it")
 	for range 6 {
 		var g time.Duration
 		g, last = gap(last)

@@ -163,7 +163,7 @@ func TestAsyncCommitLeavesNoPhantoms(t *testing.T) {
 		rows, err := history.Rows(t.Context(), c.pool, pgtest.Schema)
 		require.NoError(t, err)
 		for id := range h.Deliveries {
-			require.Contains(t, rows, id, "handled, but its row is gone")
+			require.Contains(t, rows, id, "handled, but its row was lost")
 		}
 	}
 	c.drained(t)

@@ -111,7 +111,7 @@ func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	require.Len(t, causes, 1)
 	require.ErrorIs(t, causes[1], outbox.ErrLeaseLost)
 	require.Contains(t, log.String(), "another transaction has the event locked")
-	require.Equal(t, 3, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"), "nobody else took one")
+	require.Equal(t, 3, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"), "no other worker claimed one")
 }
 
 // TestExtendDoesNotWaitForLocks: a locked row has another outcome than a lost lease, and does not delay the others.

@@ -87,7 +87,7 @@ func TestBreakerCountsDifferentEventsInARow(t *testing.T) {
 	to := oneTarget(t, outbox.Breaker{Failures: 3})
 	bad := newIDs(3)
 	for range 5 {
-		require.Equal(t, mark.ClassFailed, try(to, failure, bad[0])[0].Class, "one bad event is no outage")
+		require.Equal(t, mark.ClassFailed, try(to, failure, bad[0])[0].Class, "one bad event is not an outage")
 	}
 	try(to, failure, bad[1])
 	try(to, nil, uuid.New())
