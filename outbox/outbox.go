@@ -75,7 +75,7 @@ type Entity struct {
 	Version int64
 }
 
-// Receipt tells what became of an enqueue.
+// Receipt is the result of an enqueue.
 type Receipt struct {
 	// ID is the event's id, or on a duplicate the id of the event already there.
 	ID uuid.UUID

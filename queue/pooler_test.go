@@ -83,7 +83,8 @@ func dropNotifications(client io.Writer, server io.Reader) {
 	}
 }
 
-// requireNoLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
+// requireNoLock checks that no session holds a lock that outlives its transaction, such as the one that makes enqueues
+// ring.
 func requireNoLock(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	require.Zero(t, pgtest.Value[int](t, pool, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database

@@ -89,7 +89,7 @@ func StoreOf(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *queue.Store {
 	return s
 }
 
-// ClaimN claims with a long lease and demands n events.
+// ClaimN claims with a long lease and requires n events.
 func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 	t.Helper()
 	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n, 1), LeaseDuration: LongLease})
