@@ -69,7 +69,7 @@ func TestAdminRewindResetsAttempts(t *testing.T) {
 	runtimetest.DrainAll(t, l)
 	require.Equal(t, 3, runtimetest.Rewind(t, a, time.Time{}))
 	h.Fail = nil
-	require.Equal(t, listener.Report{Delivered: 3}, runtimetest.DrainAll(t, l), "without waiting for the back-off")
+	require.Equal(t, listener.Report{Delivered: 3}, runtimetest.DrainAll(t, l), "without waiting for the backoff")
 	require.Equal(t, []string{"a1", "a1", "b1", "a2"}, h.Names())
 	require.Equal(t, 1, h.Got[2].Attempt)
 }

@@ -93,7 +93,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 			got := runtimetest.RowOf(t, pool, claimed[0].ID)
 			require.Equal(t, want, timeless(got))
 			if name == "nack" {
-				require.InDelta(t, 0.75, got.DueIn, 0.3, "the default back-off of a first failure is 0.5 to 1 s")
+				require.InDelta(t, 0.75, got.DueIn, 0.3, "the default backoff of a first failure is 0.5 to 1 s")
 			} else {
 				require.LessOrEqual(t, got.DueIn, 0.0)
 			}
