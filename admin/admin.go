@@ -294,7 +294,7 @@ func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
 	return err
 }
 
-var errPreview = errors.New("rolled back: it was to be looked at")
+var errPreview = errors.New("rolled back: this was a preview")
 
 // adminTries limits how often an operation is repeated because a concurrent change was faster.
 const adminTries = 10

@@ -177,7 +177,7 @@ func TestAdminListsHoldersAndParkedEvents(t *testing.T) {
 	stop()
 }
 
-// The list reads a few rows a cursor, however long the log is.
+// The list reads a few rows per cursor, however long the log is.
 func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -216,7 +216,7 @@ func TestAdminPausesAndResumes(t *testing.T) {
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
-	// It looks for itself once an hour: only the bell wakes it.
+	// It polls once per hour, so only the doorbell wakes it.
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Shards: 2}, listener.Config{LeaseDuration: 3 * time.Hour, PollInterval: time.Hour}, h)
 	h.Hold = make(chan struct{})
 	stop := runtimetest.StartListener(t, l)
@@ -308,14 +308,14 @@ func TestAdminDetaches(t *testing.T) {
 	require.Equal(t, "c1 1 handler failed", deadLetters(t, pool))
 	require.Equal(t, "eyes", statusOf(t, a).Listener)
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{Name: "eyes"}, listener.Config{}, other))
-	require.Equal(t, []string{"a1", "b1", "b2", "c1", "a2"}, other.Names(), "the other goes on")
+	require.Equal(t, []string{"a1", "b1", "b2", "c1", "a2"}, other.Names(), "the other listener continues")
 
 	h.Fail = nil
 	runtimetest.DrainAll(t, l)
 	require.ElementsMatch(t, []string{"a1", "a2", "a1", "b1", "b2", "c1", "a2"}, h.Names(), "it is new, and starts at the earliest")
 }
 
-// A holder of a detached listener cannot leave anything behind.
+// A process that still holds a detached listener cannot write anything for it.
 func TestAdminDetachesWhileAHandlerRuns(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

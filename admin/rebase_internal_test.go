@@ -8,7 +8,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// Events that the same cursors have missed share a mark; where there are too few marks the last is shared by more.
+// Events that the same cursors have missed share a mark. If there are too few marks, several sets share the last one.
 func TestRebaseMarks(t *testing.T) {
 	t.Parallel()
 	missed := []dbsqlc.RebaseMissedRow{

@@ -60,7 +60,7 @@ func newDatabase(t testing.TB, server *pgserver.Server, name string) *pgxpool.Po
 	return pgtest.Pool(t, server.URLOf(name))
 }
 
-// audience is listeners of every kind on one log, and what each has handled.
+// audience has listeners of every kind on one log, and what each has handled.
 type audience struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
@@ -85,7 +85,7 @@ func newAudience(t *testing.T, pool *pgxpool.Pool) *audience {
 	return a
 }
 
-// listener returns one of the audience, as a process of its own.
+// listener returns one of the audience, as a separate process.
 func (a *audience) listener(spec listener.Spec) (*listener.Listener, *runtimetest.Notes) {
 	h := runtimetest.NewNotes()
 	h.Fail = func(outbox.Delivery[runtimetest.Said]) error {
@@ -102,7 +102,7 @@ func (a *audience) listener(spec listener.Spec) (*listener.Listener, *runtimetes
 	return runtimetest.ListenTo(a.t, a.pool, spec, cfg, h), h
 }
 
-// listen has one of the audience handle what is due.
+// listen makes one of the audience handle what is due.
 func (a *audience) listen(spec listener.Spec) {
 	a.t.Helper()
 	l, h := a.listener(spec)
@@ -126,7 +126,7 @@ func (a *audience) put(tx pgx.Tx, n int) {
 	}
 }
 
-// enqueue has transactions begin, write, commit and roll back in any order, and the audience listen meanwhile. It returns
+// enqueue lets transactions begin, write, commit and roll back in any order, while the audience listens. It returns the
 // transactions that are still open.
 func (a *audience) enqueue(steps int) (open []pgx.Tx) {
 	a.t.Helper()
@@ -152,8 +152,8 @@ func (a *audience) enqueue(steps int) (open []pgx.Tx) {
 	return open
 }
 
-// require demands that every listener has handled each event of the log once: before with others, and now. The listener
-// with a transaction reads one of the topics only.
+// require checks that every listener has handled each event of the log once, before the copy or after it. The
+// transactional listener reads only one of the topics.
 func (a *audience) require() {
 	a.t.Helper()
 	rows, err := a.pool.Query(a.t.Context(), "SELECT id, topic FROM outbox.log")
@@ -176,7 +176,7 @@ func (a *audience) require() {
 	require.Positive(a.t, events)
 }
 
-// at returns the audience of a copy of the database, with what was heard so far.
+// at returns the audience of a copy of the database, with what was handled so far.
 func (a *audience) at(t *testing.T, pool *pgxpool.Pool) *audience {
 	b := newAudience(t, pool)
 	for name, heard := range a.heard {
@@ -187,7 +187,7 @@ func (a *audience) at(t *testing.T, pool *pgxpool.Pool) *audience {
 	return b
 }
 
-// finish has everybody listen to the end.
+// finish makes all listeners handle the log to its end.
 func (a *audience) finish() {
 	a.t.Helper()
 	a.failing = false
@@ -206,8 +206,8 @@ const wholeState = `SELECT md5(string_agg(line, E'\n' ORDER BY line)) FROM (
 	UNION ALL SELECT p::text FROM outbox.parked AS p UNION ALL SELECT d::text FROM outbox.dead_letters AS d
 	UNION ALL SELECT s.last_value::text FROM outbox.log_seq AS s) AS o`
 
-// TestRebaseAfterDumpAndRestore takes listeners in all sorts of states through pg_dump and pg_restore, into a cluster
-// whose xids are behind, into one whose xids are ahead, and into the one that they come from.
+// TestRebaseAfterDumpAndRestore takes listeners in many states through pg_dump and pg_restore: into a cluster whose
+// xids are behind, into one whose xids are ahead, and into the original one.
 func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -294,7 +294,7 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, admin.RebaseReport{}, again)
 
-	// What is behind some cursors only is marked now, and goes through another dump like that.
+	// Events behind only some cursors are marked now, and keep their marks in another dump.
 	marked := dump(t, after.pool)
 	pgtest.InTx(t, after.pool, func(tx pgx.Tx) { after.put(tx, 5) })
 	after.finish()
@@ -315,7 +315,7 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 	})
 }
 
-// Without a listener nobody would notice but who starts first: its windows would hold nothing of what was restored.
+// Without listeners, only the first new listener would be affected: its windows would contain no restored event.
 func TestRebaseOfALogWithoutListeners(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -360,7 +360,8 @@ func TestRebaseRefusesARunningListener(t *testing.T) {
 	require.Equal(t, admin.RebaseReport{Needed: true, Listeners: []string{"ears"}, Events: 1}, r)
 }
 
-// The marks of one rebase mean nothing to the next: an event that has one and was delivered meanwhile does not come again.
+// The marks of one rebase have no meaning in the next: a marked event that was delivered meanwhile is not delivered
+// again.
 func TestRebaseTwice(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -383,8 +384,8 @@ func TestRebaseTwice(t *testing.T) {
 	require.Equal(t, []string{"a0", "late0", "a1", "late1", "a2", "late2"}, h.Names())
 }
 
-// A copy by logical replication leaves the sequence behind. Positions go on above what the log holds, and above what
-// cursors have passed.
+// A copy by logical replication leaves the sequence behind. After a rebase, positions continue above those of the log
+// and of the cursors.
 func TestRebaseMovesTheSequence(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -431,7 +432,7 @@ func TestRebaseIsAllOrNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, []string{"10000/25000", "20000/25000", "25000/25000"}, steps)
 	require.Equal(t, state, pgtest.Value[string](t, pool, wholeState))
-	pgtest.Eventually(t, func() bool { // its session ends by itself
+	pgtest.Eventually(t, func() bool { // the session ends by itself
 		r, err := a.Rebase(t.Context())
 		return err == nil && r.Needed
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// age has the event called like "a1", and those before it, be enqueued some hours ago.
+// age makes the event named like "a1", and those before it, some hours old.
 func age(t testing.TB, pool *pgxpool.Pool, name string, hours int) {
 	t.Helper()
 	pgtest.Execute(t, pool, `UPDATE outbox.log SET created_at = statement_timestamp() - make_interval(hours => $2)
@@ -69,12 +69,12 @@ func TestAdminRewindResetsAttempts(t *testing.T) {
 	runtimetest.DrainAll(t, l)
 	require.Equal(t, 3, runtimetest.Rewind(t, a, time.Time{}))
 	h.Fail = nil
-	require.Equal(t, listener.Report{Delivered: 3}, runtimetest.DrainAll(t, l), "without waiting for the back-off")
+	require.Equal(t, listener.Report{Delivered: 3}, runtimetest.DrainAll(t, l), "without waiting for the backoff")
 	require.Equal(t, []string{"a1", "a1", "b1", "a2"}, h.Names())
 	require.Equal(t, 1, h.Got[2].Attempt)
 }
 
-// A rewind to a time ahead of the cursor does not skip what lies between.
+// A rewind to a time ahead of the cursor does not skip the events in between.
 func TestAdminRewindNeverGoesForward(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -155,14 +155,14 @@ func TestAdminRewindAndParkedEvents(t *testing.T) {
 	require.Equal(t, "b1! b2 c1! c2", pgtest.Value[string](t, pool, parked))
 
 	require.Equal(t, 3, runtimetest.Rewind(t, a, hoursAgo(1)))
-	require.Equal(t, "b1! c2!", pgtest.Value[string](t, pool, parked), "what comes again is gone; c2 is the head of its key now")
+	require.Equal(t, "b1! c2!", pgtest.Value[string](t, pool, parked), "events that are delivered again from the log are not parked any more; c2 is the head of its key now")
 	failing = false
 	runtimetest.RetryNow(t, pool)
 	runtimetest.DrainAll(t, l)
 	require.ElementsMatch(t, []string{"a1", "a2", "a2", "b1", "b2", "c1", "c2"}, h.Names())
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
 
-	// Without the log a parked event is all there is.
+	// If the log no longer has the event, the parked copy is the only one.
 	h.Got, failing = nil, true
 	runtimetest.PutAll(t, pool, "b3")
 	runtimetest.DrainAll(t, l)
@@ -171,7 +171,7 @@ func TestAdminRewindAndParkedEvents(t *testing.T) {
 	require.Equal(t, "b3!", pgtest.Value[string](t, pool, parked))
 }
 
-// What a holder is handling is refused, and comes again.
+// The result of an event that a holder is handling is refused, and the event is delivered again.
 func TestAdminRewindsWhileAHandlerRuns(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -198,8 +198,8 @@ func TestAdminRewindsWhileAHandlerRuns(t *testing.T) {
 	})
 }
 
-// A rewind that has to wait for a cursor goes on with a snapshot of afterwards: with one from before, the cursor would
-// take what was committed meanwhile, and maybe handled, for unfinished.
+// A rewind that has to wait for a cursor continues with a snapshot from after the wait. With an earlier one, the cursor
+// would treat events that were committed meanwhile, and perhaps handled, as unfinished.
 func TestAdminRewindTakesItsSnapshotWhenNothingMoves(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -216,7 +216,7 @@ func TestAdminRewindTakesItsSnapshotWhenNothingMoves(t *testing.T) {
 		over <- err
 	}()
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%ListenerTakeOver%'")
-	runtimetest.Put(t, pool, "b", 1) // while it waits
+	runtimetest.Put(t, pool, "b", 1) // while the rewind waits
 	require.NoError(t, holder.Commit(t.Context()))
 	require.NoError(t, pgtest.Receive(t, over, "the rewind"))
 	require.Equal(t, 2, pgtest.Count(t, pool, `SELECT count(*) FROM outbox.listeners AS l JOIN outbox.log AS g ON g.payload->>'key' = 'b'
@@ -224,7 +224,7 @@ func TestAdminRewindTakesItsSnapshotWhenNothingMoves(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners WHERE lease_by IS NOT NULL OR running"))
 }
 
-// A change of shards that was under way goes on from where the listener is now.
+// A change of shards that was under way continues from the listener's new position.
 func TestAdminRewindsDuringAChangeOfShards(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -244,8 +244,8 @@ func TestAdminRewindsDuringAChangeOfShards(t *testing.T) {
 	require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners"))
 }
 
-// TestAdminRewindsUnderLoad rewinds a listener over and over while it runs and writers commit in any order: nothing is
-// lost, and what comes after the last rewind comes once.
+// TestAdminRewindsUnderLoad rewinds a listener repeatedly while it runs and writers commit in any order. Nothing is
+// lost, and after the last rewind each event is handled once.
 func TestAdminRewindsUnderLoad(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -296,7 +296,7 @@ func TestAdminRewindsUnderLoad(t *testing.T) {
 			open = false
 		default:
 		}
-		// To somewhere in the last moments, so that some of what is behind has not committed.
+		// The time is in the last moments, so that some events behind it have not committed.
 		_, err := a.Rewind(t.Context(), "ears", time.Now().Add(-rand.N(200*time.Millisecond)))
 		require.NoError(t, err)
 		if rewinds+1 == enough {

@@ -150,9 +150,9 @@ func (a *Admin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skip
 	if !errors.Is(err, pgx.ErrNoRows) { // found, or an error
 		return p, err
 	}
-	text := fmt.Sprintf("listener %s neither stands at event %s nor has parked it", name, id)
+	text := fmt.Sprintf("listener %s can skip only its next event and parked events, not event %s", name, id)
 	if len(events) > 0 {
-		text += "; it stands at " + joinTargets(events)
+		text += "; next: " + joinTargets(events)
 	}
 	return skipTarget{}, &notSkippableError{text}
 }
@@ -177,11 +177,11 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 	}
 	switch {
 	case len(failed) > 1:
-		return skipTarget{}, notSkippable("listener %s has several events that failed: name one of %s", name, joinTargets(failed))
+		return skipTarget{}, notSkippable("listener %s has several failed events: name one of %s", name, joinTargets(failed))
 	case len(candidates) > 0:
-		return skipTarget{}, notSkippable("listener %s lost its process to one of its events: name it; the first that it may be is %s", name, joinTargets(candidates))
+		return skipTarget{}, notSkippable("listener %s: a process died while handling an event, and it is not known which one: name the event to skip; the first possible one is %s", name, joinTargets(candidates))
 	case len(failed) == 0:
-		return skipTarget{}, notSkippable("listener %s has no event that failed: name one", name)
+		return skipTarget{}, notSkippable("listener %s has no failed event: name the event to skip", name)
 	case failed[0].parkedNo != 0:
 		return parkedTarget(ctx, q, name, failed[0].event.ID)
 	}

@@ -36,9 +36,9 @@ func TestAdminSkipsTheEventThatFailed(t *testing.T) {
 		require.False(t, e.CreatedAt.IsZero())
 		require.Equal(t, "b1 2 skipped by operator: handler failed", deadLetters(t, pool))
 		_, err := a.Skip(t.Context(), "ears", uuid.Nil)
-		require.EqualError(t, err, "skip event: listener ears has no event that failed: name one")
+		require.EqualError(t, err, "skip event: listener ears has no failed event: name the event to skip")
 
-		require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l), "at once")
+		require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l), "due immediately")
 		require.Equal(t, []string{"a1", "a2"}, h.Names())
 		require.Equal(t, 1, h.Got[1].Attempt, "the attempts were those of the skipped one")
 		require.Equal(t, "b1 2 skipped by operator: handler failed", deadLetters(t, pool))
@@ -56,8 +56,8 @@ func TestSkipRejectsEventsThatAreNotNext(t *testing.T) {
 	runtimetest.DrainAll(t, l)
 	for _, id := range []uuid.UUID{uuid.New(), runtimetest.IDOf(t, pool, "a1"), runtimetest.IDOf(t, pool, "a2"), runtimetest.IDOf(t, pool, "b2")} {
 		_, err := a.Skip(t.Context(), "ears", id)
-		require.EqualError(t, err, "skip event: listener ears neither stands at event "+id.String()+
-			" nor has parked it; it stands at "+runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
+		require.EqualError(t, err, "skip event: listener ears can skip only its next event and parked events, not event "+id.String()+
+			"; next: "+runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
 	}
 	require.Empty(t, deadLetters(t, pool))
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1"))
@@ -71,12 +71,12 @@ func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.FailFor("b", "c")
-	// Both fail in one shard at once: b is where it stands, c is ahead of it.
+	// Both fail in one shard at the same time: b is the next event of the cursor, c is ahead of it.
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Concurrency: 4, Retry: runtimetest.LateRetry}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "c1", "b2", "c2", "a2")
 	require.Equal(t, listener.Report{Delivered: 2, Retried: 2}, runtimetest.DrainAll(t, l))
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
-	require.EqualError(t, err, "skip event: listener ears has several events that failed: name one of "+
+	require.EqualError(t, err, "skip event: listener ears has several failed events: name one of "+
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said), "+runtimetest.IDOf(t, pool, "c1").String()+" (test/said)")
 	require.Equal(t, 1, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "c1")).Attempt)
 	require.Equal(t, 1, statusOf(t, a).Attempts, "b1 still has its attempt")
@@ -104,7 +104,7 @@ func TestAdminSkipsParkedEvents(t *testing.T) {
 		runtimetest.DrainAll(t, l)
 		runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b4")) // one that waits behind the head
 		require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l), "the head is not due")
-		require.Equal(t, 1, runtimetest.Skip(t, a, uuid.Nil).Attempt) // the head: the next one is due at once
+		require.Equal(t, 1, runtimetest.Skip(t, a, uuid.Nil).Attempt) // the head: the next one is due immediately
 		require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 		runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b2"))
 		require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
@@ -114,7 +114,7 @@ func TestAdminSkipsParkedEvents(t *testing.T) {
 	})
 }
 
-// A paused listener has no window open. Only the event that it would take next can be skipped.
+// A paused listener has no open window. Only the event that it would take next can be skipped.
 func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -125,7 +125,7 @@ func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	require.NoError(t, a.Pause(t.Context(), "ears"))
 	runtimetest.PutAll(t, pool, "a1", "a2", "a3")
 	_, err := a.Skip(t.Context(), "ears", runtimetest.IDOf(t, pool, "a2"))
-	require.ErrorContains(t, err, "it stands at "+runtimetest.IDOf(t, pool, "a1").String())
+	require.ErrorContains(t, err, "next: "+runtimetest.IDOf(t, pool, "a1").String())
 	require.Zero(t, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "a1")).Attempt)
 	runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "a2"))
 	runtimetest.PutAll(t, pool, "a4")
@@ -135,7 +135,7 @@ func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	require.Equal(t, "a1 0 skipped by operator, a2 0 skipped by operator", deadLetters(t, pool))
 }
 
-// Which topics a listener reads is known to its process only: the first event of each may be the one.
+// Only the listener's process knows which topics it reads, so the first event of each topic may be meant.
 func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -157,7 +157,8 @@ func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 	require.Equal(t, []string{"a2"}, h.Names())
 }
 
-// What the holder of the shard is handling is refused, and comes again but for the skipped event.
+// The results of events that the holder is handling are refused, and the events are delivered again, except the skipped
+// one.
 func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -228,7 +229,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 	require.Equal(t, "late1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
-// A process that died of an event cannot have said which one it was.
+// If a process dies while handling an event, it is not known which event it was.
 func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -243,7 +244,7 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	require.Equal(t, admin.ListenerBlocked, statusOf(t, a).State)
 	require.Equal(t, runtimetest.IDOf(t, pool, "b1"), statusOf(t, a).Head.UUID)
 	_, err := a.Skip(t.Context(), "ears", uuid.Nil)
-	require.EqualError(t, err, "skip event: listener ears lost its process to one of its events: name it; the first that it may be is "+
+	require.EqualError(t, err, "skip event: listener ears: a process died while handling an event, and it is not known which one: name the event to skip; the first possible one is "+
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
 	require.Equal(t, 2, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1")).Attempt)
 	require.Equal(t, 800, pgtest.Value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the lease")
@@ -251,7 +252,7 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2"}, h.Names())
 }
 
-// A change of shards waits for a listener that is blocked, and goes on when the event is skipped.
+// A change of shards waits for a listener that is blocked, and continues when the event is skipped.
 func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -273,7 +274,7 @@ func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 	require.Equal(t, "b1 1 skipped by operator: handler failed", deadLetters(t, pool))
 }
 
-// Whatever the listener does meanwhile, each event is handled or skipped, and none is both.
+// Whatever the listener does meanwhile, each event is either handled or skipped.
 func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -281,7 +282,7 @@ func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 		a := runtimetest.AdminOf(t, pool)
 		h := runtimetest.NewNotes()
 		h.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
-			if d.Payload == (runtimetest.Said{Key: "a", N: 6}) || d.Payload.N%3 == 0 && d.Attempt < 4 { // one for good, until it is skipped
+			if d.Payload == (runtimetest.Said{Key: "a", N: 6}) || d.Payload.N%3 == 0 && d.Attempt < 4 { // one permanently, until it is skipped
 				return runtimetest.ErrHandler
 			}
 			return nil

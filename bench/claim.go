@@ -72,7 +72,7 @@ func claims(history int) workload {
 		}
 	}
 	return workload{
-		name: "claim", title: fmt.Sprintf("claim of %d beside %d delivered events", size, history), unit: "ms",
+		name: "claim", title: fmt.Sprintf("claim of %d with %d delivered events", size, history), unit: "ms",
 		about: fmt.Sprintf("The table also has %d events scheduled ahead, %d dead tuples at the head of the queue, and %d events in flight. "+
 			"The dispatcher's figure is the time per %d events of a backlog: claimed, handled and acked.",
 			history/10, history/100, history/1000, size),

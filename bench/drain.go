@@ -408,7 +408,7 @@ func handlers(took time.Duration, concurrency, n int) workload {
 	work := func(ctx context.Context) { pause(ctx, took) }
 	cfg := queue.Config{BatchSize: max(1000, 2*concurrency), Concurrency: concurrency, PruneInterval: -1}
 	return workload{
-		name: fmt.Sprintf("handler-%s", took), title: fmt.Sprintf("handlers of %s, %d at once", took, concurrency), unit: "events/s",
+		name: fmt.Sprintf("handler-%s", took), title: fmt.Sprintf("handlers of %s, %d concurrently", took, concurrency), unit: "events/s",
 		about: "The limit is what the same number of goroutines reaches without a queue. The limit by their own time is their number divided " +
 			"by the mean time that the handlers of a dispatcher measured themselves, on processors that they share with PostgreSQL.",
 		contenders: []contender{

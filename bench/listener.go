@@ -60,12 +60,12 @@ func listen(n int) workload {
 				return float64(n) / time.Since(started).Seconds(), nil
 			}},
 			{"one listener", listeners(n, names[:1])},
-			{"five listeners at once", listeners(n, names)},
+			{"five concurrent listeners", listeners(n, names)},
 			{"watermill", drainWatermill(n, 1000)},
 		},
 		targets: []target{
 			{of: "one listener", to: "plain SELECT", atLeast: 0.4},
-			{of: "five listeners at once", to: "plain SELECT", atLeast: 0.15},
+			{of: "five concurrent listeners", to: "plain SELECT", atLeast: 0.15},
 		},
 	}
 }

@@ -20,10 +20,10 @@ const (
 
 // savepoints measures a listener while clients in another database of the server use up transaction ids.
 func savepoints(rounds int) workload {
-	with := fmt.Sprintf("beside %d clients of %d savepoints", busyClients, busySavepoints)
-	without := fmt.Sprintf("beside %d clients without savepoints", busyClients)
+	with := fmt.Sprintf("next to %d clients of %d savepoints", busyClients, busySavepoints)
+	without := fmt.Sprintf("next to %d clients without savepoints", busyClients)
 	return workload{
-		name: "listener-savepoints", title: "listener beside another database", unit: "events/s",
+		name: "listener-savepoints", title: "listener next to another database", unit: "events/s",
 		about: "Rounds of 1,000 events, of which only the drain is measured. The clients insert 2,000 rows per transaction into a table " +
 			"of another database, each row in a savepoint or without one.",
 		contenders: []contender{

@@ -29,8 +29,8 @@
 //
 // An error of the effect must end in a rollback. A commit would leave the event recorded without its effect.
 //
-// A record must outlive every way in which its event may come again. Config.ReplayWindow says how long that is, and New
-// refuses a shorter Config.Retention.
+// A record must be kept for as long as its event may be delivered again in any way. Config.ReplayWindow says how long
+// that is, and New refuses a shorter Config.Retention.
 //
 // A transaction that handles several events must take them in one order, or it may deadlock with another one. OnceMany
 // does so by itself.
@@ -66,7 +66,8 @@ const (
 	Skip Stale = "skip"
 	// Error makes Apply return ErrStale. It is for consumers that expect no stale events.
 	Error Stale = "error"
-	// Quarantine is Skip and also quarantines a copy of the event in the table inbox_quarantined, for people to look at.
+	// Quarantine is Skip and also quarantines a copy of the event in the table inbox_quarantined, for people to
+	// examine.
 	Quarantine Stale = "quarantine"
 )
 
@@ -79,8 +80,9 @@ type Config struct {
 	Group string
 	// Stale is what Apply does with stale events; "" means Skip.
 	Stale Stale
-	// ReplayWindow is how long after its first delivery an event may come again in any way: the retention of the broker's
-	// log, the longest replay of dead letters, the restore of an older offset. 0 means 168 h, Kafka's default retention.
+	// ReplayWindow is how long after its first delivery an event may be delivered again in any way: the retention of
+	// the broker's log, the longest replay of dead letters, the restore of an older offset. 0 means 168 h, Kafka's
+	// default retention.
 	ReplayWindow time.Duration
 	// Retention is how long an event stays recorded as handled; Prune deletes older records. It must not be shorter than
 	// ReplayWindow. 0 means twice the ReplayWindow, because a log that is deleted by segments keeps some events for longer

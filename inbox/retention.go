@@ -24,7 +24,7 @@ const pruneChunk = 1000
 // deleted waits for that transaction.
 //
 // Prune does not delete the versions of entities. There is one version per entity, and it keeps a late event stale even
-// when its record is gone.
+// when its record has been deleted.
 func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	if pool == nil {
 		return 0, errors.New("prune handled events: no pool given (nil)")

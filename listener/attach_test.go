@@ -17,7 +17,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// deeds are who wrote and who deleted each event, and what each listener saw when it was attached, as triggers note it.
+// deeds creates triggers that record who wrote and who deleted each event, and what each listener saw when it was
+// attached.
 const deeds = `
 	CREATE TABLE written (id uuid PRIMARY KEY, xid xid8 NOT NULL);
 	CREATE TABLE deleted (id uuid PRIMARY KEY, xid xid8 NOT NULL);
@@ -36,8 +37,9 @@ const deeds = `
 	CREATE TRIGGER note_delete AFTER DELETE ON outbox.log REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note();
 	CREATE TRIGGER note_attach AFTER INSERT ON outbox.listeners REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note();`
 
-// TestAttachUnderConcurrentWritesMissesNothing attaches one listener after the other while writers commit in any order and what all have passed is
-// pruned at once, and holds what each got against what the database knows of that moment.
+// TestAttachUnderConcurrentWritesMissesNothing attaches listeners one after the other while writers commit in any order
+// and events that all listeners have passed are pruned immediately. It compares what each listener got with what the
+// database recorded when it was attached.
 func TestAttachUnderConcurrentWritesMissesNothing(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -115,8 +117,8 @@ func TestAttachUnderConcurrentWritesMissesNothing(t *testing.T) {
 	}
 }
 
-// A transaction that is older than what has committed last, but wrote later, sets the highest position; one that is
-// younger and still open has a lower one, and an xid that is in no list of a snapshot.
+// A transaction that is older than the last committed one, but wrote later, has the highest position. A younger one
+// that is still open has a lower position, and its xid is in no list of a snapshot.
 func TestAttachBehindAYoungerTransactionMissesNothing(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

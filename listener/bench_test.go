@@ -38,7 +38,7 @@ func benchPool(b *testing.B) *pgxpool.Pool {
 	return pool
 }
 
-// fillLog commits n events, 1000 in a transaction.
+// fillLog commits n events, 1000 per transaction.
 func fillLog(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	for at := 0; at < n; at += 1000 {
@@ -92,8 +92,8 @@ func drainTime(t testing.TB, pool *pgxpool.Pool, name string, batch, n int, also
 	return took
 }
 
-// beside runs call while another listener fails on every event.
-func beside(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Duration) time.Duration {
+// nextToFailing runs call while another listener fails on every event.
+func nextToFailing(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Duration) time.Duration {
 	t.Helper()
 	h := &counting{fail: errors.New("no")}
 	l := benchListener(t, pool, listener.Spec{Name: name}, listener.Config{}, h)
@@ -109,8 +109,8 @@ func beside(t testing.TB, pool *pgxpool.Pool, name string, call func() time.Dura
 	return took
 }
 
-// BenchmarkListenerNextToFailing measures a listener beside one that fails on everything, in turn with one that is alone:
-// the median of the ratios of pairs, each pair in another order.
+// BenchmarkListenerNextToFailing measures a listener next to one that fails on every event, in turn with a listener
+// that is alone. It reports the median of the ratios of pairs. The order alternates between pairs.
 func BenchmarkListenerNextToFailing(b *testing.B) {
 	const events, pairs = 200_000, 7
 	pool := benchPool(b)
@@ -124,7 +124,7 @@ func BenchmarkListenerNextToFailing(b *testing.B) {
 	for range b.N {
 		for i := range pairs {
 			alone := func() time.Duration { return drainTime(b, pool, name("good"), 1000, events) }
-			both := func() time.Duration { return beside(b, pool, name("bad"), alone) }
+			both := func() time.Duration { return nextToFailing(b, pool, name("bad"), alone) }
 			var with, without time.Duration
 			if i%2 == 0 {
 				with, without = both(), alone()
@@ -139,7 +139,7 @@ func BenchmarkListenerNextToFailing(b *testing.B) {
 	b.ReportMetric(ratios[0], "worst")
 }
 
-// A listener beside one that fails on everything takes the same leases and sends the same statements as alone.
+// A listener next to one that fails on every event takes the same leases and sends the same statements as alone.
 func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -150,14 +150,14 @@ func TestFailingListenerTakesNothingFromAnother(t *testing.T) {
 		counted, g := runtimetest.NewGate(t, pool, "")
 		require.NoError(t, counted.Ping(t.Context()))
 		before := g.Passed.Load()
-		// However slow the machine, each lease goes on for as many batches as it may.
+		// On a machine of any speed, each lease continues for as many batches as it may.
 		drainTime(t, counted, name, 50, events, func(l *listener.Listener) { listener.LimitLeaseAge(l, time.Hour) })
 		sent = g.Passed.Load() - before
 		return pgtest.Value[int64](t, pool, "SELECT lease_no FROM outbox.listeners WHERE listener = $1", name), sent
 	}
 	leases, sent := work("alone")
 	require.Greater(t, sent, leases)
-	beside(t, pool, "bad", func() time.Duration {
+	nextToFailing(t, pool, "bad", func() time.Duration {
 		leasesOfBoth, besideSent := work("good")
 		require.Equal(t, [2]int64{leases, sent}, [2]int64{leasesOfBoth, besideSent})
 		return 0

@@ -17,8 +17,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestEventsAfterAFailureAreNotRedelivered: events behind one that failed are done and stay so, for this process after the
-// retry, and for another after a graceful stop.
+// TestEventsAfterAFailureAreNotRedelivered: events after a failed one are done and are not handled again, neither by
+// this process after the retry nor by another after a graceful stop.
 func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -48,7 +48,7 @@ func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 	require.Equal(t, "{} {}", pgtest.Value[string](t, pool, "SELECT concat(ahead_seqs, ' ', ahead_attempts) FROM outbox.listeners"))
 }
 
-// TestListenerReadsAtMostABatchPastAFailure bounds what is done ahead of the cursor.
+// TestListenerReadsAtMostABatchPastAFailure limits the events that are handled ahead of the cursor.
 func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -63,7 +63,8 @@ func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 	require.Equal(t, []string{"b1", "b2", "a1", "b3", "b4", "b5"}, h.Names())
 }
 
-// TestListenerBacksOff: the delay doubles from attempt to attempt, with jitter, up to its limit, and is the database's.
+// TestListenerBacksOff: the delay doubles with each attempt, with jitter, up to its limit, and the database measures
+// it.
 func TestListenerBacksOff(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
@@ -160,7 +161,7 @@ func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 	}
 }
 
-// TestListenerSurvivesItsHandlers: a handler that panics, or ends its goroutine, has failed with its stack as the reason.
+// TestListenerSurvivesItsHandlers: a handler that panics or ends its goroutine has failed, and the error has its stack.
 func TestListenerSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -197,8 +198,8 @@ func TestListenerSurvivesItsHandlers(t *testing.T) {
 	}
 }
 
-// TestListenerHandlesKeysConcurrently: with room for three, handlers of three keys run at once, never two of one, and no more
-// than three.
+// TestListenerHandlesKeysConcurrently: with a concurrency of three, handlers of three keys run concurrently, never two
+// of one key, and never more than three.
 func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -232,7 +233,7 @@ func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Concurrency: 3}, listener.Config{}, h)
 	c := runtimetest.NewCrowd("a", "b", "c", "d", "e")
 	c.Enqueue(t, pool, 95)
-	runtimetest.PutAll(t, pool, "v1", "w1", "x1", "y1", "z1") // three at least
+	runtimetest.PutAll(t, pool, "v1", "w1", "x1", "y1", "z1") // at least three
 	require.Equal(t, listener.Report{Delivered: 100}, runtimetest.DrainAll(t, l))
 	require.Equal(t, 100, h.InOrder(t))
 	require.EqualValues(t, 3, all.Most.Load())
@@ -241,8 +242,8 @@ func TestListenerHandlesKeysConcurrently(t *testing.T) {
 	}
 }
 
-// TestListenerOfUndecodablePayloads: what does not fit is dead at once; what is newer than this process waits for one
-// that knows it.
+// TestListenerOfUndecodablePayloads: an event that does not decode is dead immediately. One with a newer version waits
+// for a process that knows the version.
 func TestListenerOfUndecodablePayloads(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -271,7 +272,8 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 		pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters ORDER BY no DESC LIMIT 1"))
 }
 
-// TestListenerConfiguredMaxAttemptsWins: over the YAML's, and at once also when events have failed more often already.
+// TestListenerConfiguredMaxAttemptsWins: the configured limit takes precedence over the YAML's, and applies immediately
+// to events that have failed more often already.
 func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -297,8 +299,8 @@ func TestListenerConfiguredMaxAttemptsWins(t *testing.T) {
 	}
 }
 
-// TestListenerOfEventsWithoutKey: each stands for itself. Blocking, the failed one holds up all; parking, it alone is
-// parked; and many are handled at once.
+// TestListenerOfEventsWithoutKey: each event is its own key. In a blocking listener a failed event blocks all others.
+// In a parking listener only the failed event is parked. Many are handled concurrently.
 func TestListenerOfEventsWithoutKey(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -329,7 +331,7 @@ func TestListenerOfEventsWithoutKey(t *testing.T) {
 	})
 	stop := runtimetest.StartListener(t, l)
 	for range 5 {
-		pgtest.Receive(t, h.Started, "five handlers at once")
+		pgtest.Receive(t, h.Started, "five concurrent handlers")
 	}
 	close(h.Hold)
 	h.Await(t, 5)

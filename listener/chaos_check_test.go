@@ -7,24 +7,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fact is an event of a transaction that committed, as that transaction itself wrote it down: pruning cannot take it.
+// fact is an event of a transaction that committed, as that transaction itself recorded it, where pruning does not
+// delete it.
 type fact struct {
 	ID     uuid.UUID
 	Seq    int64
 	Bucket int
 	Entity string // "" for an event without a partition key
-	N      int    // of the entity, from 1 without a gap
+	N      int    // of the entity, from 1 without gaps
 }
 
-// chaosResult is what a reader made of the facts. Lost, Duplicate, Phantom and Disordered are faults.
+// chaosResult compares what a reader heard with the facts. Lost, Duplicate, Phantom and Disordered are faults.
 type chaosResult struct {
 	Facts, Heard                         int
 	Lost, Duplicate, Phantom, Disordered int
 	Stragglers                           int
 }
 
-// checkHeard holds what a reader heard, in order, against the facts. A straggler is heard after one of a higher seq; shards
-// is how many readers in seq order heard is made of, and 0 if seqs say nothing about its order.
+// checkHeard compares what a reader heard, in order, with the facts. A straggler is heard after an event of a higher
+// seq. shards is the number of readers in seq order that heard is composed of; 0 if there is no order by seq.
 func checkHeard(facts []fact, heard []uuid.UUID, shards int) chaosResult {
 	v := chaosResult{Facts: len(facts), Heard: len(heard)}
 	byID := make(map[uuid.UUID]*fact, len(facts))
@@ -87,7 +88,7 @@ func TestChaosChecker(t *testing.T) {
 		"in order":   {heard(0, 1, 2, 3, 4, 5), 1, chaosResult{Facts: 6, Heard: 6}},
 		"straggler":  {heard(0, 2, 1, 5, 3, 4), 1, chaosResult{Facts: 6, Heard: 6, Stragglers: 3}},
 		"two shards": {heard(1, 0, 2, 5, 3, 4), 2, chaosResult{Facts: 6, Heard: 6, Stragglers: 1}},
-		"at once":    {heard(1, 0, 2, 5, 3, 4), 0, chaosResult{Facts: 6, Heard: 6}},
+		"concurrent": {heard(1, 0, 2, 5, 3, 4), 0, chaosResult{Facts: 6, Heard: 6}},
 		"lost":       {heard(0, 1, 3, 4), 1, chaosResult{Facts: 6, Heard: 4, Lost: 2}},
 		"duplicate":  {heard(0, 1, 2, 3, 4, 5, 0), 1, chaosResult{Facts: 6, Heard: 7, Duplicate: 1}},
 		"phantom":    {heard(0, 1, -1, 2, 3, 4, 5), 1, chaosResult{Facts: 6, Heard: 7, Phantom: 1}},

@@ -18,9 +18,9 @@ import (
 	"github.com/outboxgen/outboxgen/listener"
 )
 
-// Negative controls: readers that are known to be wrong, by which the tests of this cursor show that they would notice.
+// Negative controls: readers that are known to be wrong. They show that the tests of this cursor find errors.
 
-// control is a reader, made for one database.
+// control makes a reader for a database.
 type control func(t testing.TB, pool *pgxpool.Pool) reader
 
 func sound(t testing.TB, pool *pgxpool.Pool) reader {
@@ -37,7 +37,7 @@ func without(edits ...listener.Edit) control {
 	}
 }
 
-// The very same writers find what is wrong with each of the others, most in a part of the steps.
+// The same writers find an error in each wrong reader, most of them in a fraction of the steps.
 func TestChaosFindsWrongCursors(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -63,7 +63,7 @@ func TestChaosFindsWrongCursors(t *testing.T) {
 	}
 }
 
-// scene is writers that take leases as a test says, and a reader, on a server where nobody else does anything.
+// scene has writers that take steps as the test says, and a reader, on a server without other activity.
 type scene struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -72,7 +72,7 @@ type scene struct {
 	names map[uuid.UUID]string
 }
 
-// newScene starts with a reader that has heard all that other scenes have left.
+// newScene starts with a reader that has heard all events of earlier scenes.
 func newScene(t *testing.T, pool *pgxpool.Pool, make control) *scene {
 	t.Helper()
 	pgtest.Execute(t, pool, "TRUNCATE outbox.log, outbox.listeners")
@@ -81,7 +81,7 @@ func newScene(t *testing.T, pool *pgxpool.Pool, make control) *scene {
 	return s
 }
 
-// calmServer returns a server that no other test uses and that starts no transactions of its own.
+// calmServer returns a server that no other test uses and that starts no transactions by itself.
 func calmServer(t testing.TB) *pgserver.Server {
 	t.Helper()
 	return pgtest.Server(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "64", "autovacuum": "off"}})
@@ -110,7 +110,7 @@ func (s *scene) commit(tx pgx.Tx) {
 	require.NoError(s.t, tx.Commit(s.t.Context()))
 }
 
-// put commits an event of its own.
+// put commits an event in a separate transaction.
 func (s *scene) put(name string) {
 	s.t.Helper()
 	tx := s.begin()
@@ -118,13 +118,13 @@ func (s *scene) put(name string) {
 	s.commit(tx)
 }
 
-// look has the reader hear what is there.
+// look makes the reader read what is visible.
 func (s *scene) look() {
 	s.t.Helper()
 	require.NoError(s.t, s.read.drain(context.Background(), 100, func(id uuid.UUID) { s.heard = append(s.heard, s.names[id]) }))
 }
 
-// Each interleaving is one that a certain cursor cannot bear; the listener's bears them all.
+// Each interleaving breaks one of the wrong cursors; the listener's cursor handles them all.
 func TestCursorUnderInterleavings(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -133,7 +133,7 @@ func TestCursorUnderInterleavings(t *testing.T) {
 		play  func(s *scene)
 		want  []string
 		wrong control
-		lost  []string // by the wrong one
+		lost  []string // by the wrong cursor
 	}{
 		"a lower seq commits later": {
 			play: func(s *scene) {
@@ -161,7 +161,7 @@ func TestCursorUnderInterleavings(t *testing.T) {
 			},
 			want: []string{"early", "late"}, wrong: belowHorizon, lost: []string{"late"},
 		},
-		// The same, in words of snapshots: xmax follows the latest xid that has ended, so that late is in no list.
+		// The same in terms of snapshots: xmax follows the latest xid that has ended, so late is in no list.
 		"an xid in use is above xmax": {
 			play: func(s *scene) {
 				early, late := s.begin(), s.begin()

@@ -6,15 +6,15 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// Edit changes one statement of the runtime: the way to show what a part of it is for.
+// Edit changes one statement of the runtime, to show what a part of it is for.
 type Edit struct{ Statement, Old, New string }
 
 // LeaseGate is the advisory lock at which GatedLease waits.
 const LeaseGate int64 = 7302
 
-// The parts of the cursor that tests take out, one at a time.
+// The parts of the cursor that tests remove, one at a time.
 var (
-	// WithoutBound forgets the transactions that had their xid when lo was taken, but are not listed in it.
+	// WithoutBound ignores the transactions that had their xid when lo was taken, but are not listed in it.
 	WithoutBound = Edit{
 		Statement: dbsqlc.LogRead,
 		Old:       "FROM hop AS h\n        WHERE h.xid IS NOT NULL",
@@ -22,18 +22,20 @@ var (
 	}
 	// WithoutStragglers reads on from the highest seq alone.
 	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
-	// WithoutFence lets a lease that waited for the row go on with the snapshot from before it waited, and takes late copies.
+	// WithoutFence lets a lease that waited for the row continue with the snapshot from before the wait, and accepts
+	// late copies.
 	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
-	// SlowLease has a look at the log take 50 ms.
+	// SlowLease makes a check of the log take 50 ms.
 	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
-	// GatedLease has a lease wait, its snapshot taken and the row not locked yet, while another session has the lock LeaseGate.
+	// GatedLease makes a lease wait while another session has the lock LeaseGate. Its snapshot is taken by then, and
+	// the row is not locked yet.
 	GatedLease = Edit{
 		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
 		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
 	}
 )
 
-// Mutate has l, and no other listener, run statements as edits change them.
+// Mutate makes l, and no other listener, run the edited statements.
 func Mutate(l *Listener, edits ...Edit) {
 	db := l.db
 	for _, e := range edits {

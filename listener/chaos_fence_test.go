@@ -14,10 +14,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// A lease has taken its snapshot, in which an event parked is due, when another process takes the shard, handles that
-// event and one committed since, and gives the shard up. PostgreSQL has the first go on with the newer version of the
-// row (EvalPlanQual), but with its old snapshot: as a window it would lie behind the latest one, and what is between them
-// would come again. lease_no tells.
+// A lease has taken its snapshot, in which a parked event is due. Then another process takes the shard, handles that
+// event and one committed since, and gives the shard up. PostgreSQL continues the first lease with the newer version of
+// the row (EvalPlanQual), but with the old snapshot. Its window would be older than the latest one, and the events
+// between them would be delivered again. lease_no prevents this.
 func TestLateLeaseDoesNotMoveTheCursorBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -61,7 +61,7 @@ func TestLateLeaseDoesNotMoveTheCursorBack(t *testing.T) {
 	}
 }
 
-// blocked waits until a lease stands at the gate.
+// blocked waits until a lease waits at the gate.
 func blocked(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Eventually(t, func() bool {

@@ -15,9 +15,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Transactions that stay open delay nobody else's events: each comes with the second look after its commit at the
-// latest, the first of which may have been under way. Theirs come when they have committed. A reader that waits for the
-// oldest transaction hears nothing meanwhile.
+// Transactions that stay open do not delay other events: each is read at the latest in the second check after its
+// commit, because the first may have been under way. Events of open transactions are read when they have committed. A
+// reader that waits for the oldest transaction gets nothing meanwhile.
 func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakePoll, outbox.WakeDoorbell} {
@@ -25,7 +25,7 @@ func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
 			h := runtimetest.NewNotes()
-			// Asked in vain to watch, since a transaction with an event is open, the doorbell looks again by itself.
+			// The doorbell cannot watch, because a transaction with an event is open, so the listener keeps checking.
 			cfg := listener.Config{LeaseDuration: time.Hour, PollInterval: 20 * time.Minute, Wake: wake}
 			if wake == outbox.WakePoll {
 				cfg.PollInterval = 10 * time.Millisecond
@@ -52,16 +52,16 @@ func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 					case <-h.Told:
 					case <-looked:
 						if len(h.Names()) < n {
-							looks++ // perhaps of before the commit, and not read until now
+							looks++ // perhaps signalled before the commit, and not received until now
 						}
 					case <-time.After(pgtest.Patience):
-						require.FailNow(t, "an event does not come", "%d looks since its commit", looks)
+						require.FailNow(t, "an event does not come", "%d checks since its commit", looks)
 					}
 				}
 				require.LessOrEqual(t, looks, 2)
 				late = max(late, looks)
 			}
-			t.Logf("at most %d looks without an event that was there", late)
+			t.Logf("at most %d checks without a visible event", late)
 			waiting := 0
 			require.NoError(t, belowHorizon(t, pool).drain(t.Context(), 100, func(uuid.UUID) { waiting++ }))
 			require.Zero(t, waiting, "the control")

@@ -21,11 +21,11 @@ import (
 
 // reader delivers what writers have enqueued: the runtime, or a rival that is meant to fail.
 type reader struct {
-	// drain hears what is there, batch at a time, and ends when it has heard all, or some time after ctx has ended.
+	// drain hears all events in batches, and returns when it has heard all, or some time after ctx has ended.
 	drain func(ctx context.Context, batch int, hear func(uuid.UUID)) error
-	// run hears until ctx ends; nil drains again and again.
+	// run hears until ctx ends; if it is nil, drain is called repeatedly.
 	run func(ctx context.Context, batch int, hear func(uuid.UUID)) error
-	// shards is how many readers in the order of the log it is made of; 0 if handlers run side by side.
+	// shards is how many readers in the order of the log it is composed of; 0 if handlers run concurrently.
 	shards int
 	// lossy reports that it is meant to fail: writers do not wait for it.
 	lossy bool
@@ -33,12 +33,12 @@ type reader struct {
 	wentOn chan struct{}
 }
 
-// batchSizes are what readers read with, another in each session.
+// batchSizes are the batch sizes of readers. Each session takes another.
 var batchSizes = []int{1, 2, 3, 7, 20, 100, 1000}
 
 func randomBatch() int { return batchSizes[rand.IntN(len(batchSizes))] }
 
-// hearing is a handler that tells whom it is given.
+// hearing is a handler that calls hear for each event.
 type hearing struct{ hear func(uuid.UUID) }
 
 func (h hearing) handle(_ context.Context, d outbox.Delivery[runtimetest.Said]) error {
@@ -46,7 +46,7 @@ func (h hearing) handle(_ context.Context, d outbox.Delivery[runtimetest.Said]) 
 	return nil
 }
 
-// handleTx leaves its effect in the database, too.
+// handleTx also writes an effect to the database.
 func (h hearing) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[runtimetest.Said]) error {
 	if _, err := tx.Exec(ctx, "INSERT INTO effect (id) VALUES ($1)", d.ID); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (h hearing) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[runt
 	return nil
 }
 
-// listens returns the runtime in leased mode as a reader, which runs in so many processes at once, or drains if that is
-// 0. Each session is a new listener.
+// listens returns the runtime in leased mode as a reader. It runs in the given number of concurrent processes, or
+// drains if that is 0. Each session is a new listener.
 func listens(t testing.TB, pool *pgxpool.Pool, spec listener.Spec, cfg listener.Config, processes int, edits ...listener.Edit) reader {
 	wentOn := make(chan struct{}, 1)
 	listener := func(batch int, hear func(uuid.UUID)) *listener.Listener {
@@ -114,7 +114,7 @@ func drains(ctx context.Context, l *listener.Listener) error {
 	return err
 }
 
-// What others do: the highest seq is all they remember.
+// Rival methods, which remember only the highest seq.
 const (
 	// readAbove reads on from the highest seq.
 	readAbove = "SELECT seq, id FROM outbox.log WHERE seq > $1 ORDER BY seq LIMIT $2"
@@ -144,7 +144,8 @@ func rival(pool *pgxpool.Pool, statement string) reader {
 	}}
 }
 
-// listen has r hear in sessions of random length until over is closed, and then all that is left. It keeps count.
+// listen makes r hear in sessions of random length until over is closed, and then all that is left. It counts the
+// events.
 func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]uuid.UUID, error) {
 	var mu sync.Mutex
 	var heard []uuid.UUID

@@ -31,10 +31,10 @@ const (
 	chaosSteps    = 20_000
 	chaosWriters  = 8
 	chaosEntities = 24
-	progressSteps = 50_000 // between two lines about a long run
+	progressSteps = 50_000 // between two progress lines of a long run
 )
 
-// steps returns how many there are to be in this run.
+// steps returns the number of steps of this run.
 func steps(t testing.TB) int {
 	t.Helper()
 	text := os.Getenv(stepsVariable)
@@ -46,8 +46,8 @@ func steps(t testing.TB) int {
 	return n
 }
 
-// chaosTopics and chaosLoose, which has no partition key, are keyed by whether they are silent. Their events may go
-// as soon as every listener has had them.
+// chaosTopics and chaosLoose, which has no partition key, are keyed by whether they are silent. Their events may be
+// pruned as soon as every listener has passed them.
 var (
 	chaosTopics = map[bool]outbox.Topic[runtimetest.Said]{false: chaosTopic("keyed", false), true: chaosTopic("keyed", true)}
 	chaosLoose  = map[bool]outbox.Topic[runtimetest.Said]{false: chaosTopic("loose", false), true: chaosTopic("loose", true)}
@@ -68,7 +68,7 @@ func chaosTopic(name string, silent bool) outbox.Topic[runtimetest.Said] {
 
 func chaosKey(entity int) string { return fmt.Sprintf("e%d", entity) }
 
-// chaos is writers and readers of one database, and what they tell each other.
+// chaos has the writers and readers of one database, and their signals to each other.
 type chaos struct {
 	name     string
 	note     func(format string, args ...any)
@@ -79,11 +79,11 @@ type chaos struct {
 	left     atomic.Int64  // steps
 	heard    chan struct{} // a reader has heard something; holds one
 	stepped  chan struct{} // some steps have been taken; holds one
-	enqueued chan struct{} // a writer has taken an xid to enqueue, and waits to be overtaken; holds none
-	overtook chan struct{} // a writer has overtaken another; holds none
+	enqueued chan struct{} // a writer has taken an xid to enqueue, and waits to be overtaken; unbuffered
+	overtook chan struct{} // a writer has overtaken another; unbuffered
 
 	committed, rolledBack, prepared tally
-	keepUp                          []*atomic.Int64 // how many events each reader has heard, for writers not to run away
+	keepUp                          []*atomic.Int64 // how many events each reader has heard, so that writers do not get too far ahead
 }
 
 // tally counts transactions that have enqueued, and their events.
@@ -115,7 +115,7 @@ func chaosDatabase(t testing.TB, server *pgserver.Server, name string, steps int
 	return c, pgtest.Pool(t, server.URLOf(name))
 }
 
-// nextStep takes one step of those that are left.
+// nextStep takes one of the remaining steps.
 func (c *chaos) nextStep() bool {
 	left := c.left.Add(-1)
 	if taken := c.steps - left; taken%progressSteps == 0 && left > 0 {
@@ -130,7 +130,7 @@ func (c *chaos) nextStep() bool {
 	return left >= 0
 }
 
-// behind reports whether a reader has much to catch up with: windows would grow, and become few.
+// behind reports whether a reader is far behind: windows would become large and few.
 func (c *chaos) behind() bool {
 	for _, heard := range c.keepUp {
 		if c.committed.events.Load()-heard.Load() > 100 {
@@ -140,10 +140,10 @@ func (c *chaos) behind() bool {
 	return false
 }
 
-// run has all readers hear what the writers write, until all steps are taken, and returns what each has heard.
+// run makes all readers hear what the writers write, until all steps are taken, and returns the result of each.
 func (c *chaos) run(t testing.TB, readers map[string]reader) map[string]chaosResult {
 	t.Helper()
-	for _, r := range readers { // attaches: what is pruned before is not missed
+	for _, r := range readers { // attaches the reader: events pruned before do not count as lost
 		require.NoError(t, r.drain(t.Context(), 1, func(uuid.UUID) {}))
 	}
 	over, calm := make(chan struct{}), make(chan struct{})
@@ -223,8 +223,8 @@ func (c *chaos) elsewhere(ctx context.Context, over <-chan struct{}) error {
 
 var errElsewhere = errors.New("rolled back elsewhere")
 
-// The cursor loses nothing, repeats nothing, invents nothing and keeps the order of each entity, whatever the writers
-// do, and while the log is pruned behind it.
+// Whatever the writers do, and while the log is pruned, the cursor loses nothing, repeats nothing, invents nothing and
+// keeps the order of each entity.
 func TestChaosOfWriters(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -232,7 +232,7 @@ func TestChaosOfWriters(t *testing.T) {
 	c, pool := chaosDatabase(t, server, "chaos", steps(t))
 	patient := listener.Config{LeaseDuration: 5 * time.Minute, PruneInterval: -1}
 	pruning := patient
-	pruning.PruneInterval, pruning.PollInterval = 100*time.Millisecond, 50*time.Millisecond // nobody rings for silent events
+	pruning.PruneInterval, pruning.PollInterval = 100*time.Millisecond, 50*time.Millisecond // silent events wake nobody
 	readers := map[string]reader{
 		"leased":        listens(t, pool, listener.Spec{Name: "leased"}, patient, 0),
 		"running":       listens(t, pool, listener.Spec{Name: "running", Concurrency: 3, Shards: 3}, pruning, 2),
@@ -248,7 +248,7 @@ func TestChaosOfWriters(t *testing.T) {
 	}
 	for name, v := range results {
 		require.Equal(t, chaosResult{Facts: v.Facts, Heard: v.Facts, Stragglers: v.Stragglers}, v, name)
-		if name != "running" { // with several handlers at once the order says nothing
+		if name != "running" { // with concurrent handlers there is no order to check
 			require.Positive(t, v.Stragglers, name)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// writer is a producer that does something at random in each step, in one transaction over many of them. It keeps the
-// condition of the ordering promise: it locks an entity before it enqueues events of it.
+// writer is a producer that does something at random in each step, in one transaction over many of them. It meets the
+// condition of the ordering promise: it locks an entity before it enqueues its events.
 type writer struct {
 	of       *chaos
 	name     int
@@ -27,7 +27,7 @@ type writer struct {
 	silent   bool   // tx may be prepared, so that it must not ring
 	xid      bool   // tx has one
 	gids     int
-	prepared []prepared // by this writer, not ended yet
+	prepared []prepared // by this writer; not ended yet
 }
 
 // prepared is a transaction in no session.
@@ -39,9 +39,9 @@ type prepared struct {
 // chance is true in percent of all calls.
 func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
-// run takes steps until there are none left, and ends what it has begun.
+// run takes steps until none are left, and ends the transactions that it has begun.
 func (w *writer) run(ctx context.Context) error {
-	// A wait for a prepared transaction, which this writer may have to end itself, is cut short.
+	// The lock timeout cuts off a wait for a prepared transaction that this writer may have to end itself.
 	if _, err := w.conn.Exec(ctx, "SET enable_seqscan = off; SET lock_timeout = '20ms'"); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (w *writer) run(ctx context.Context) error {
 	return nil
 }
 
-// step does one thing. What the database refuses because of other writers ends in a rollback.
+// step does one thing. If the database refuses it because of other writers, the transaction is rolled back.
 func (w *writer) step(ctx context.Context) error {
 	var err error
 	if w.tx == nil {
@@ -78,7 +78,7 @@ func (w *writer) step(ctx context.Context) error {
 	switch pg.Code {
 	case "55P03", "40P01", "40001": // lock timeout, deadlock, serialization
 		if w.tx == nil {
-			return nil // it was its end that was refused
+			return nil // the end of the transaction was refused
 		}
 		return w.rollback(ctx)
 	}
@@ -116,7 +116,7 @@ func (w *writer) continueTx(ctx context.Context) error {
 		return w.enqueue(ctx)
 	case n < 39:
 		return w.takeXID(ctx)
-	case n < 43 && len(w.events) == 1: // a savepoint has an xid of its own, and a younger one
+	case n < 43 && len(w.events) == 1: // a savepoint has its own, younger xid
 		return w.overtake(ctx)
 	case n < 48:
 		w.events = append(w.events, 0)
@@ -150,7 +150,7 @@ func (w *writer) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// takeXID has a statement that has nothing to do with events assign the xid.
+// takeXID assigns the xid by a statement that has nothing to do with events.
 func (w *writer) takeXID(ctx context.Context) error {
 	w.xid = true
 	if w.chance(50) {
@@ -159,8 +159,8 @@ func (w *writer) takeXID(ctx context.Context) error {
 	return w.exec(ctx, "SELECT pg_current_xact_id()")
 }
 
-// overtake commits an event whose xid is likely older, and its seq higher, than those of a writer that goes on when
-// a reader has passed it.
+// overtake commits an event with a probably older xid and a higher seq than those of a writer that continues after a
+// reader has passed the event.
 func (w *writer) overtake(ctx context.Context) error {
 	if err := w.takeXID(ctx); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (w *writer) overtake(ctx context.Context) error {
 	return nil
 }
 
-// wait lets the readers or the other writers do something, for a moment or until one of them says that it has.
+// wait lets the readers or the other writers work, for a moment or until one of them signals.
 func (w *writer) wait(heard, stepped <-chan struct{}) {
 	moment := time.NewTimer(time.Duration(w.rng.IntN(3000)) * time.Microsecond)
 	defer moment.Stop()
@@ -190,7 +190,7 @@ func (w *writer) wait(heard, stepped <-chan struct{}) {
 	}
 }
 
-// enqueue writes some events of one entity, whose lock it takes first and whose counter numbers them, or of none.
+// enqueue writes some events of one entity, or of none. It first locks the entity, whose counter numbers the events.
 func (w *writer) enqueue(ctx context.Context) error {
 	var events []runtimetest.Said
 	entity, before := w.rng.IntN(chaosEntities), 0
@@ -214,7 +214,7 @@ func (w *writer) enqueue(ctx context.Context) error {
 		}
 		err := w.tx.QueryRow(ctx, lock, entity).Scan(&before)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // somebody else has it
+			return nil // another writer has the lock
 		}
 		if err != nil {
 			return err
@@ -245,7 +245,7 @@ func (w *writer) enqueue(ctx context.Context) error {
 	select {
 	case w.of.enqueued <- struct{}{}:
 		select {
-		case <-w.of.heard: // of before
+		case <-w.of.heard: // an old signal
 		default:
 		}
 		w.wait(w.of.heard, nil)
@@ -254,7 +254,7 @@ func (w *writer) enqueue(ctx context.Context) error {
 	return nil
 }
 
-// write enqueues events in one of the ways there are.
+// write enqueues events by one of the functions for it.
 func (w *writer) write(ctx context.Context, topic outbox.Topic[runtimetest.Said], events []runtimetest.Said) ([]uuid.UUID, error) {
 	var receipts []outbox.Receipt
 	var err error
@@ -297,7 +297,7 @@ func (w *writer) write(ctx context.Context, topic outbox.Topic[runtimetest.Said]
 	return ids, nil
 }
 
-// end leaves the transaction, and returns how many events it has.
+// end detaches the transaction from the writer, and returns it with its number of events.
 func (w *writer) end() (tx pgx.Tx, events int) {
 	tx, w.tx = w.tx, nil
 	for _, n := range w.events {
@@ -318,7 +318,7 @@ func (w *writer) rollback(ctx context.Context) error {
 	return tx.Rollback(ctx)
 }
 
-// prepare leaves the transaction to itself: it stays open, in no session, until decide.
+// prepare prepares the transaction: it stays open, without a session, until decide.
 func (w *writer) prepare(ctx context.Context) error {
 	tx, events := w.end()
 	w.gids++

@@ -26,7 +26,7 @@ import (
 // listenerVariable holds the orders of a child process with a listener.
 const listenerVariable = "OUTBOXGEN_TEST_LISTENER"
 
-// listenerOrders tell a child how to run the listener "ears". It writes a line of JSON for each thing it logs and for
+// listenerOrders say how a child runs the listener "ears". The child writes a line of JSON for each log line and for
 // each handler that starts, and ends on SIGTERM.
 type listenerOrders struct {
 	URL           string
@@ -37,10 +37,10 @@ type listenerOrders struct {
 	Shards        int
 	Attempts      int
 	ParkKeys      bool
-	Polls         bool // does without the bell
-	// Hang has the handler wait for a line of input, "ok" or "fail" being what it returns then, instead of working for
-	// some random microseconds. It ends the process at an event of the key "poison" or with a negative N, and at the second attempt of one
-	// of the key "bomb"; the first attempts of "bomb" and "weak" fail.
+	Polls         bool // polls instead of using the doorbell
+	// Hang makes the handler wait for a line of input, "ok" or "fail", which is its result. Otherwise it works for some
+	// random microseconds. It ends the process at an event of the key "poison" or with a negative N, and at the second
+	// attempt of one of the key "bomb". The first attempts of "bomb" and "weak" fail.
 	Hang bool
 }
 
@@ -109,7 +109,7 @@ func (c *listenerChild) handleTx(ctx context.Context, tx pgx.Tx, d outbox.Delive
 	return c.work(ctx, d, func() { _, _ = tx.Exec(ctx, "SELECT 1") })
 }
 
-// work is the handler. While it hangs it calls busy now and then.
+// work is the handler. While it hangs it calls busy regularly.
 func (c *listenerChild) work(ctx context.Context, d outbox.Delivery[runtimetest.Said], busy func()) error {
 	c.say.Info("handling", "key", d.Payload.Key, "n", d.Payload.N, "attempt", d.Attempt)
 	switch {
@@ -128,7 +128,7 @@ func (c *listenerChild) work(ctx context.Context, d outbox.Delivery[runtimetest.
 	return nil
 }
 
-// hang waits to be told something, on and on even if its context is cancelled.
+// hang waits for a line of input, even if its context is cancelled.
 func (c *listenerChild) hang(ctx context.Context, busy func()) string {
 	tick := time.NewTicker(c.o.Lease / 5)
 	defer tick.Stop()

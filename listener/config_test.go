@@ -68,32 +68,32 @@ func TestListenerRefusesConfig(t *testing.T) {
 		handlers handlers // one if nil
 		want     string
 	}{
-		"bad name":      {spec: listener.Spec{Name: "Big-Ears"}, want: `listener name "Big-Ears" is not a name like companion`},
-		"bad schema":    {spec: listener.Spec{Schema: "no;pe"}, want: `schema name "no;pe" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`},
-		"few shards":    {spec: listener.Spec{Shards: -1}, want: "field Shards -1 is not between 1 and 64"},
-		"many shards":   {spec: listener.Spec{Shards: 65}, want: "field Shards 65 is not between 1 and 64"},
-		"max lag":       {spec: listener.Spec{MaxLag: -time.Second}, want: "MaxLag -1s is negative"},
-		"small batch":   {cfg: listener.Config{BatchSize: -1}, want: "BatchSize -1 is not between 1 and 10000"},
-		"big batch":     {cfg: listener.Config{BatchSize: 10_001}, want: "BatchSize 10001 is not between 1 and 10000"},
-		"few at once":   {cfg: listener.Config{Concurrency: -1}, want: "field Concurrency -1 is not between 1 and 1000"},
-		"many at once":  {cfg: listener.Config{Concurrency: 1001}, want: "field Concurrency 1001 is not between 1 and 1000"},
-		"lease":         {cfg: listener.Config{LeaseDuration: 99 * time.Millisecond}, want: "LeaseDuration 99ms is shorter than 100ms"},
-		"YAML's lease":  {spec: listener.Spec{Lease: 99 * time.Millisecond}, want: "LeaseDuration 99ms is shorter than 100ms"},
-		"short poll":    {cfg: listener.Config{PollInterval: -1}, want: "PollInterval -1ns is not between 1ms and a third of LeaseDuration 30s"},
-		"long poll":     {cfg: listener.Config{PollInterval: 11 * time.Second}, want: "PollInterval 11s is not between 1ms and a third of LeaseDuration 30s"},
-		"longest poll":  {cfg: listener.Config{MaxPollInterval: 11 * time.Second}, want: "MaxPollInterval 11s is not between PollInterval 1s and a third of LeaseDuration 30s"},
-		"patience":      {cfg: listener.Config{ShutdownTimeout: -1}, want: "ShutdownTimeout -1ns is negative"},
-		"attempts":      {cfg: listener.Config{MaxAttempts: -1}, want: "MaxAttempts -1 is not between 0 and 2147483647"},
-		"wake":          {cfg: listener.Config{Wake: "drum"}, want: `field Wake "drum" is neither "doorbell" nor "poll"`},
-		"two at a time": {spec: listener.Spec{Shards: 65}, cfg: listener.Config{BatchSize: -1}, want: "field Shards 65 is not between 1 and 64\nBatchSize -1 is not between 1 and 10000"},
-		"none":          {handlers: handlers{}, want: "no handlers"},
-		"no method":     {handlers: handlers{listener.Handle(runtimetest.SaidTopic, h, nil)}, want: "topic test/said: no handlers given (nil)"},
-		"no value":      {handlers: handlers{listener.HandleTx(runtimetest.SaidTopic, txHandlers(nil), h.HandleTx)}, want: "topic test/said: no handlers given (nil)"},
-		"queue":         {handlers: handlers{listener.Handle(queue, h, h.Handle)}, want: "topic test/said: has delivery queue: a listener reads log topics"},
-		"two schemas":   {handlers: handlers{listener.Handle(elsewhere, h, h.Handle)}, want: `topic test/said: is in schema "elsewhere", the listener in "outbox"`},
-		"two modes":     {handlers: handlers{one, listener.HandleTx(runtimetest.LooseTopic, h, h.HandleTx)}, want: "topic test/loose: one listener has handlers with a transaction and without"},
-		"twice":         {handlers: handlers{one, one}, want: "topic test/said: has two handlers"},
-		"transactional": {handlers: handlers{inTx}, spec: listener.Spec{Concurrency: 2}, want: "field Concurrency 2: a transaction runs one handler at a time"},
+		"bad name":         {spec: listener.Spec{Name: "Big-Ears"}, want: `listener name "Big-Ears" is not a name like companion`},
+		"bad schema":       {spec: listener.Spec{Schema: "no;pe"}, want: `schema name "no;pe" is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _`},
+		"few shards":       {spec: listener.Spec{Shards: -1}, want: "field Shards -1 is not between 1 and 64"},
+		"many shards":      {spec: listener.Spec{Shards: 65}, want: "field Shards 65 is not between 1 and 64"},
+		"max lag":          {spec: listener.Spec{MaxLag: -time.Second}, want: "MaxLag -1s is negative"},
+		"small batch":      {cfg: listener.Config{BatchSize: -1}, want: "BatchSize -1 is not between 1 and 10000"},
+		"big batch":        {cfg: listener.Config{BatchSize: 10_001}, want: "BatchSize 10001 is not between 1 and 10000"},
+		"low concurrency":  {cfg: listener.Config{Concurrency: -1}, want: "field Concurrency -1 is not between 1 and 1000"},
+		"high concurrency": {cfg: listener.Config{Concurrency: 1001}, want: "field Concurrency 1001 is not between 1 and 1000"},
+		"lease":            {cfg: listener.Config{LeaseDuration: 99 * time.Millisecond}, want: "LeaseDuration 99ms is shorter than 100ms"},
+		"YAML's lease":     {spec: listener.Spec{Lease: 99 * time.Millisecond}, want: "LeaseDuration 99ms is shorter than 100ms"},
+		"short poll":       {cfg: listener.Config{PollInterval: -1}, want: "PollInterval -1ns is not between 1ms and a third of LeaseDuration 30s"},
+		"long poll":        {cfg: listener.Config{PollInterval: 11 * time.Second}, want: "PollInterval 11s is not between 1ms and a third of LeaseDuration 30s"},
+		"longest poll":     {cfg: listener.Config{MaxPollInterval: 11 * time.Second}, want: "MaxPollInterval 11s is not between PollInterval 1s and a third of LeaseDuration 30s"},
+		"patience":         {cfg: listener.Config{ShutdownTimeout: -1}, want: "ShutdownTimeout -1ns is negative"},
+		"attempts":         {cfg: listener.Config{MaxAttempts: -1}, want: "MaxAttempts -1 is not between 0 and 2147483647"},
+		"wake":             {cfg: listener.Config{Wake: "drum"}, want: `field Wake "drum" is neither "doorbell" nor "poll"`},
+		"two at a time":    {spec: listener.Spec{Shards: 65}, cfg: listener.Config{BatchSize: -1}, want: "field Shards 65 is not between 1 and 64\nBatchSize -1 is not between 1 and 10000"},
+		"none":             {handlers: handlers{}, want: "no handlers"},
+		"no method":        {handlers: handlers{listener.Handle(runtimetest.SaidTopic, h, nil)}, want: "topic test/said: no handlers given (nil)"},
+		"no value":         {handlers: handlers{listener.HandleTx(runtimetest.SaidTopic, txHandlers(nil), h.HandleTx)}, want: "topic test/said: no handlers given (nil)"},
+		"queue":            {handlers: handlers{listener.Handle(queue, h, h.Handle)}, want: "topic test/said: has delivery queue: a listener reads log topics"},
+		"two schemas":      {handlers: handlers{listener.Handle(elsewhere, h, h.Handle)}, want: `topic test/said: is in schema "elsewhere", the listener in "outbox"`},
+		"two modes":        {handlers: handlers{one, listener.HandleTx(runtimetest.LooseTopic, h, h.HandleTx)}, want: "topic test/loose: one listener has handlers with a transaction and without"},
+		"twice":            {handlers: handlers{one, one}, want: "topic test/said: has two handlers"},
+		"transactional":    {handlers: handlers{inTx}, spec: listener.Spec{Concurrency: 2}, want: "field Concurrency 2: a transaction runs one handler at a time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ type txHandlers interface {
 	handle(context.Context, pgx.Tx, outbox.Delivery[runtimetest.Said]) error
 }
 
-// TestListenerSaysWhyItCannotStart: what is wrong at the start, other than later, ends Run and Drain.
+// TestListenerSaysWhyItCannotStart: an error at the start ends Run and Drain, unlike a later one.
 func TestListenerSaysWhyItCannotStart(t *testing.T) {
 	t.Parallel()
 	fresh := pgtest.Database(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerKilledMidBatch kills a process with SIGKILL at random points of its leases, over and over, some of
-// them in a change of the number of shards. What its handlers wrote in the transaction of the cursor is there once for each event.
+// TestListenerKilledMidBatch repeatedly kills a process with SIGKILL at random points of its leases, sometimes during a
+// change of the number of shards. What its handlers wrote in the transaction of the cursor exists once per event.
 func TestListenerKilledMidBatch(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -38,7 +38,7 @@ func TestListenerKilledMidBatch(t *testing.T) {
 			c.Enqueue(t, pool, each)
 			o.Shards = 1 + rand.IntN(3)
 			child := newListenerChild(t, pool, o)
-			for range 1 + rand.IntN(each) { // there are that many fresh ones at least
+			for range 1 + rand.IntN(each) { // at least that many are fresh
 				child.Await(t, runtimetest.Handling)
 			}
 			child.Kill()
@@ -75,8 +75,9 @@ func expireLeases(t testing.TB, pool *pgxpool.Pool) {
 		WHERE l.listener = o.listener AND l.shard = o.shard AND l.lease_by IS NOT NULL`)
 }
 
-// TestListenerIsTakenOver: while a process holds a listener and renews its lease another gets nothing; when it is killed
-// the other goes on by itself when the lease has run out, though it has not looked for longer than patience otherwise.
+// TestListenerIsTakenOver: while a process holds a listener and renews its lease, another process gets nothing. After
+// the holder is killed, the other continues by itself when the lease has run out, although its poll interval is longer
+// than Patience.
 func TestListenerIsTakenOver(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -99,18 +100,18 @@ func TestListenerIsTakenOver(t *testing.T) {
 		stop()
 		t.Logf("lease %s, poll %s: taken over %s after the kill", runtimetest.CrashLease, poll, took)
 		require.Equal(t, []string{"a1", "b1"}, h.Names())
-		require.Equal(t, 1, h.Got[0].Attempt, "nobody knows that it was this one which was running")
+		require.Equal(t, 1, h.Got[0].Attempt, "it is not known that this event was running")
 	})
 }
 
-// renewedPast waits until the lease of a shard lasts longer than it did, by one and a half leases.
+// renewedPast waits until the end of a shard's lease has moved by one and a half leases.
 func renewedPast(t testing.TB, pool *pgxpool.Pool, lease time.Duration) {
 	t.Helper()
 	until := pgtest.Value[time.Time](t, pool, "SELECT lease_until FROM outbox.listeners WHERE running")
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE running AND lease_until > $1", until.Add(3*lease/2))
 }
 
-// TestListenerWithTheSameWorkerID: an id that two processes share by mistake does not make them one.
+// TestListenerWithTheSameWorkerID: two processes that share an id by mistake still exclude each other.
 func TestListenerWithTheSameWorkerID(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -132,7 +133,7 @@ func TestListenerWithTheSameWorkerID(t *testing.T) {
 	})
 }
 
-// cursors hashes what listeners have in the database: equal when nothing was changed.
+// cursors hashes the state of listeners in the database. The hash is equal if nothing was changed.
 func cursors(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return pgtest.Value[string](t, pool, `SELECT md5(concat(
@@ -141,9 +142,9 @@ func cursors(t testing.TB, pool *pgxpool.Pool) string {
 		(SELECT string_agg(d::text, E'\n' ORDER BY d.no) FROM outbox.dead_letters AS d)))`)
 }
 
-// TestListenerStoppedPastItsLease freezes a process in its handler until another has handled the event, then lets it go
-// on: its handler learns that the lease is lost, and whatever it returns changes nothing. In transactional mode the row
-// that it wrote is in the way of the other until the server ends its transaction.
+// TestListenerStoppedPastItsLease freezes a process in its handler until another has handled the event, then resumes
+// it. Its handler's context says that the lease is lost, and its result changes nothing. In transactional mode the row
+// that it wrote blocks the other process until the server ends its transaction.
 func TestListenerStoppedPastItsLease(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -191,18 +192,19 @@ func TestListenerPoisonKillsOnlyItself(t *testing.T) {
 	})
 }
 
-// TestListenerPoisonInALaterBatch: the same for an event of a batch that its lease went on with.
+// TestListenerPoisonInALaterBatch: the same for an event of a later batch of its lease.
 func TestListenerPoisonInALaterBatch(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{4, 1} {
 		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
 			t.Parallel()
-			poisoned(t, listenerOrders{BatchSize: size}, 7*size) // in the eighth, unless this machine is slow
+			poisoned(t, listenerOrders{BatchSize: size}, 7*size) // in the eighth batch, unless this machine is slow
 		})
 	}
 }
 
-// poisoned has children handle a hundred events, of which one ends every process: that which has so many before it.
+// poisoned runs children that handle a hundred events. One of them, which has the given number of events before it,
+// ends every process.
 func poisoned(t *testing.T, o listenerOrders, before int) {
 	t.Helper()
 	pool := pgtest.Database(t)
@@ -257,8 +259,8 @@ func TestListenerPoisonAmongParked(t *testing.T) {
 	})
 }
 
-// untilSettled runs one child after the other until the listener is done with everything, and returns how many it took.
-// Each but the last ends by poison; then calls are made.
+// untilSettled runs one child after the other until the listener has settled everything, and returns how many it took.
+// Each child except the last ends by poison, and then calls are made.
 func untilSettled(t testing.TB, pool *pgxpool.Pool, o listenerOrders, calls ...func()) (processes int) {
 	t.Helper()
 	const unsettled = `SELECT (SELECT count(*) FROM outbox.parked)
@@ -271,7 +273,7 @@ func untilSettled(t testing.TB, pool *pgxpool.Pool, o listenerOrders, calls ...f
 		c := newListenerChild(t, pool, o)
 		ended := make(chan error, 1)
 		go func() {
-			for range c.Lines { // to the end
+			for range c.Lines { // read to the end
 			}
 			ended <- c.Wait()
 		}()

@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// finished waits until the cursor of the only shard is past the whole log.
+// finished waits until the cursor of the only shard has passed the whole log.
 func finished(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	deadline := time.Now().Add(pgtest.Patience)
@@ -33,14 +33,14 @@ func soon(attempts int) outbox.Retry {
 	return outbox.Retry{MaxAttempts: attempts, BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond}
 }
 
-// TestListenerCutAtEveryByte cuts the connection at every n-th byte of what a listener says to the server in a lease, and
-// of what the server says. The listener goes on by itself: a leased one has handled each event once, since it knows its
-// leases again, and of a transactional one each effect is there once. Nothing is charged for the cut, but in the middle
-// of a handler, whose error it is then.
+// TestListenerCutAtEveryByte cuts the connection at every n-th byte that a listener sends to the server in a lease, and
+// that the server sends. The listener continues by itself. A leased listener has handled each event once, because it
+// recognises its leases. Of a transactional one each effect exists once. The cut costs no attempt, except during a
+// handler, which then fails with its error.
 func TestListenerCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
-		const parts = 4 // at once, since most of it is waiting
+		const parts = 4 // in parallel, because most of the time is waiting
 		for part := range parts {
 			t.Run(fmt.Sprintf("part %d", part), func(t *testing.T) {
 				t.Parallel()
@@ -57,7 +57,7 @@ func cutListener(t *testing.T, transactional bool, first, step int) {
 	cut, scissors := pgtest.Cuttable(t, pool)
 	scissors.Once = true
 	h := runtimetest.NewNotes()
-	// Only the doorbell wakes it, which is not cut.
+	// Only the doorbell, which is not cut, wakes the listener.
 	cfg := listener.Config{LeaseDuration: time.Hour, PollInterval: 20 * time.Minute, ListenPool: pool}
 	l := runtimetest.ListenAs(t, pool, transactional, listener.Spec{Retry: soon(3)}, cfg, h)
 	listener.ThroughPool(l, cut)
@@ -104,8 +104,9 @@ func cutListener(t *testing.T, transactional bool, first, step int) {
 	require.Zero(t, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM effects WHERE attempt > 2"))
 }
 
-// TestListenerBackendKilledInAnAdvance: the end of a lease is stuck behind a lock, so that it is known to be under way,
-// when its session is killed. The listener ends the lease again, or handles its event again if that was undone with it.
+// TestListenerBackendKilledInAnAdvance: the session is killed while the end of a lease waits for a lock, so that it is
+// known to be under way. The listener ends the lease again, or handles its event again if its transaction was rolled
+// back.
 func TestListenerBackendKilledInAnAdvance(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {

@@ -20,8 +20,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// Whatever a role has for defaults, SERIALIZABLE among them: pgtest.Strict fails a test in which a statement of ours runs
-// outside a transaction that says its level.
+// The runtime works with any defaults of a role, including SERIALIZABLE. pgtest.Strict fails a test in which one of our
+// statements runs outside a transaction with an explicit isolation level.
 
 func TestDefaultsOfTheRoleDoNotMatterToTheQueue(t *testing.T) {
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestDefaultsOfTheRoleDoNotMatterToTheQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 
-	// Two dispatchers and their doorbell, while events are enqueued and some fail at first.
+	// Two dispatchers use the doorbell while events are enqueued, and some fail at first.
 	topic := runtimetest.JobTopic("any")
 	handler := runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 		if d.Attempt == 1 && d.Payload.N%5 == 0 {
@@ -95,7 +95,7 @@ func TestDefaultsOfTheRoleDoNotMatterToListeners(t *testing.T) {
 			c := crowded()
 			stop := flow(t, pool, c, h)
 			retry := outbox.Retry{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
-			for _, shards := range []int{1, 3, 2} { // each asks for another number while the one before is busy
+			for _, shards := range []int{1, 3, 2} { // each requests another number while the previous one is busy
 				spec := listener.Spec{Shards: shards, Retry: retry, MaxLag: time.Hour, ParkKeys: !transactional}
 				cfg := listener.Config{BatchSize: 7, PruneInterval: pgtest.Interval}
 				l := runtimetest.ListenTo(t, strict, spec, cfg, h)

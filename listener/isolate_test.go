@@ -22,7 +22,7 @@ import (
 // behind counts events that no cursor has passed yet.
 const behind = "SELECT count(*)::int FROM outbox.log AS g WHERE g.seq > (SELECT max(greatest(l.high_seq, l.last_seq)) FROM outbox.listeners AS l)"
 
-// stream enqueues events all the time, until stop, so that there are always some hundred that wait.
+// stream enqueues events until stop, so that some hundred are always waiting.
 func stream(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd) (stop func()) {
 	t.Helper()
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -48,7 +48,7 @@ func stream(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd) (stop func()
 	return stop
 }
 
-// crashes runs one child after the other until one event is dead, and returns how many of them were killed by one.
+// crashes runs one child after the other until an event is dead, and returns how many children an event has killed.
 func crashes(t *testing.T, pool *pgxpool.Pool, o listenerOrders) (n int) {
 	t.Helper()
 	for {
@@ -82,7 +82,8 @@ func crashes(t *testing.T, pool *pgxpool.Pool, o listenerOrders) (n int) {
 }
 
 // TestListenerPoisonInAStream: an event that ends every process which handles it, in the log or parked, dies after its
-// attempts, whatever comes meanwhile: of the crashes one is before anybody knows, and none is charged to another event.
+// attempts, although other events arrive meanwhile. One crash happens before the event is known, and no crash is
+// charged to another event.
 func TestListenerPoisonInAStream(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
@@ -95,7 +96,7 @@ func TestListenerPoisonInAStream(t *testing.T) {
 				o := listenerOrders{
 					Transactional: transactional, Lease: time.Minute, Poll: 50 * time.Millisecond, Attempts: 3, ParkKeys: park, BatchSize: 20,
 				}
-				key, want := "poison", 4 // one unknown, then each of three attempts
+				key, want := "poison", 4 // one before the event is known, then one per attempt
 				if park {
 					key, want = "bomb", 3 // the first attempt fails, and it is parked
 				}
@@ -119,8 +120,8 @@ func TestListenerPoisonInAStream(t *testing.T) {
 	}
 }
 
-// TestListenerHandlesManyParkedEventsOneByOne: among keys that were parked, all due and each with followers, one follower ends every
-// process. Those that were not taken with it use up no care.
+// TestListenerHandlesManyParkedEventsOneByOne: all parked keys are due and have followers, and one follower ends every
+// process. Only the keys that were taken with it are handled one by one.
 func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -151,8 +152,8 @@ func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 	require.Equal(t, "key10 -1 3", pgtest.Value[string](t, pool, "SELECT string_agg(concat(payload->>'key', ' ', payload->>'n', ' ', attempts), ', ') FROM outbox.dead_letters"))
 }
 
-// TestListenerSearchesBrokenTransactionsByHalves: the events that break a transaction at its commit, in the log or parked, is found in a
-// few tries, although other events come all the time; and it is tried by itself from then on.
+// TestListenerSearchesBrokenTransactionsByHalves: an event that breaks a transaction at its commit, in the log or
+// parked, is found in a few tries although other events keep arriving. From then on it is tried alone.
 func TestListenerSearchesBrokenTransactionsByHalves(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
@@ -201,8 +202,8 @@ func TestListenerSearchesBrokenTransactionsByHalves(t *testing.T) {
 	}
 }
 
-// TestListenerAttemptsBelongToAnEvent: a listener is blocked by an event of a topic that it reads no longer when it comes
-// back, after a failure or because its process died. The next event has its own attempts.
+// TestListenerAttemptsBelongToAnEvent: a listener is blocked by an event, after a failure or because its process died,
+// and no longer reads the event's topic when it restarts. The next event has its own attempts.
 func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 	t.Parallel()
 	for name, died := range map[string]bool{"failed": false, "its process died": true} {

@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerHasOneHolderAtATime: of several replicas one at a time handles events, in order and each once, whoever comes
-// and goes.
+// TestListenerHasOneHolderAtATime: one of several replicas at a time handles events, in order and each once, while
+// replicas start and stop.
 func TestListenerHasOneHolderAtATime(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -39,7 +39,7 @@ func TestListenerHasOneHolderAtATime(t *testing.T) {
 			c.Enqueue(t, pool, 40)
 			h.Await(t, 40*round+20)
 			stops = append(stops, replica())
-			stops[0]() // in the middle of what is left
+			stops[0]() // in the middle of the remaining events
 			stops = stops[1:]
 		}
 		h.Await(t, 240)
@@ -54,8 +54,8 @@ func TestListenerHasOneHolderAtATime(t *testing.T) {
 	})
 }
 
-// TestListenerStopHandsOver: when Run's context ends its handler may finish, and counts; the rest of the batch is another's
-// at once, though the lease would last for long and nobody polls, with no attempt spent.
+// TestListenerStopHandsOver: when Run's context ends, its handler may finish, and the result counts. Another process
+// gets the rest of the batch immediately, although the lease is long and nobody polls, and no attempt is counted.
 func TestListenerStopHandsOver(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -89,21 +89,22 @@ func TestListenerStopHandsOver(t *testing.T) {
 	})
 }
 
-// TestListenerShutdownTimeout: a handler that heeds its context has failed, with the reason, and is settled. One that does
-// not is named by Run; what others did is kept, and nobody else gets its event while the lease lasts.
+// TestListenerShutdownTimeout: a handler that returns when its context is cancelled has failed, with the reason, and is
+// settled. Run names a handler that does not. The results of the others are kept, and no other process gets its event
+// while the lease lasts.
 func TestListenerShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	for _, transactional := range []bool{false, true} {
-		for _, heeds := range []bool{true, false} {
-			t.Run(fmt.Sprintf("transactional %t, heeds %t", transactional, heeds), func(t *testing.T) {
+		for _, returns := range []bool{true, false} {
+			t.Run(fmt.Sprintf("transactional %t, returns %t", transactional, returns), func(t *testing.T) {
 				t.Parallel()
-				testShutdownTimeout(t, transactional, heeds)
+				testShutdownTimeout(t, transactional, returns)
 			})
 		}
 	}
 }
 
-func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
+func testShutdownTimeout(t *testing.T, transactional, returns bool) {
 	t.Helper()
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
@@ -117,8 +118,8 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 		close(gone)
 		return nil
 	}
-	if heeds {
-		h.Hold = make(chan struct{}) // and is cancelled
+	if returns {
+		h.Hold = make(chan struct{}) // the handler waits until it is cancelled
 	}
 	cfg := listener.Config{ShutdownTimeout: 50 * time.Millisecond, LeaseDuration: time.Hour}
 	if !transactional {
@@ -131,7 +132,7 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 	go func() { over <- l.Run(ctx) }()
 	runtimetest.PutAll(t, pool, "a1", "x1")
 	other := runtimetest.ListenAs(t, pool, transactional, listener.Spec{}, listener.Config{}, runtimetest.NewNotes())
-	if heeds {
+	if returns {
 		pgtest.Receive(t, h.Started, "the handler")
 		cancel()
 		require.NoError(t, pgtest.Receive(t, over, "the end of Run"))
@@ -156,7 +157,7 @@ func testShutdownTimeout(t *testing.T, transactional, heeds bool) {
 	}
 }
 
-// TestListenerStopsWithoutDatabase: Run comes back although nothing can be settled any more.
+// TestListenerStopsWithoutDatabase: Run returns although nothing can be settled any more.
 func TestListenerStopsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -178,14 +179,14 @@ func TestListenerStopsWithoutDatabase(t *testing.T) {
 		h.Await(t, map[bool]int{false: 2, true: 1}[transactional]) // the next needs the database
 		cancel()
 		err := pgtest.Receive(t, over, "the end of Run, long before that of the lease")
-		if !transactional { // else nothing has happened that could be settled
+		if !transactional { // otherwise there is nothing to settle
 			require.ErrorContains(t, err, "stop listener: 2 events of shard 0 could not be settled: ")
 		}
 	})
 }
 
-// TestListenerLeavesNothingOpen: no transaction is open while a leased handler runs, one is in transactional mode; and
-// after Run no connection is in use, no lease held, and no lock.
+// TestListenerLeavesNothingOpen: no transaction is open while a leased handler runs; in transactional mode one is.
+// After Run no connection is in use, and no lease or lock is held.
 func TestListenerLeavesNothingOpen(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -211,31 +212,31 @@ func TestListenerLeavesNothingOpen(t *testing.T) {
 	})
 }
 
-// TestListenerFailsAlone: one listener that blocks, one that parks every key and one whose holder hangs take nothing
-// away from another of the same topic: neither time nor attempts.
+// TestListenerFailsAlone: a listener that blocks, one that parks every key and one whose handler hangs cost another
+// listener of the same topic neither time nor attempts.
 func TestListenerFailsAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	retry := outbox.Retry{MaxAttempts: math.MaxInt32, BaseDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
-	mend := make(chan struct{})
+	fix := make(chan struct{})
 	begin := func(name string, park bool, fail func(outbox.Delivery[runtimetest.Said]) error) *runtimetest.Notes {
 		h := runtimetest.NewNotes()
 		h.Fail = fail
 		runtimetest.StartListener(t, runtimetest.ListenTo(t, pool, listener.Spec{Name: name, ParkKeys: park, Retry: retry}, listener.Config{}, h))
 		return h
 	}
-	untilMended := func(outbox.Delivery[runtimetest.Said]) error {
+	untilFixed := func(outbox.Delivery[runtimetest.Said]) error {
 		select {
-		case <-mend:
+		case <-fix:
 			return nil
 		default:
 			return runtimetest.ErrHandler
 		}
 	}
-	blocked := begin("blocked", false, untilMended)
-	parking := begin("parking", true, untilMended)
+	blocked := begin("blocked", false, untilFixed)
+	parking := begin("parking", true, untilFixed)
 	hanging := begin("hanging", false, func(outbox.Delivery[runtimetest.Said]) error {
-		<-mend
+		<-fix
 		return nil
 	})
 	well := begin("well", false, nil)
@@ -253,7 +254,7 @@ func TestListenerFailsAlone(t *testing.T) {
 	}
 	require.Equal(t, 0, pgtest.Value[int](t, pool, "SELECT retry_count FROM outbox.listeners WHERE listener = 'well'"))
 	require.Equal(t, "parking", pgtest.Value[string](t, pool, "SELECT string_agg(DISTINCT listener, ' ') FROM outbox.parked"))
-	close(mend)
+	close(fix)
 	for _, h := range []*runtimetest.Notes{blocked, parking, hanging} {
 		h.Await(t, 100)
 		require.Equal(t, 100, h.InOrder(t))

@@ -58,7 +58,7 @@ func TestListenerBlocksBehindAFailure(t *testing.T) {
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Retry: outbox.Retry{MaxAttempts: 3}}, listener.Config{}, h)
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2")
 	require.Equal(t, listener.Report{Delivered: 1, Retried: 1}, runtimetest.DrainAll(t, l))
-	require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l), "before the back-off is over")
+	require.Equal(t, listener.Report{}, runtimetest.DrainAll(t, l), "before the backoff is over")
 	runtimetest.RetryNow(t, pool)
 	require.Equal(t, listener.Report{Retried: 1}, runtimetest.DrainAll(t, l))
 	runtimetest.RetryNow(t, pool)

@@ -23,7 +23,7 @@ const (
 	gapRows = 10_000 // of a transaction in between that stays open
 )
 
-// burn has tx use up n xids, by a savepoint each.
+// burn makes tx use up n xids, one savepoint per xid.
 func burn(t testing.TB, tx pgx.Tx, n int) {
 	t.Helper()
 	_, err := tx.Exec(t.Context(), "CREATE TEMP TABLE burnt (n int) ON COMMIT DROP")
@@ -40,9 +40,9 @@ func burn(t testing.TB, tx pgx.Tx, n int) {
 	require.NoError(t, err)
 }
 
-// What a lease costs does not depend on how many xids lie between the xmax of a cursor's snapshot and its bound: those of
-// savepoints, in any database of the cluster. A transaction among them that is still open is not walked either, and what
-// commits among them comes.
+// The cost of a lease does not depend on how many xids lie between the xmax of a cursor's snapshot and its bound. They
+// may be those of savepoints, in any database of the cluster. The rows of an open transaction among them are not walked
+// either, and events that commit among them are delivered.
 func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, pgserver.Options{Settings: map[string]string{"autovacuum": "off"}})
@@ -71,8 +71,8 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	burn2 := open(other.Begin)
 	burn(t, burn2, gapXIDs/2)
 	insert(last, 1)
-	// This one ends first, with an xid in front of them all and a seq behind: so xmax is in front of them, the bound of the
-	// window that is opened now behind, and they are stragglers.
+	// This transaction ends first, with an xid before all the others and a seq after them. So xmax is before them and
+	// the bound of the next window after them, and they are stragglers.
 	insert(early, 100)
 	require.NoError(t, early.Commit(t.Context()))
 	for p.cut(l) {
@@ -116,7 +116,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	})
 }
 
-// cut has l handle a batch. It is false when there is nothing to handle.
+// cut makes l handle a batch. It returns false if there is nothing to handle.
 func (p *logPlans) cut(l *Listener) bool {
 	p.t.Helper()
 	c := l.cursor(0)
@@ -142,14 +142,14 @@ func (p *logPlans) gap() (n int64) {
 	return n
 }
 
-// small demands that no node of the plan of call has many rows, and that few pages are looked at.
+// small requires that no node of the plan of call has many rows, and that few pages are read.
 func (p *logPlans) small(l *Listener, name string, call func(q *dbsqlc.Queries)) {
 	p.t.Helper()
 	const most = 100
 	root := p.explain(l.db, pgtest.Explained{Name: name, Reads: most, Sorts: most, Buffers: most, Call: call})
 	root.Walk(func(n *pgtest.PlanNode) {
 		if touched := (n.Rows + n.Filtered + n.Rechecked) * n.Loops; touched > most {
-			require.NoError(p.t, errors.New("looks at too much"), "%s: %s of %.0f rows", name, n.Type, touched)
+			require.NoError(p.t, errors.New("reads too much"), "%s: %s of %.0f rows", name, n.Type, touched)
 		}
 	})
 }

@@ -30,10 +30,10 @@ const (
 	logBurst           = 50_000 // stragglers of one transaction
 	logBatch           = 1000
 	logParkedKeys      = 500
-	logParkedQueue     = 20_000 // events behind one head
+	logParkedQueue     = 20_000 // events parked behind one head
 )
 
-// logPlans is a log and the listeners that stand in it, on tables without autovacuum.
+// logPlans is a log with listeners, on tables without autovacuum.
 type logPlans struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
@@ -56,7 +56,7 @@ func (p *logPlans) listener(spec Spec, topic string) *Listener {
 	return l
 }
 
-// take has l take a lease, which it leaves open.
+// take makes l take a lease, and leaves it open.
 func (p *logPlans) take(l *Listener) *shardLease {
 	p.t.Helper()
 	c := l.cursor(0)
@@ -88,7 +88,7 @@ func (p *logPlans) fill(n int) {
 	}
 }
 
-// explain demands that e stays within its bounds, whatever plan is made.
+// explain requires that e stays within its bounds, with every kind of plan.
 func (p *logPlans) explain(db *dbschema.Schema, e pgtest.Explained) pgtest.PlanNode {
 	p.t.Helper()
 	if e.Tables == nil {
@@ -110,7 +110,7 @@ func (p *logPlans) latest(l *Listener) (no int64) {
 	return no
 }
 
-// lease explains how l takes a lease: what it looks at does not depend on what there is.
+// lease explains how l takes a lease: what it reads does not depend on the size of the tables.
 func (p *logPlans) lease(l *Listener, name string) {
 	p.t.Helper()
 	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: 10, Sorts: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) {
@@ -121,7 +121,7 @@ func (p *logPlans) lease(l *Listener, name string) {
 	}})
 }
 
-// read explains how l reads a batch of size in the lease that it has, and demands that it gets so many events.
+// read explains how l reads a batch of size in its lease, and requires that it gets want events.
 func (p *logPlans) read(l *Listener, name string, size, want int) {
 	p.t.Helper()
 	n := float64(size)
@@ -133,7 +133,7 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
-// readNext explains how l reads ahead in its lease, behind after, and demands that it gets so many positions.
+// readNext explains how l reads ahead in its lease, from after on, and requires that it gets want positions.
 func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, pgtest.Explained{Name: name + ": read on", Reads: logBatch, Sorts: 0, Buffers: 4*logBatch + 100, Call: func(q *dbsqlc.Queries) {
@@ -186,7 +186,7 @@ func (p *logPlans) once(l *Listener) {
 	} {
 		p.explain(l.db, pgtest.Explained{Name: l.spec.Name + ": " + name, Reads: 10, Sorts: 100, Buffers: 100, Callers: true, Call: call})
 	}
-	// At the start, and with each pruning.
+	// These run at the start, and with each pruning.
 	p.explain(l.db, pgtest.Explained{Name: "registration", Reads: 10, Sorts: 10, Buffers: 100, Callers: true, Call: func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerRegistration(ctx, l.spec.Name)
 	}})
@@ -204,7 +204,7 @@ func (p *logPlans) prune(db *dbschema.Schema, name string, afterSeq int64, keep 
 	}})
 }
 
-// parked explains what is done with parked events: of many keys, and of one with a long queue.
+// parked explains the statements for parked events: of many keys, and of one key with a long queue.
 func (p *logPlans) parked(l *Listener) {
 	p.t.Helper()
 	const set = `
@@ -251,8 +251,8 @@ func (p *logPlans) parked(l *Listener) {
 	}})
 }
 
-// Every statement that a listener runs for a batch looks at a batch: whatever is in the log and whatever the planner
-// knows of it.
+// Every statement that a listener runs for a batch reads about a batch, whatever the log holds and whatever statistics
+// the planner has.
 func TestListenerPlansHoldWithAnyStatistics(t *testing.T) {
 	t.Parallel()
 	for _, facts := range []string{"empty", "fresh"} {
@@ -301,7 +301,7 @@ func (p *logPlans) all() {
 		p.exec("ANALYZE outbox.log")
 	}
 
-	// A window that was opened before the backlog came, and ends there.
+	// This window was opened before the backlog was written, and ends there.
 	p.read(window, "window", logBatch, 999)
 	p.exec("UPDATE outbox.listeners SET last_seq = hi_seq WHERE listener = 'window'")
 	p.read(window, "end of window", logBatch, 1)
@@ -319,7 +319,7 @@ func (p *logPlans) all() {
 	p.readNext(late, taken, "among the stragglers", logBurst, 0)
 	p.advance(late, taken, "stragglers")
 
-	// A transaction with a few stragglers, and many events that are none.
+	// This transaction has a few stragglers, and many other events.
 	p.lease(between, "some of a transaction")
 	p.take(between)
 	p.read(between, "some of a transaction", 10, 10)
@@ -358,8 +358,9 @@ func (p *logPlans) all() {
 	p.parked(p.listener(Spec{Name: "parks", ParkKeys: true}, "said"))
 }
 
-// A session keeps the plans that it made while nothing was parked. They look at no more than a batch when much is, and those
-// that read do not look for events whose keys come before or after all that is parked: that would be several pages for each.
+// A session keeps the plans that it made while nothing was parked. When much is parked, these plans read no more than a
+// batch. They do not look up events whose keys sort before or after all parked keys, which would cost several pages per
+// event.
 func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -407,7 +408,8 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	}
 }
 
-// LogRead and LogReadNext find out in the same way whether a key is parked: what a lease reads ahead is what the next would read.
+// LogRead and LogReadNext check in the same way whether a key is parked, so a lease reads ahead what the next lease
+// would read.
 func TestReadNextFindsParkedKeysLikeRead(t *testing.T) {
 	t.Parallel()
 	asked := func(query string) string {

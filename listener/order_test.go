@@ -24,15 +24,15 @@ type call struct {
 	N, Attempt int
 }
 
-// play is what the handlers of a listener do: which events fail, and how often. It notes the calls.
+// play determines which events the handlers of a listener fail, and how often. It records the calls.
 type play struct {
-	fails     map[runtimetest.Said]int  // before an event is done
+	fails     map[runtimetest.Said]int  // failures before an event is done
 	permanent map[runtimetest.Said]bool // the last of these failures
 
 	mu      sync.Mutex
 	busy    map[string]bool
 	calls   []call
-	overlap string // keys of which two handlers ran at once
+	overlap string // keys with two concurrent handlers
 	after   int    // calls until stop
 	stop    func()
 }
@@ -73,7 +73,7 @@ func (p *play) end(d outbox.Delivery[runtimetest.Said]) {
 	p.busy[d.Payload.Key] = false
 }
 
-// want returns the calls that an event must get.
+// want returns the calls that must be made for an event.
 func (p *play) want(e runtimetest.Said, limit int) (calls []call, dies bool) {
 	last := p.fails[e] + 1
 	if dies = p.permanent[e] || last > limit; dies {
@@ -85,10 +85,10 @@ func (p *play) want(e runtimetest.Said, limit int) (calls []call, dies bool) {
 	return calls, dies
 }
 
-// TestListenerCallsEachEventOfAKeyInTurn: in every mode, with any number of handlers and shards, graceful stops and
-// other processes in between, the handlers of a key are called one after the other, in order, each event until it is done
-// or dead, with its attempts numbered; what is done is never repeated. One handler at a time that blocks keeps the order
-// of the log.
+// TestListenerCallsEachEventOfAKeyInTurn: in every mode, with any number of handlers and shards, and with graceful
+// stops and other processes in between, the handlers of a key are called one after the other, in order. Each event is
+// tried until it is done or dead, with its attempts numbered, and an event that is done is never repeated. A blocking
+// listener with one handler at a time keeps the order of the log.
 func TestListenerCallsEachEventOfAKeyInTurn(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

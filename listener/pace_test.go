@@ -13,9 +13,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerPausesBetweenEmptyChecks: looks that find nothing and take long, as those behind many uncommitted events do, are
-// four times as far apart as they are long: while the bell is refused, because a transaction that has enqueued is open, and
-// while there is none.
+// TestListenerPausesBetweenEmptyChecks: a check that finds nothing is followed by a pause of four times its length.
+// Checks are slow if there are many uncommitted events, for example. This holds while the doorbell refuses to watch
+// because a transaction that has enqueued is open, and also without a doorbell.
 func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {

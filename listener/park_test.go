@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerParkedHeadDiesAndItsKeyContinues: the attempts of each event count for itself, a permanent error ends it at
-// once, and what follows is handled in order.
+// TestListenerParkedHeadDiesAndItsKeyContinues: attempts count per event, a permanent error makes the event dead
+// immediately, and the events after it are handled in order.
 func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -48,8 +48,8 @@ func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 	}
 }
 
-// TestListenerParkedEventsOutliveTheirProcess: another process goes on with what was parked, in order; one that does
-// not parked itself, too.
+// TestListenerParkedEventsOutliveTheirProcess: another process continues with the parked events, in order, even if it
+// does not park itself.
 func TestListenerParkedEventsOutliveTheirProcess(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -70,8 +70,8 @@ func TestListenerParkedEventsOutliveTheirProcess(t *testing.T) {
 	require.Equal(t, []string{"a1", "y1", "x1", "x2", "x3", "y2", "a2"}, h.Names())
 }
 
-// TestListenerParkedKeysAreLimited: when so many keys fail, it is not they. The listener waits at the next that fails,
-// and goes on when there is room.
+// TestListenerParkedKeysAreLimited: when the limit of parked keys is reached, the listener waits at the next failing
+// event, and continues when there is room.
 func TestListenerParkedKeysAreLimited(t *testing.T) {
 	t.Parallel()
 	for _, concurrency := range []int{1, 3} {
@@ -82,7 +82,7 @@ func TestListenerParkedKeysAreLimited(t *testing.T) {
 			h.Fail = runtimetest.Failing("w1", "x1", "y1", "z1")
 			l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: true}, listener.Config{Concurrency: concurrency}, h)
 			listener.LimitParkedKeys(l, 2)
-			for _, name := range []string{"w1", "x1"} { // the limit is looked at once a lease
+			for _, name := range []string{"w1", "x1"} { // the limit is checked once per lease
 				runtimetest.PutAll(t, pool, name)
 				runtimetest.DrainAll(t, l)
 			}
@@ -112,7 +112,7 @@ func TestListenerParkedKeysAreLimited(t *testing.T) {
 	}
 }
 
-// TestListenerManyParked: more keys, and more events of a key, than one lease takes.
+// TestListenerManyParked: more keys, and more events per key, than one lease takes.
 func TestListenerManyParked(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -130,7 +130,7 @@ func TestListenerManyParked(t *testing.T) {
 			c.Last[fmt.Sprint("k", i)] = 0
 		}
 		c.Enqueue(t, pool, 500)
-		for n := range 60 { // one key more than one lease takes of it
+		for n := range 60 { // one event of the key more than a lease takes
 			runtimetest.Put(t, pool, "long", n+1)
 		}
 		keys := pgtest.Value[int](t, pool, "SELECT count(DISTINCT partition_key)::int FROM outbox.log")
@@ -142,7 +142,7 @@ func TestListenerManyParked(t *testing.T) {
 	})
 }
 
-// TestListenerRetriesParkedInTime: a listener that sleeps until the bell rings, or nearly, is up for a retry.
+// TestListenerRetriesParkedInTime: a listener that hardly ever polls wakes up for a retry.
 func TestListenerRetriesParkedInTime(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -167,8 +167,8 @@ func TestListenerRetriesParkedInTime(t *testing.T) {
 	})
 }
 
-// TestListenerMissesNoDueTime: a retry falls due right between two questions, whether there is something to do and until when
-// there is not.
+// TestListenerMissesNoDueTime: a retry falls due right between two queries, for whether there is something to do and
+// for when there will be.
 func TestListenerMissesNoDueTime(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
@@ -219,8 +219,8 @@ func TestListenerParkedEventsOfARemovedTopic(t *testing.T) {
 	require.Equal(t, "test/loose: handler is not implemented", pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters"))
 }
 
-// TestListenerDeadLetterIsACopy: of the event, whole, with the listener, its error, its attempts and its times, whether it
-// died in place or parked. Each listener has its own.
+// TestListenerDeadLetterIsACopy: a dead letter is a complete copy of the event, with the listener, the error, the
+// attempts and the times, whether the event died in place or parked. Each listener has its own dead letter.
 func TestListenerDeadLetterIsACopy(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/outboxgen/outboxgen/listener"
 )
 
-// TestListenerSmallPoolIsOneWarning: a pool in which handlers could hold up one another is said at the start, with both
-// numbers; one that is large enough is not.
+// TestListenerSmallPoolIsOneWarning: a pool in which handlers could block each other is one warning at the start, with
+// both numbers. A pool that is large enough is not.
 func TestListenerSmallPoolIsOneWarning(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {

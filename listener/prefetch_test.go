@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// reading is a listener of batches of two whose leases go on however slow its handler is, which calls act first.
+// reading returns a listener whose leases continue however slow its handler is. The handler calls act first.
 func reading(t *testing.T, pool *pgxpool.Pool, spec listener.Spec, size int, act func(name string) error) (*listener.Listener, *runtimetest.Notes) {
 	t.Helper()
 	h := runtimetest.NewNotes()
@@ -32,13 +32,13 @@ func well(string) error { return nil }
 
 func leasesOf(t testing.TB, pool *pgxpool.Pool) int {
 	t.Helper()
-	return pgtest.Value[int](t, pool, "SELECT lease_no::int - 1 FROM outbox.listeners") // the stop behind it counts as well
+	return pgtest.Value[int](t, pool, "SELECT lease_no::int - 1 FROM outbox.listeners") // the lease of the stop counts too
 }
 
-// A lease goes on to the end of its window, for eight batches at most.
+// A lease continues to the end of its window, for at most eight batches.
 func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 	t.Parallel()
-	for events, want := range map[int]int{2: 2, 3: 1, 4: 2, 15: 1, 16: 2, 17: 2, 31: 2, 33: 3} { // at a full batch nobody knows that there is no more
+	for events, want := range map[int]int{2: 2, 3: 1, 4: 2, 15: 1, 16: 2, 17: 2, 31: 2, 33: 3} { // a full batch does not show that the window has no more
 		t.Run(strconv.Itoa(events), func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
@@ -52,7 +52,7 @@ func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 	}
 }
 
-// Slow handlers have a lease for each batch, so that others need not wait longer than before.
+// With slow handlers each batch has its own lease, so that other processes need not wait longer.
 func TestLeaseOfSlowHandlersEndsAfterOneBatch(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -64,7 +64,7 @@ func TestLeaseOfSlowHandlersEndsAfterOneBatch(t *testing.T) {
 	require.Equal(t, 3, leasesOf(t, pool))
 }
 
-// Positions of other shards and topics are passed, and count.
+// Positions of other shards and topics are skipped, and count.
 func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -86,7 +86,7 @@ func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	require.NotEmpty(t, went)
 }
 
-// What commits while a lease goes on is not in its window, whatever its position.
+// An event that commits while a lease continues is not in its window, whatever its position.
 func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -107,7 +107,7 @@ func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "b1", "c1"}, h.Names())
 }
 
-// Stragglers are among what was delivered long ago: that is not read again.
+// Stragglers lie among events that were delivered long ago. Those are not read again.
 func TestPrefetchAmongStragglers(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -127,7 +127,7 @@ func TestPrefetchAmongStragglers(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2", "a3", "b1", "b2", "b3", "b4", "a4", "a5", "a6", "a7"}, h.Names())
 }
 
-// Who has lost the shard goes on with nothing that it reads afterwards, whoever has it now.
+// A process that has lost the shard handles nothing that it reads afterwards, whichever process has the shard now.
 func TestPrefetchOfALostShard(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *pgxpool.Pool){
@@ -154,13 +154,13 @@ func TestPrefetchOfALostShard(t *testing.T) {
 			})
 			report := runtimetest.DrainAll(t, l)
 			require.Equal(t, len(all), report.Delivered)
-			require.Contains(t, []int{4, 6}, report.Lost, "each of them is told")
+			require.Contains(t, []int{4, 6}, report.Lost, "each of them is reported")
 			require.Equal(t, slices.Concat(all[:report.Lost], all), h.Names())
 		})
 	}
 }
 
-// An event that fails holds up what was read ahead.
+// An event that fails blocks what was read ahead.
 func TestPrefetchBehindAFailure(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
@@ -185,7 +185,7 @@ func TestPrefetchBehindAFailure(t *testing.T) {
 	}
 }
 
-// A lease continues although keys are parked, and what is read ahead of those keys joins what is parked.
+// A lease continues although keys are parked. Events of those keys that are read ahead are parked too.
 func TestPrefetchWithParkedKeys(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -211,7 +211,7 @@ func TestPrefetchWithParkedKeys(t *testing.T) {
 	require.Equal(t, []string{"x1", "x2", "x3", "x4"}, again.Names())
 }
 
-// What comes behind an event that the lease itself parks, because its target is away, is parked behind it.
+// The events after an event that the lease itself parks, because its target is unavailable, are parked behind it.
 func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -265,7 +265,7 @@ func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
 }
 
-// What is done already behind an event that failed is not done again when it comes ahead of its lease.
+// Events that are already done behind a failed one are not handled again when they are read ahead.
 func TestPrefetchOfWhatIsDone(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -284,12 +284,12 @@ func TestPrefetchOfWhatIsDone(t *testing.T) {
 	require.Equal(t, []string{"b1"}, h.Names())
 	failing = false
 	runtimetest.RetryNow(t, pool)
-	l, again := reading(t, pool, spec, 2, act) // started again, with smaller batches
+	l, again := reading(t, pool, spec, 2, act) // restarted with smaller batches
 	runtimetest.DrainAll(t, l)
 	require.Equal(t, []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7"}, again.Names())
 }
 
-// However pgx is set up for a pooler, what is read ahead is the same.
+// What is read ahead does not depend on how pgx is set up for a pooler.
 func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {

@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// as returns a pool whose sessions have no privileges but what is granted, such as "SELECT ON outbox.log".
+// as returns a pool whose sessions have only the granted privileges, such as "SELECT ON outbox.log".
 func as(t testing.TB, pool *pgxpool.Pool, grants ...string) *pgxpool.Pool {
 	t.Helper()
 	role := "outboxgen_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")

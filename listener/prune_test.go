@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// anHour is a retention that age and ageAll go beyond.
+// anHour is a retention that events are past after age or ageAll.
 var anHour = map[string]outbox.Retention{"test/said": {Delivered: time.Hour, Dead: 2 * time.Hour}}
 
 func ageAll(t testing.TB, pool *pgxpool.Pool, hours int) {
@@ -31,7 +31,7 @@ func left(t testing.TB, pool *pgxpool.Pool) string {
 	return pgtest.Value[string](t, pool, "SELECT coalesce(string_agg(concat(payload->>'key', payload->>'n'), ' ' ORDER BY seq), '') FROM outbox.log")
 }
 
-// prune prunes, after a preview that must say the same.
+// prune prunes, after a preview that must report the same.
 func prune(t testing.TB, pool *pgxpool.Pool, topics map[string]outbox.Retention) admin.PruneReport {
 	t.Helper()
 	a := runtimetest.AdminOf(t, pool)
@@ -56,13 +56,13 @@ func TestPruneDeletesWhatEveryListenerHasPassed(t *testing.T) {
 	none := map[string]int64{}
 
 	require.Equal(t, admin.PruneReport{Blocked: 4, BlockedBy: map[string]int64{"eyes": 4}}, prune(t, pool, anHour))
-	runtimetest.DrainAll(t, ears) // a new listener sees all that is left, and goes as far as b1
+	runtimetest.DrainAll(t, ears) // a new listener reads everything that is left, up to b1
 	require.Equal(t, admin.PruneReport{Blocked: 4, BlockedBy: map[string]int64{"ears": 2, "eyes": 4}}, prune(t, pool, anHour))
 	runtimetest.DrainAll(t, eyes)
 	require.Equal(t, admin.PruneReport{Log: 2, Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}, prune(t, pool, anHour))
 	require.Equal(t, "b1 a3", left(t, pool))
 
-	// One that is paused holds them too; one that was detached does not.
+	// A paused listener keeps events too; a detached one does not.
 	h.Fail = nil
 	runtimetest.RetryNow(t, pool)
 	require.NoError(t, runtimetest.AdminOf(t, pool).Pause(t.Context(), "ears"))
@@ -99,7 +99,7 @@ func TestPruneLeavesWhatIsYoungOrNotNamed(t *testing.T) {
 	require.EqualError(t, err, `prune: topic "said" is not named like mini_chat/turn_finalized`)
 }
 
-// An old event that commits behind everybody's cursor stays until it was delivered; so does one in the open window.
+// An old event that commits behind all cursors stays until it was delivered, and so does one in the open window.
 func TestPruneKeepsStragglers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -128,7 +128,7 @@ func TestPruneKeepsStragglers(t *testing.T) {
 	require.EqualValues(t, 1, prune(t, pool, anHour).Log)
 }
 
-// What was parked lives on as a copy.
+// A parked event is a copy, which pruning does not delete.
 func TestPruneAndParkedEvents(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -145,7 +145,7 @@ func TestPruneAndParkedEvents(t *testing.T) {
 	require.Equal(t, []string{"a1", "b1", "b2"}, h.Names())
 }
 
-// A long log goes in several chunks, and the walk ends where everything is young.
+// A long log is pruned in several chunks, and the walk ends where all events are young.
 func TestPruneInChunks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -177,8 +177,8 @@ func TestPruneOfTheQueue(t *testing.T) {
 		FROM (SELECT topic, status, count(*) AS n FROM outbox.events GROUP BY topic, status) AS o`))
 }
 
-// Nobody runs the abandoned listener, and an event of the parking one waits. Whoever runs another reports both, again and
-// again; nobody is detached, and what was not handled stays.
+// Nobody runs the abandoned listener, and an event of the parking one waits. A process that runs another listener
+// reports both repeatedly. Neither is detached, and unhandled events stay.
 func TestLagRaisesAnAlarm(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -197,7 +197,7 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	signals := listener.Watch(l)
 	stop := runtimetest.StartListener(t, l)
 	for range 2 {
-		pgtest.Receive(t, signals.Maintained, "a look at the lag")
+		pgtest.Receive(t, signals.Maintained, "a check of the lag")
 	}
 	require.NotContains(t, log.String(), "listener lags")
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE listener = 'runs' AND NOT in_batch AND NOT running AND high_seq = 2")
@@ -218,7 +218,7 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	require.NotContains(t, log.String(), "unbounded")
 }
 
-// An alarm that cannot look is one itself.
+// If the lag cannot be read, that is an error.
 func TestFailingAlarmIsAnError(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -233,7 +233,7 @@ func TestFailingAlarmIsAnError(t *testing.T) {
 	pgtest.Execute(t, pool, "ALTER TABLE outbox.listeners RENAME COLUMN max_lag_away TO max_lag")
 }
 
-// A snapshot that is held for long makes every lease slower than the one before, which the log says, with who holds it.
+// A snapshot that is held for long makes every lease slower than the previous one. The log reports it, with its holder.
 func TestOldSnapshotIsReported(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// orderly is a publisher that keeps its contract: it sends nothing behind a failure of the same key.
+// orderly is a publisher that keeps its contract: it sends nothing after a failure of the same key.
 type orderly struct {
 	refused func(runtimetest.Said) bool // permanently
 	fails   func(runtimetest.Said) bool // once
@@ -28,8 +28,8 @@ type orderly struct {
 	failed  map[runtimetest.Said]bool
 	arrived []runtimetest.Said
 	calls   []int         // how many events each had
-	left    int           // that have not arrived
-	all     chan struct{} // closed when there are none
+	left    int           // events that have not arrived
+	all     chan struct{} // closed when all have arrived
 }
 
 // Publish implements publish.Publisher.
@@ -62,8 +62,8 @@ func (o *orderly) Publish(_ context.Context, events []publish.Outgoing) []error 
 	return errs
 }
 
-// TestListenerPublishesInOrderPastDeadLetters: a lease that takes several calls of the Publisher does not send what stands
-// behind an event that became a dead letter in one of them. Everything else arrives, in the order of its key.
+// TestListenerPublishesInOrderPastDeadLetters: a lease makes several calls of the Publisher, and in one of them an
+// event becomes a dead letter. The other events arrive, in the order of their keys.
 func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// refused demands that neither a listener nor `migrate validate` takes the sequence as it is, and that both say fix.
+// refused requires that a listener and `migrate validate` reject the sequence, and that both name fix as the remedy.
 func refused(t *testing.T, pool *pgxpool.Pool, h *runtimetest.Notes, fix string) {
 	t.Helper()
 	_, err := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h).Drain(t.Context())
@@ -24,8 +24,8 @@ func refused(t *testing.T, pool *pgxpool.Pool, h *runtimetest.Notes, fix string)
 	require.ErrorContains(t, err, fix)
 }
 
-// A sequence that is behind the log, as a restore of data alone or a logical copy leaves it, is found; rebase brings it
-// forward, and what was enqueued behind the cursors meanwhile is handled too.
+// A sequence that is behind the log, as a restore of data alone or a logical copy leaves it, is detected. Rebase
+// advances it, and events that were enqueued behind the cursors meanwhile are handled too.
 func TestSequenceBehindTheLogIsFoundAndRebased(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -56,7 +56,7 @@ func TestSequenceBehindTheLogIsFoundAndRebased(t *testing.T) {
 	require.False(t, r.Needed)
 }
 
-// The log may be empty, as the copy of one may be: the cursors tell.
+// The log may be empty, like a copy of an empty log. Then the cursors show that the sequence is behind.
 func TestSequenceBehindACursorIsFound(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -74,7 +74,7 @@ func TestSequenceBehindACursorIsFound(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2", "a3"}, h.Names())
 }
 
-// A listener that runs while the sequence is set back does not lease in circles, and says what is wrong.
+// A listener that runs while the sequence is set back does not take leases in a loop, and logs what is wrong.
 func TestSequenceSetBackUnderAListener(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -97,7 +97,7 @@ func TestSequenceSetBackUnderAListener(t *testing.T) {
 	require.Regexp(t, `level=ERROR msg="check the sequence".*is at 2, but the log or a listener has reached 1020`, logs.String())
 }
 
-// What the order of the log rests on must be as the migration has it.
+// The sequence and defaults that the order of the log depends on must be as the migration defines them.
 func TestSequenceOrDefaultsOfAnotherKindAreRefused(t *testing.T) {
 	t.Parallel()
 	const sequence = "run `ALTER SEQUENCE \"outbox\".log_seq INCREMENT 1 CACHE 1 NO CYCLE`"

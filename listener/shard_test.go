@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// crowded is the keys of the tests of shards.
+// crowded returns the keys of the tests of shards.
 func crowded() *runtimetest.Crowd {
 	c := runtimetest.NewCrowd()
 	for i := range 40 {
@@ -26,7 +26,7 @@ func crowded() *runtimetest.Crowd {
 	return c
 }
 
-// flow has c enqueue a few events at a time, not faster than h handles them, until stop, which returns how many there were.
+// flow makes c enqueue a few events at a time, not faster than h handles them, until stop, which returns their number.
 func flow(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd, h *runtimetest.Notes) (stop func() int) {
 	t.Helper()
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -57,8 +57,8 @@ func flow(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd, h *runtimetest
 	return stop
 }
 
-// TestListenerShardsAreBalanced: replicas that come and go share the shards evenly, while events flow, in order and once
-// each.
+// TestListenerShardsAreBalanced: replicas that start and stop share the shards evenly. Meanwhile events are handled in
+// order and once each.
 func TestListenerShardsAreBalanced(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -95,8 +95,8 @@ func TestListenerShardsAreBalanced(t *testing.T) {
 	})
 }
 
-// TestListenerHandsNoShardToAStoppedProcess: a process that has asked for a shard stops before it is handed over. The holder keeps
-// it, rather than leave it to nobody for a lease.
+// TestListenerHandsNoShardToAStoppedProcess: a process that has requested a shard stops before the shard is handed
+// over. The holder keeps it, so that the shard is not without a holder for a lease.
 func TestListenerHandsNoShardToAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -120,8 +120,8 @@ func TestListenerHandsNoShardToAStoppedProcess(t *testing.T) {
 	require.Equal(t, 80, h.InOrder(t))
 }
 
-// TestListenerHandsOverImmediately: a process that asks for a shard gets it with the next lease, and goes on although it sleeps and
-// hardly ever polls; also if it does not hear the bell yet when it is told.
+// TestListenerHandsOverImmediately: a process that requests a shard gets it with the next lease, and handles its events
+// although it sleeps and hardly ever polls, even if it does not receive rings yet when it is woken.
 func TestListenerHandsOverImmediately(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {
@@ -142,13 +142,13 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := runtimetest.ListenAs(t, pool, transactional, listener.Spec{Shards: 2}, cfg, first)
-	listener.LimitLeaseAge(holder, 0) // a lease that goes on would handle all there is
+	listener.LimitLeaseAge(holder, 0) // a lease that continues would handle all events
 	runtimetest.StartListener(t, holder)
 	pgtest.Receive(t, first.Started, "a handler of one shard")
 	pgtest.Receive(t, first.Started, "a handler of the other")
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
-	listener.LimitTakeOver(holder, time.Hour) // or it would take back what the other takes late
+	listener.LimitTakeOver(holder, time.Hour) // otherwise it would take the shard back if the other process is late
 	if deaf {
 		ears, gate := runtimetest.NewGate(t, pool, "LISTEN ")
 		gate.OnPass(func() { <-hears })
@@ -170,7 +170,7 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	require.Equal(t, 80, len(first.Names())+len(second.Names()))
 }
 
-// TestListenerShardsWorkConcurrently: what one process holds does not wait for what another does.
+// TestListenerShardsWorkConcurrently: the shards of one process do not wait for those of another.
 func TestListenerShardsWorkConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -186,7 +186,7 @@ func TestListenerShardsWorkConcurrently(t *testing.T) {
 		<-full
 		return nil
 	}
-	c := crowded() // of forty keys some are in each of four shards
+	c := crowded() // each of four shards has some of forty keys
 	c.Enqueue(t, pool, 400)
 	require.Equal(t, 4, pgtest.Value[int](t, pool, "SELECT count(DISTINCT bucket % 4)::int FROM outbox.log"))
 	for range 2 {
@@ -194,11 +194,11 @@ func TestListenerShardsWorkConcurrently(t *testing.T) {
 	}
 	h.Await(t, 400)
 	require.Equal(t, 400, h.InOrder(t))
-	require.EqualValues(t, 4, busy.Most.Load(), "one handler a shard")
+	require.EqualValues(t, 4, busy.Most.Load(), "one handler per shard")
 }
 
-// TestListenerChangesItsShards: the number goes up and down in a rolling fashion while events flow and some of them fail.
-// Nothing is lost, handled twice or out of order.
+// TestListenerChangesItsShards: the number goes up and down in rolling deployments while events arrive and some of them
+// fail. Nothing is lost, handled twice or out of order.
 func TestListenerChangesItsShards(t *testing.T) {
 	t.Parallel()
 	for _, park := range []bool{false, true} {
@@ -224,7 +224,7 @@ func TestListenerChangesItsShards(t *testing.T) {
 					next := replica(shards)
 					pgtest.Settles(t, pool, shards, "SELECT count(*) FILTER (WHERE reshard_to IS NULL AND barrier IS NULL AND shards = $1) FROM outbox.listeners", shards)
 					require.Equal(t, shards, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.listeners"))
-					stop() // it has followed
+					stop() // the listener has the new number
 					stop = next
 				}
 				total := end()
@@ -276,7 +276,7 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestListenerReshardsParkedEvents: what was parked is handled by the shard that has its key now, in order.
+// TestListenerReshardsParkedEvents: parked events are handled in order by the shard that has their key now.
 func TestListenerReshardsParkedEvents(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -324,8 +324,9 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 	require.Equal(t, 120, h.InOrder(t))
 }
 
-// TestListenerCancelsAChangeOfShards: a process with the number that there is, started last, ends a change that was asked for,
-// also once the barrier is set: a deployment is rolled back before the slowest shard has come there.
+// TestListenerCancelsAChangeOfShards: a process with the present number of shards, started last, cancels a requested
+// change, even after the barrier was set. This happens when a deployment is rolled back before the slowest shard has
+// reached the barrier.
 func TestListenerCancelsAChangeOfShards(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {

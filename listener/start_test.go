@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerStarts at the beginning of the log or behind what has committed. What was enqueued before and commits later
-// is behind it, and comes.
+// TestListenerStarts: a listener starts at the beginning of the log, or after the events that have committed. Events
+// that were enqueued before and commit later are delivered.
 func TestListenerStarts(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -47,9 +47,10 @@ func TestListenerStarts(t *testing.T) {
 	}
 }
 
-// TestListenerStartsWithoutAGap: listeners are registered while events are enqueued and those that all have passed are
-// deleted. Each gets, of each key, everything from some event on, once and in order: at the latest from what committed
-// after it was registered, if it starts behind the latest not from before, and with the first everything.
+// TestListenerStartsWithoutAGap: listeners are registered while events are enqueued and events that all listeners have
+// passed are deleted. Each listener gets, per key, all events from some event on, once and in order. That event is at
+// the latest the first that committed after the registration. A listener that starts at the latest gets none that
+// committed before. The first listener gets everything.
 func TestListenerStartsWithoutAGap(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -79,7 +80,7 @@ func TestListenerStartsWithoutAGap(t *testing.T) {
 				tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 				_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
 				require.NoError(t, err)
-				<-time.After(rand.N(3 * time.Millisecond)) // the others overtake it
+				<-time.After(rand.N(3 * time.Millisecond)) // the others overtake this one
 				require.NoError(t, tx.Commit(t.Context()))
 				mu.Lock()
 				committed[key] = n
@@ -110,7 +111,7 @@ func TestListenerStartsWithoutAGap(t *testing.T) {
 		pgtest.Settles(t, pool, 1+i%3, "SELECT count(*) FROM outbox.listeners WHERE listener = $1", fmt.Sprint("new", i))
 		a.after = standing()
 		arrivals = append(arrivals, a)
-		a.h.Await(t, 5) // and the log goes on
+		a.h.Await(t, 5) // and the log continues
 	}
 	end()
 	writers.Wait()
@@ -140,14 +141,15 @@ func running(over <-chan struct{}) bool {
 	}
 }
 
-// finishedAll waits until all shards of all listeners are past the whole log.
+// finishedAll waits until all shards of all listeners have passed the whole log.
 func finishedAll(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Settles(t, pool, 0, `SELECT count(*) FROM outbox.listeners
 		WHERE in_batch OR running OR high_seq < (SELECT coalesce(max(seq), 0) FROM outbox.log)`)
 }
 
-// starts demands that of each key everything was handled from some event to the last, in order, and returns the first.
+// starts requires that all events of each key from some event to the last were handled in order, and returns the first
+// of each key.
 func starts(t *testing.T, h *runtimetest.Notes, last map[string]int) map[string]int {
 	t.Helper()
 	h.Mu.Lock()
@@ -166,8 +168,9 @@ func starts(t *testing.T, h *runtimetest.Notes, last map[string]int) map[string]
 	return from
 }
 
-// TestListenerMaintenance: a running listener deletes what is past its retention and every listener has passed, leaves what
-// one has not, and reports that one if it lags too much, though nobody runs it.
+// TestListenerMaintenance: a running listener deletes events that are past their retention and that every listener has
+// passed. It keeps events that a listener has not passed, and reports that listener if it lags too much, even if no
+// process runs it.
 func TestListenerMaintenance(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

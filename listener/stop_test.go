@@ -13,7 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// TestListenerStopIsBounded: so does Run of a listener.
+// TestListenerStopIsBounded: Run of a listener returns in time, even if the database does not answer and whatever
+// hangs.
 func TestListenerStopIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -22,7 +23,7 @@ func TestListenerStopIsBounded(t *testing.T) {
 		message string
 	}{
 		"idle, no answer":            {away: true, work: "none"},
-		"handler heeds, no answer":   {away: true, work: "heeds", message: "could not be settled: "},
+		"handler returns, no answer": {away: true, work: "returns", message: "could not be settled: "},
 		"handler hangs, no answer":   {away: true, work: "hangs", message: "stop listener: still running after 4s: test/said "},
 		"publisher hangs":            {work: "publisher", message: "stop listener: still running after 4s: test/said "},
 		"publisher hangs, no answer": {away: true, work: "publisher", message: "stop listener: still running after 4s: test/said "},
@@ -71,7 +72,7 @@ func TestListenerStopIsBounded(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, c.message)
 			}
-			if c.work == "heeds" {
+			if c.work == "returns" {
 				pgtest.Receive(t, gone, "the end of the handler")
 			}
 		})

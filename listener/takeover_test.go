@@ -17,8 +17,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestListenerIdleHolderIsReplaced: a process that has handled what there was is killed. It holds nothing, so that another
-// handles the next event by its next poll, or immediately when it hears the bell, however long a lease is.
+// TestListenerIdleHolderIsReplaced: a process that has handled all events is killed. It holds nothing, so another
+// process handles the next event at its next poll, or immediately if the doorbell wakes it, however long a lease is.
 func TestListenerIdleHolderIsReplaced(t *testing.T) {
 	t.Parallel()
 	const lease, poll = 3 * runtimetest.Rarely, 500 * time.Millisecond
@@ -59,8 +59,8 @@ func TestListenerIdleHolderIsReplaced(t *testing.T) {
 	}
 }
 
-// TestListenerShardsStay: of two processes that sleep, the one that had the latest lease has the next. The other leaves it to
-// it; and it takes it when it must not wait.
+// TestListenerShardsStay: of two sleeping processes, the one that had the latest lease takes the next one too. The
+// other leaves it to that process, and takes it over once its take-over pause has passed.
 func TestListenerShardsStay(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -78,11 +78,11 @@ func TestListenerShardsStay(t *testing.T) {
 	first.Await(t, 8)
 	pgtest.Settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT running AND preferred IS NOT NULL")
 	watch, _ := sleeper(second, time.Hour)
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE wanted_by IS NOT NULL") // of three one is asked for
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE wanted_by IS NOT NULL") // one of three is requested
 	pgtest.Receive(t, watch.Idle, "sleep")
 	asked := pgtest.Value[string](t, pool, "SELECT shard || ' ' || wanted_by FROM outbox.listeners WHERE wanted_by IS NOT NULL")
 	for n := range 20 {
-		runtimetest.Put(t, pool, "a", n+2) // every shard has a lease, whosever the event is
+		runtimetest.Put(t, pool, "a", n+2) // every shard takes a lease, whichever shard has the event
 		pgtest.Settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", 9+n)
 	}
 	require.Equal(t, 1, pgtest.Count(t, pool, `SELECT count(*) FROM outbox.listeners WHERE preferred = split_part($1, ' ', 2)::uuid
@@ -94,7 +94,8 @@ func TestListenerShardsStay(t *testing.T) {
 	pgtest.Settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = 29")
 }
 
-// TestListenerIdleReplicasWriteNothing: nor do several processes that share the shards and look all the time.
+// TestListenerIdleReplicasWriteNothing: several processes that share the shards and check all the time write nothing
+// while idle.
 func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -120,13 +121,13 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 		}
 	}
 	const versions = "SELECT string_agg(concat(shard, ' ', xmin, ' ', ctid), ', ' ORDER BY shard) FROM outbox.listeners"
-	idle() // what was asked for is asked for
+	idle() // all requests have been made
 	before := pgtest.Value[string](t, pool, versions)
 	idle()
 	require.Equal(t, before, pgtest.Value[string](t, pool, versions))
 }
 
-// sent keeps the statements that took leases, with their arguments. Whoever locks it lets no batch through.
+// sent records the statements that took leases, with their arguments. While it is locked, no batch is sent.
 type sent struct {
 	sync.RWMutex
 	leases []*pgx.QueuedQuery // of the one process that sends any
@@ -148,9 +149,9 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { s.RUnlock() }
 
-// TestLateCopyOfALeaseTakesNothing: statements that took leases, or would have, reach the server once more, while the process
-// that sent them sleeps and an event waits, and when it has stopped. None opens a lease that nobody handles: the one that may
-// still be taken is the one that the process asks for next.
+// TestLateCopyOfALeaseTakesNothing: statements that took leases, or tried to, reach the server once more: while the
+// process that sent them sleeps and an event waits, and after it has stopped. No copy opens a lease that nobody
+// handles. The only lease that a copy may take is the one that the process requests next.
 func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]listener.Edit{"as it is": nil, "without the fence": {listener.WithoutFence}} {
@@ -189,7 +190,7 @@ func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 				finished(t, pool)
 			}
 			pgtest.Receive(t, watch.Idle, "sleep")
-			record.Lock() // it may be looking
+			record.Lock() // the process may be checking
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
 				_, err := silent.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 4})
 				require.NoError(t, err)
@@ -205,7 +206,7 @@ func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 			require.Zero(t, over, "leases that are over")
 			require.NotZero(t, next, "the lease that the process asks for next")
 			runtimetest.Put(t, pool, "a", 5)
-			h.Await(t, 5) // it is its own
+			h.Await(t, 5) // the lease is its own
 			finished(t, pool)
 			stop()
 			runtimetest.Put(t, pool, "a", 6)

@@ -43,14 +43,15 @@ func effect(ctx context.Context, tx pgx.Tx, d outbox.Delivery[runtimetest.Said])
 	return err
 }
 
-// effects returns what was written and kept, in order.
+// effects returns the committed effects, in order.
 func effects(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return pgtest.Value[string](t, pool, "SELECT coalesce(string_agg(key || n, ' ' ORDER BY no), '') FROM effects")
 }
 
-// TestListenerTransactionSurvivesItsHandlers: whatever one handler does to the transaction, the event fails, what it
-// wrote is undone, and the events before and behind it are handled once. With one attempt it is dead at once.
+// TestListenerTransactionSurvivesItsHandlers: whatever a handler does to the transaction, its event fails, what it
+// wrote is rolled back, and the events before and after it are handled once. With one attempt the event is dead
+// immediately.
 func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -147,7 +148,7 @@ func onOtherConn(ctx context.Context, tx pgx.Tx, look func(conn *pgx.Conn) (bool
 	}
 }
 
-// cancelledInQuery has its context cancelled when the server is at work on its query.
+// cancelledInQuery cancels its context while the server runs its query.
 func cancelledInQuery(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pid := tx.Conn().PgConn().PID()
@@ -175,7 +176,7 @@ func untilGone(ctx context.Context, tx pgx.Tx) error {
 	})
 }
 
-// TestListenerEndsTheTransactionItself: handlers can neither commit nor roll back, but may have savepoints of their own.
+// TestListenerEndsTheTransactionItself: handlers can neither commit nor roll back, but may use savepoints.
 func TestListenerEndsTheTransactionItself(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -202,7 +203,7 @@ func TestListenerEndsTheTransactionItself(t *testing.T) {
 	}
 }
 
-// TestListenerEffectsAndCursorAreOneTransaction: what a handler wrote is not there before the cursor has moved.
+// TestListenerEffectsAndCursorAreOneTransaction: what a handler wrote is not visible before the cursor has moved.
 func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -211,7 +212,7 @@ func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 	h.Hold = make(chan struct{})
 	watch := make(chan struct{})
 	l := runtimetest.ListenTx(t, pool, listener.Spec{}, listener.Config{BatchSize: 2}, h)
-	// Not xmin, which is that of the savepoint.
+	// xmin would be the xid of the savepoint.
 	pgtest.Execute(t, pool, "ALTER TABLE effects ADD COLUMN txid xid8 NOT NULL DEFAULT pg_current_xact_id()")
 	runtimetest.PutAll(t, pool, "a1", "a2", "a3")
 	go func() {
@@ -226,8 +227,9 @@ func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 	require.Equal(t, 2, pgtest.Value[int](t, pool, "SELECT count(DISTINCT txid)::int FROM effects"), "two leases, two transactions")
 }
 
-// TestListenerDeadLetterIsWrittenWithTheCursor makes the statement that writes a dead letter fail: then the cursor has
-// not moved, and nothing of the transaction is there. Once it works, both are.
+// TestListenerDeadLetterIsWrittenWithTheCursor makes the statement that writes a dead letter fail. Then the cursor has
+// not moved, and nothing of the transaction is visible. Once the statement works, the cursor moves and the dead letter
+// exists.
 func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 	t.Parallel()
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
@@ -265,8 +267,8 @@ func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 	})
 }
 
-// TestListenerParksInTransaction: a failing key is parked, its retries and what follows are handled in transactions
-// of the cursor as well, and each effect is there once.
+// TestListenerParksInTransaction: a failing key is parked. Its retries and the events after it are handled in
+// transactions of the cursor too, and each effect exists once.
 func TestListenerParksInTransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

@@ -15,26 +15,26 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// dozing is a configuration that wakes up by the bell or not at all.
+// dozing is a configuration in which only the doorbell wakes the listener.
 func dozing() listener.Config {
 	return listener.Config{LeaseDuration: 3 * runtimetest.Rarely, PollInterval: runtimetest.Rarely, Logger: runtimetest.DiscardLogger()}
 }
 
-// TestListenerWakes: an idle listener learns of an event by the bell, whatever pool hears it, and of one that rings no bell
-// or without one by its poll.
+// TestListenerWakes: the doorbell wakes an idle listener, whichever pool listens. A poll finds the events of silent
+// topics, and all events without a doorbell.
 func TestListenerWakes(t *testing.T) {
 	t.Parallel()
 	polling := listener.Config{Wake: outbox.WakePoll, PollInterval: 30 * time.Millisecond}
 	inTime := listener.Config{PollInterval: 30 * time.Millisecond}
 	for name, c := range map[string]struct {
 		cfg    listener.Config
-		silent bool // no bell is rung
-		apart  bool // the bell is heard by another pool
+		silent bool // the enqueue does not ring
+		apart  bool // another pool listens
 	}{
 		"bell":                  {cfg: dozing()},
 		"bell of another pool":  {cfg: dozing(), apart: true},
 		"poll without a bell":   {cfg: polling},
-		"poll, nobody rang":     {cfg: inTime, silent: true},
+		"poll, silent topic":    {cfg: inTime, silent: true},
 		"poll, without, silent": {cfg: polling, silent: true},
 	} {
 		for _, shards := range []int{1, 3} {
@@ -67,8 +67,8 @@ func TestListenerWakes(t *testing.T) {
 	}
 }
 
-// TestListenerAtWorkNeedsNoBell: a listener that was woken lets go of the doorbell while it works, so that no enqueue
-// notifies anybody.
+// TestListenerAtWorkNeedsNoBell: a listener that was woken gives up the lock of the doorbell while it works, so that no
+// enqueue sends NOTIFY.
 func TestListenerAtWorkNeedsNoBell(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -88,7 +88,7 @@ func TestListenerAtWorkNeedsNoBell(t *testing.T) {
 	stop()
 }
 
-// TestListenerMissesNoWakeUp: events come at any moment of several replicas' falling asleep. Nobody polls.
+// TestListenerMissesNoWakeUp: events are enqueued at any moment while several replicas go to sleep. Nobody polls.
 func TestListenerMissesNoWakeUp(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -112,8 +112,8 @@ func TestListenerMissesNoWakeUp(t *testing.T) {
 	require.Equal(t, total, h.InOrder(t))
 }
 
-// TestListenerStaysAwakeWhileAnEnqueueIsOpen: the bell cannot be had while a transaction that has enqueued is open; the listener
-// looks again and again until it commits.
+// TestListenerStaysAwakeWhileAnEnqueueIsOpen: the doorbell refuses to watch while a transaction that has enqueued is
+// open; the listener checks repeatedly until it commits.
 func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -135,8 +135,8 @@ func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 	pgtest.Receive(t, watch.Idle, "sleep")
 }
 
-// TestListenerSurvivesTheLossOfItsBell: whoever hears or holds the bell is killed, and the listeners are woken all the
-// same.
+// TestListenerSurvivesTheLossOfItsBell: the session that listens, or that holds the lock, is killed, and the listeners
+// are still woken.
 func TestListenerSurvivesTheLossOfItsBell(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -163,8 +163,8 @@ func TestListenerSurvivesTheLossOfItsBell(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2", "a3"}, h.Names())
 }
 
-// TestListenerIdleWritesNothing: an idle listener that looks all the time changes no row, neither before
-// the first event nor after the last, also while some transaction that has enqueued stays open.
+// TestListenerIdleWritesNothing: an idle listener that checks all the time changes no row, neither before the first
+// event nor after the last, even while a transaction that has enqueued stays open.
 func TestListenerIdleWritesNothing(t *testing.T) {
 	t.Parallel()
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
@@ -177,14 +177,14 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 			watch := listener.Watch(l)
 			runtimetest.StartListener(t, l)
 			silent := runtimetest.SaidTopic
-			silent = runtimetest.Altered(silent, func(s *outbox.TopicSpec) { s.Silent = true }) // it would keep the lock
+			silent = runtimetest.Altered(silent, func(s *outbox.TopicSpec) { s.Silent = true }) // otherwise it would keep the lock
 			for n := range 3 {
 				tx := pgtest.Begin(t, pool, pgx.TxOptions{}) // from now on
 				_, err := silent.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "z", N: n + 1})
 				require.NoError(t, err)
 				h.Await(t, n)
 				pgtest.Settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND (high_seq > 0 OR $1 = 0)", n)
-				for range 2 { // the last may have begun before
+				for range 2 { // the last check may have begun before
 					pgtest.Receive(t, watch.Idle, "idleness")
 				}
 				const versions = "SELECT string_agg(concat(shard, ' ', xmin, ' ', ctid), ', ' ORDER BY shard) FROM outbox.listeners"
@@ -201,8 +201,8 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 	}
 }
 
-// TestListenerBacksOffWhileItFindsNothing: a listener without a bell looks less and less often, and often again once it has
-// found something.
+// TestListenerBacksOffWhileItFindsNothing: the poll interval of a listener without a doorbell grows, and is short again
+// once it has found something.
 func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -212,14 +212,14 @@ func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	leases.OnPass(func() { looks <- time.Now() })
 	h := runtimetest.NewNotes()
 	h.Fail = func(outbox.Delivery[runtimetest.Said]) error {
-		looks <- time.Time{} // between two looks
+		looks <- time.Time{} // between two checks
 		return nil
 	}
 	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: time.Second}
 	stop := runtimetest.StartListener(t, runtimetest.ListenTo(t, watched, listener.Spec{}, cfg, h))
-	last := pgtest.Receive(t, looks, "the first look")
+	last := pgtest.Receive(t, looks, "the first check")
 	gap := func() time.Duration {
-		next := pgtest.Receive(t, looks, "a look")
+		next := pgtest.Receive(t, looks, "a check")
 		defer func() { last = next }()
 		return next.Sub(last)
 	}
@@ -229,7 +229,7 @@ func TestListenerBacksOffWhileItFindsNothing(t *testing.T) {
 	for !last.IsZero() {
 		last = pgtest.Receive(t, looks, "the event")
 	}
-	last = pgtest.Receive(t, looks, "a look after it")
+	last = pgtest.Receive(t, looks, "a check after it")
 	shortest := time.Hour
 	for range 6 {
 		shortest = min(shortest, gap())

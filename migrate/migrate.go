@@ -151,7 +151,7 @@ func (m migrations) down(ctx context.Context, db DB, schema string, to int) ([]M
 	}
 }
 
-// stepBack reverts the newest applied migration above to and returns it, or nil if there is none.
+// stepBack reverts the newest applied migration above to and returns it. It returns nil if no migration is above to.
 func (m migrations) stepBack(ctx context.Context, db DB, schema string, to int) (*Migration, error) {
 	var last *Migration
 	err := transact(ctx, db, schema, pgx.ReadWrite, func(tx pgx.Tx) error {

@@ -52,8 +52,8 @@ func Permanent(err error) error { return mark.Permanent(err) }
 // IsPermanent reports whether err was marked by Permanent.
 func IsPermanent(err error) bool { return mark.IsPermanent(err) }
 
-// RetryAfter marks err, returned by a handler, with the delay of the next attempt, in place of the topic's
-// back-off; a negative delay counts as zero. It still uses up an attempt. RetryAfter(d, nil) is nil.
+// RetryAfter marks err, returned by a handler, with the delay of the next attempt, instead of the topic's backoff; a
+// negative delay counts as zero. It still uses up an attempt. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error { return mark.RetryAfter(d, err) }
 
 // ErrBehind is returned by a Publisher for an event that was not sent, because an earlier one with its key has failed.

@@ -42,7 +42,7 @@ const (
 type Message struct {
 	// Namespace and Topic match ^[a-z][a-z0-9_]{0,40}$.
 	Namespace, Topic string
-	// Log appends the event to the log, for listeners, rather than to the queue, for a dispatcher.
+	// Log appends the event to the log, for listeners, instead of the queue, for a dispatcher.
 	Log bool
 	// Version is the schema number of Payload; 0 means 1.
 	Version int

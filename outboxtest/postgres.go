@@ -15,10 +15,10 @@ import (
 // parallel. The pool is closed and the database dropped when the test ends. Create your own tables yourself. With Schema,
 // the outbox is in the schemas that you name instead.
 //
-// The server is the one at OUTBOXGEN_TEST_DATABASE_URL, else at DATABASE_URL; its role must be allowed to create databases.
-// Without either, Postgres starts a private server from the PostgreSQL binaries of this machine, which ends with the test
-// process. A database takes about 50 ms, the first one of a process a second or two. If there is no PostgreSQL, the test
-// fails and says what to install.
+// The server is the one at OUTBOXGEN_TEST_DATABASE_URL, else at DATABASE_URL; its role must be allowed to create
+// databases. Without either, Postgres starts a private server from the PostgreSQL binaries of this machine, which ends
+// with the test process. A database takes about 50 ms, the first one per process takes one or two seconds. If there is
+// no PostgreSQL, the test fails and says what to install.
 //
 // A test binary that checks for leaked goroutines must ignore the one that waits for the private server:
 // goleak.IgnoreAnyFunction(outboxtest.Supervisor).

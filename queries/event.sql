@@ -241,9 +241,9 @@ FROM claimed AS c
 ORDER BY c.next_attempt_at, c.id;
 
 -- name: EventClaimFresh :many
--- EventClaim without events whose lease ran out, for a dispatcher that looks for those now and then: a smaller plan, and
--- one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has claimed up to there, so
--- it need not walk past what is in flight.
+-- EventClaim without events whose lease ran out, for a dispatcher that claims those only once per poll interval: a
+-- smaller plan, and one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has
+-- claimed up to there, so it need not walk past what is in flight.
 WITH fresh AS MATERIALIZED (
     SELECT e.id
     FROM outbox_schema.events AS e
@@ -391,9 +391,9 @@ WHERE e.id = o.id
 RETURNING e.id, e.claim_no;
 
 -- name: EventExtend :many
--- Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
--- The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
--- its batch; EventStatuses reports which rows were skipped.
+-- Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless another claim has taken the
+-- event. The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all
+-- leases of its batch; EventStatuses reports which rows were skipped.
 WITH want AS (
     SELECT
         unnest(@ids::uuid[]) AS id,
@@ -424,12 +424,11 @@ JOIN outbox_schema.events AS e ON e.id = w.id;
 -- name: EventSweepDead :one
 -- Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
 -- whose attempts exceed a limit that was lowered since. Walks the due part of events_due. SKIP LOCKED, so that it never
--- waits for a late ack.
--- An event whose lease ran out is only noted at first, by an updated_at past locked_until. No claim and no renewal leaves
--- such a value. The holder may be alive, and may have been without the database for as long as everybody else. The
--- event becomes dead if nothing has changed after the grace, which counts from the first look and in which the holder can
--- settle it by its fence. in_flight is left out, because the sweeper itself has yet to settle it. Returns how many
--- became dead, and how many were noted.
+-- waits for a late ack. An event whose lease ran out is only noted at first, by an updated_at past locked_until. No
+-- claim and no renewal leaves such a value. The holder may be alive, and may have been without the database for as long
+-- as every other process. The event becomes dead if nothing has changed after the grace, which counts from the first
+-- sweep that finds it and in which the holder can settle it by its fence. in_flight is left out, because the sweeper
+-- itself has yet to settle it. Returns how many became dead, and how many were noted.
 WITH spent AS MATERIALIZED (
     SELECT
         e.id,

@@ -21,7 +21,8 @@ ON CONFLICT (listener, shard) DO NOTHING;
 
 -- name: ListenerRegistration :one
 -- Reads what a process must know of its listener at the start. restored reports that the cursors hold another cluster's
--- xids, or that they, or the log, hold xids that this cluster has not reached: such events would be visible to nobody.
+-- xids, or that they, or the log, hold xids that this cluster has not reached: such events would be visible to no
+-- cursor.
 SELECT
     count(*)::integer AS cursors,
     coalesce(max(l.shards), 0)::integer AS shards,
@@ -58,9 +59,9 @@ WHERE l.listener = @listener
   AND l.shard = s.shard;
 
 -- name: ListenerTakeLease :one
--- Takes the lease of one shard, and opens a window unless one is open. There is no row, and nothing is written, when the
--- shard is paused, waits for a retry, is held by another worker, has nothing to do, or had another lease since the taker
--- looked.
+-- Takes the lease of one shard, and opens a window unless one is open. There is no row, and nothing is written, when
+-- the shard is paused, waits for a retry, is held by another worker, has nothing to do, or had another lease since the
+-- taker's last check.
 --
 -- A lease is held only while its events are handled. Between leases preferred names the worker that gets the next one, so
 -- that shards stay where they are. Another worker takes it over, when it saw something to do and the preferred worker
@@ -70,8 +71,8 @@ WHERE l.listener = @listener
 -- Between these two there may be millions, of any database, because a savepoint takes an xid too. log_xid is read by
 -- ranges that end where a transaction is still open, so that no walk covers its rows.
 --
--- Events above the last value of the sequence, which somebody must have set back, are in no window, and no window is
--- opened for them.
+-- Events above the last value of the sequence, which must have been set back, are in no window, and no window is opened
+-- for them.
 --
 -- hi_seq is the log's highest seq where the sequence tells nothing: in PostgreSQL 18 for a role without a privilege on it.
 -- With 0 instead, a window would hold nothing, and would be opened again and again.
@@ -209,8 +210,8 @@ RETURNING
 -- Ends a lease: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 -- In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
 -- the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerLeaseState tells why.
--- The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops does
--- not. release leaves it to nobody. let_lease_expire lets the lease run out, because handlers of it still run.
+-- The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops
+-- does not. release leaves it to no worker. let_lease_expire lets the lease run out, because handlers of it still run.
 WITH moved AS (
     UPDATE outbox_schema.listeners AS l
     SET last_seq = CASE WHEN @closes::boolean THEN 0 ELSE @last_seq::bigint END,

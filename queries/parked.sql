@@ -127,8 +127,8 @@ WHERE p.no = first.no
   AND p.retry_after IS NULL;
 
 -- name: ParkedWake :exec
--- Makes heads due that wait for a target that is back: those without an attempt. Rows are locked in the order of no, and
--- what somebody else is settling is skipped, so that no two such statements wait for each other.
+-- Makes heads due that wait for a target that is back: those without an attempt. Rows are locked in the order of no,
+-- and rows that another statement is settling are skipped, so that no two such statements wait for each other.
 UPDATE outbox_schema.parked AS p
 SET retry_after = statement_timestamp()
 FROM (

@@ -44,9 +44,9 @@ SELECT EXISTS (
 SELECT pg_notify(@channel::text, '');
 
 -- name: SnapshotHolder :many
--- Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps PostgreSQL from
--- removing row versions of this database that were replaced since. Sees only sessions that the role may look into: its
--- own, or all with pg_read_all_stats. A standby or a slot has no database.
+-- Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps
+-- PostgreSQL from removing row versions of this database that were replaced since. Sees only sessions that the role may
+-- see: its own, or all with pg_read_all_stats. A standby or a slot has no database.
 SELECT
     a.pid::integer AS pid,
     coalesce(a.usename::text, '')::text AS role,
@@ -62,5 +62,5 @@ ORDER BY a.xact_start
 LIMIT 1;
 
 -- name: BellProbe :exec
--- BellRing with a token. By it a sleeper knows that what is sent through this connection reaches it.
+-- BellRing with a token. It shows a sleeper that notifications sent through this connection arrive.
 SELECT pg_notify(@channel::text, @token::text);

@@ -15,11 +15,11 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// predate makes events due before all others, as if their transaction had been longer.
+// predate makes events due before all others, as if their transaction had taken longer.
 const predate = "UPDATE outbox.events SET next_attempt_at = next_attempt_at - interval '1 h' WHERE (payload->>'n')::int >= $1"
 
-// A dispatcher with a backlog claims on from where it was, but events that came late must not wait for its end, also if
-// they are more than one look finds.
+// A dispatcher with a backlog continues to claim from its latest position. Events that committed late must not wait for
+// the end of the backlog, even if there are more of them than one claim takes.
 func TestLateEventsAreFoundInABacklog(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -58,7 +58,7 @@ func TestLateEventsAreFoundInABacklog(t *testing.T) {
 	require.Less(t, found.Load(), int64(backlog*3/4), "it waited for the end of the backlog")
 }
 
-// The end of a backlog is not the end of the work: before the dispatcher rests it looks at what came late.
+// At the end of a backlog the dispatcher checks for events that committed late before it goes idle.
 func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -66,7 +66,7 @@ func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	topic := runtimetest.JobTopic("later")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(2)...)
 	started, release := make(chan int64, 3), make(chan struct{})
-	// It polls, once in the whole test.
+	// It polls once in the whole test.
 	cfg := queue.Config{
 		Wake: outbox.WakePoll, LeaseDuration: time.Hour, PollInterval: 20 * time.Minute,
 		BatchSize: 2, Concurrency: 2, Logger: runtimetest.DiscardLogger(),

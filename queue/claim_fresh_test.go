@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-// The two statements of a claim agree: whatever the table holds, EventClaimFresh takes what EventClaim takes when it may
-// take no reclaimed events, less what stands before its place, and leaves the rows as that does.
+// The two statements of a claim agree, whatever the table holds: EventClaimFresh takes what EventClaim takes without
+// reclaimed events, except for events before its start position. It also changes the rows in the same way.
 func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -51,7 +51,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	taken := 0
 	for round := range 300 {
-		if round == 200 { // nothing comes in order by itself
+		if round == 200 { // no row order is the right one by accident
 			_, err = pool.Exec(t.Context(), "DROP INDEX outbox.events_due")
 			require.NoError(t, err)
 		}
@@ -93,7 +93,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	require.Equal(t, all[1:], fresh(), "what is locked is passed over")
 }
 
-// traces are what a claim returned, and what the table holds after it but for the times it set.
+// traces holds what a claim returned, and what the table holds after it except for the times that the claim set.
 type traces struct {
 	claimed []*Claimed
 	table   []*string

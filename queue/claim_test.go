@@ -62,7 +62,7 @@ func TestClaimSetsTheLease(t *testing.T) {
 	claimed, err = s.Claim(t.Context(), queue.ClaimConfig{})
 	require.NoError(t, err)
 	require.NotNil(t, claimed)
-	require.Empty(t, claimed, "what is leased is nobody else's")
+	require.Empty(t, claimed, "leased events are not claimed again")
 }
 
 func timeless(r runtimetest.Row) runtimetest.Row {
@@ -75,8 +75,8 @@ func TestClaimOldestDueFirstThenByID(t *testing.T) {
 	withAndWithoutIndex(t, testClaimOrder)
 }
 
-// withAndWithoutIndex runs test with the index of due events, whose order a scan and a nested loop keep anyway,
-// and without either, where only what the statement says is left.
+// withAndWithoutIndex runs test twice: with the index of due events, whose order a scan and a nested loop keep anyway,
+// and without index and nested loop, where only the statement itself determines the order.
 func withAndWithoutIndex(t *testing.T, test func(*testing.T, *pgxpool.Pool)) {
 	t.Run("index", func(t *testing.T) {
 		t.Parallel()
@@ -95,7 +95,7 @@ func testClaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	const n = 200
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, n)
-	// Few distinct times, ids in no relation to them, rows in no order on disk.
+	// There are few distinct times, the ids do not follow them, and the rows are in no order on disk.
 	pgtest.Execute(t, pool, `UPDATE outbox.events SET id = gen_random_uuid(), next_attempt_at = statement_timestamp() - (random() * 20)::int * interval '1 min'`)
 	due := map[uuid.UUID]time.Time{}
 	rows, err := pool.Query(t.Context(), "SELECT id, next_attempt_at FROM outbox.events")
@@ -212,7 +212,7 @@ func TestClaimFilters(t *testing.T) {
 				require.True(t, len(c.topics) == 0 || slices.Contains(c.topics, got.Topic))
 				require.True(t, !c.tenant.Valid || c.tenant == got.TenantID)
 			}
-			if state == "fresh" { // all are reclaimed events the second time
+			if state == "fresh" { // the second time all events are reclaimed
 				pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
 					locked_until = statement_timestamp() - interval '1 s'`)
 			} else {
@@ -291,7 +291,7 @@ func TestConcurrentClaimsNeverOverlap(t *testing.T) {
 	}
 }
 
-// A claim does not wait for rows that somebody has locked, and takes the ones behind them.
+// A claim does not wait for locked rows, and takes the ones after them.
 func TestClaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -339,7 +339,8 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 	runtimetest.ClaimN(t, s, 0)
 }
 
-// A batch that young events fill up does not let reclaimed events of their age starve, nor takes younger ones first.
+// A batch that young events fill does not starve reclaimed events of the same age, and does not take younger ones
+// first.
 func TestReclaimedEventsAreOrderedByAge(t *testing.T) {
 	t.Parallel()
 	withAndWithoutIndex(t, testReclaimOrder)
@@ -350,18 +351,18 @@ func testReclaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	old := runtimetest.EnqueueN(t, pool, 2)
 	runtimetest.ClaimN(t, s, 2)
 	young := runtimetest.EnqueueN(t, pool, 10)
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - interval '1 min'`) // one due time for all: ids decide
+	pgtest.Execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - interval '1 min'`) // one due time for all, so that ids decide the order
 	runtimetest.ExpireLeases(t, pool)
 	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{old[0].ID, old[1].ID, young[0].ID}, runtimetest.IDsOf(claimed))
 	require.Equal(t, 9, runtimetest.CountWhere(t, pool, "status = 'pending'"), "what gave way to a reclaimed event stays as it was")
-	// A reclaimed event behind a full batch waits for its lease.
+	// An event behind a full batch waits until its lease has run out.
 	pgtest.Execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
 	claimed, err = s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{young[1].ID, young[2].ID, young[3].ID}, runtimetest.IDsOf(claimed))
-	// Of many reclaimed events the oldest come first, in whatever order they lie on disk.
+	// The oldest of many reclaimed events come first, whatever their order on disk.
 	pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, locked_by = gen_random_uuid(),
 		locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() - interval '1 h'`)
 	for i := len(young) - 1; i >= 0; i-- {
@@ -372,7 +373,7 @@ func testReclaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	require.Equal(t, []uuid.UUID{young[0].ID, young[1].ID, young[2].ID}, runtimetest.IDsOf(claimed))
 }
 
-// The reclaimed events that come are those among the oldest due, and they come in between.
+// Reclaimed events are claimed if they are among the oldest due, and in the order of age with the others.
 func TestReclaimedEventsMixWithTheOthersByAge(t *testing.T) {
 	t.Parallel()
 	withAndWithoutIndex(t, testReclaimMix)
@@ -431,7 +432,7 @@ func TestReclaimLeavesEventsOfOthersAndSpentOnes(t *testing.T) {
 	require.Equal(t, before, runtimetest.Fingerprint(t, pool))
 }
 
-// An event whose handler kills the process takes no neighbour along: on its last attempt it is alone.
+// An event whose handler kills the process costs other events nothing: on its last attempt it is claimed alone.
 func TestReclaimedEventOnItsLastAttemptIsClaimedAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -449,7 +450,7 @@ func TestReclaimedEventOnItsLastAttemptIsClaimedAlone(t *testing.T) {
 		} else {
 			require.Greater(t, len(claimed), 1)
 		}
-		runtimetest.ExpireLeases(t, pool) // the process died of it
+		runtimetest.ExpireLeases(t, pool) // the process died handling it
 	}
 	n, err := s.SweepDead(t.Context())
 	require.NoError(t, err)

@@ -139,7 +139,7 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 	require.EqualError(t, err, "new dispatcher: no pool")
 }
 
-// Pollers that find nothing look less and less often, and soon again once they have found something.
+// The poll interval grows while polls find nothing, and is short again once they have found something.
 func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -151,14 +151,14 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 		Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: time.Second, Logger: runtimetest.DiscardLogger(),
 	}
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, watched, cfg, runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
-		looks <- time.Time{} // between two looks
+		looks <- time.Time{} // between two checks
 		return nil
 	})))
 	gap := func(last time.Time) (time.Duration, time.Time) {
-		next := pgtest.Receive(t, looks, "a look")
+		next := pgtest.Receive(t, looks, "a check")
 		return next.Sub(last), next
 	}
-	longest, last := time.Duration(0), pgtest.Receive(t, looks, "the first look")
+	longest, last := time.Duration(0), pgtest.Receive(t, looks, "the first check")
 	for longest < 700*time.Millisecond {
 		var g time.Duration
 		g, last = gap(last)
@@ -169,7 +169,7 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 		last = pgtest.Receive(t, looks, "the event")
 	}
 	shortest := time.Hour
-	last = pgtest.Receive(t, looks, "a look after it")
+	last = pgtest.Receive(t, looks, "a check after it")
 	for range 6 {
 		var g time.Duration
 		g, last = gap(last)
@@ -179,8 +179,8 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestSmallPoolIsOneWarning: a pool that handlers and dispatcher have to wait for is said once, at the start, with both
-// numbers; one that is large enough is not, nor is Concurrency counted where nothing but a publisher runs.
+// TestSmallPoolIsOneWarning: a pool that is too small for the handlers and the dispatcher is one warning at the start,
+// with both numbers. A pool that is large enough is not, and Concurrency does not count if there is only a publisher.
 func TestSmallPoolIsOneWarning(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

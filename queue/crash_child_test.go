@@ -25,15 +25,15 @@ import (
 // childVariable holds the orders of a child process.
 const childVariable = "OUTBOXGEN_TEST_CHILD"
 
-// orders tell a child what to run. It is a process of its own with one dispatcher of jobs/one, writes a line
-// of JSON for each thing it logs and for each handler that starts, and ends on SIGTERM.
+// orders say what a child runs. A child is a separate process with one dispatcher of jobs/one. It writes a line of JSON
+// for each log line and for each handler that starts, and ends on SIGTERM.
 type orders struct {
 	URL, History, Worker             string
 	Lease, Poll                      time.Duration
 	Concurrency, BatchSize, Attempts int
-	// Handler is "work", which takes some random microseconds, "hang", which waits for its context or a line
-	// of input, "ok" or "fail" being what it returns then, or "poison", which works unless the payload's
-	// secret is poison: that ends the process.
+	// Handler is "work", "hang" or "poison". "work" takes some random microseconds. "hang" waits for its context or a
+	// line of input, "ok" or "fail", which is its result. "poison" works like "work", but ends the process if the
+	// payload's secret is poison.
 	Handler string
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// produce runs transactions until ctx ends, a third of them rolled back, and notes how each ended. It goes
-// on when the server is away.
+// produce runs transactions until ctx ends, a third of them rolled back, and records how each ended. It continues while
+// the server is down.
 func (b *book) produce(ctx context.Context, t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[runtimetest.Job]) {
 	for ctx.Err() == nil {
 		if err := b.transaction(t, pool, topic); err != nil {
@@ -42,7 +42,7 @@ func (b *book) transaction(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[
 	defer func() { _ = tx.Rollback(ctx) }()
 	receipts, err := topic.Untyped().EnqueueMany(ctx, tx, runtimetest.NumberedJobs(1+rand.IntN(5)))
 	if err != nil {
-		return err // nothing was noted, nothing can have been committed
+		return err // nothing was recorded, so nothing can have been committed
 	}
 	ids := make([]uuid.UUID, len(receipts))
 	for i, r := range receipts {
@@ -61,12 +61,12 @@ func (b *book) transaction(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[
 	return nil
 }
 
-// crashing is a server under load that is crashed by its test.
+// crashing is a server under load that its test crashes.
 type crashing struct {
 	*book
 	server    *pgserver.Server
 	pool      *pgxpool.Pool
-	delivery  chan time.Time // the latest deliveries
+	delivery  chan time.Time // times of the latest deliveries
 	producers *pgxpool.Pool
 	stop      func() error
 	finish    func() // ends the producers
@@ -102,7 +102,7 @@ func newCrashing(t testing.TB, settings map[string]string) *crashing {
 	return c
 }
 
-// loaded waits for n deliveries from now on.
+// loaded waits for n more deliveries.
 func (c *crashing) loaded(t testing.TB, n int) {
 	t.Helper()
 	for range n {
@@ -110,7 +110,7 @@ func (c *crashing) loaded(t testing.TB, n int) {
 	}
 }
 
-// drained waits until everything is delivered, and stops.
+// drained waits until everything is delivered, and stops the dispatchers.
 func (c *crashing) drained(t testing.TB) {
 	t.Helper()
 	c.finish()
@@ -118,8 +118,8 @@ func (c *crashing) drained(t testing.TB) {
 	require.NoError(t, c.stop())
 }
 
-// TestServerRestartsUnderLoad restarts PostgreSQL in its immediate mode: nothing is lost, nothing that was
-// rolled back is delivered, and deliveries go on.
+// TestServerRestartsUnderLoad restarts PostgreSQL in its immediate mode: nothing is lost, nothing that was rolled back
+// is delivered, and deliveries continue.
 func TestServerRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -150,8 +150,8 @@ func TestServerRestartsUnderLoad(t *testing.T) {
 	t.Logf("%d restarts, %d events, %d of unknown outcome, first delivery at most %s after the server was back", restarts, len(h.Outcomes), unknown, worst)
 }
 
-// TestAsyncCommitLeavesNoPhantoms: producers do not wait for the disk and the server crashes, so that what
-// they committed may be gone; but nothing that is gone was handled.
+// TestAsyncCommitLeavesNoPhantoms: producers do not wait for the disk and the server crashes, so committed events may
+// be lost. But no lost event was handled.
 func TestAsyncCommitLeavesNoPhantoms(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -165,7 +165,7 @@ func TestAsyncCommitLeavesNoPhantoms(t *testing.T) {
 		rows, err := history.Rows(t.Context(), c.pool, pgtest.Schema)
 		require.NoError(t, err)
 		for id := range h.Deliveries {
-			require.Contains(t, rows, id, "handled, but its row is gone")
+			require.Contains(t, rows, id, "handled, but its row was lost")
 		}
 	}
 	c.drained(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// book is a history file and what is asked of it at the end.
+// book is a history file that is checked at the end.
 type book struct {
 	path string
 	log  *history.Log
@@ -35,13 +35,13 @@ func newBook(t testing.TB) *book {
 	return b
 }
 
-// committed notes events that are in the table.
+// committed records events that are in the table.
 func (b *book) committed(t testing.TB, ids ...uuid.UUID) {
 	t.Helper()
 	require.NoError(t, b.log.Tx(uuid.New(), history.Committed, ids...))
 }
 
-// check demands that every invariant holds.
+// check requires that every invariant holds.
 func (b *book) check(t testing.TB, pool *pgxpool.Pool, c history.Conditions) *history.History {
 	t.Helper()
 	h, err := history.Read(b.path)
@@ -52,21 +52,21 @@ func (b *book) check(t testing.TB, pool *pgxpool.Pool, c history.Conditions) *hi
 	return h
 }
 
-// handler notes deliveries in this process.
+// handler records deliveries in this process.
 func (b *book) handler(topic outbox.Topic[runtimetest.Job]) queue.Handler {
 	return runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 		return b.log.Delivery(d.ID, d.Attempt, "test")
 	})
 }
 
-// patient is a topic whose events outlive many kills.
+// patient is a topic whose events survive many kills.
 func patient() outbox.Topic[runtimetest.Job] {
 	topic := runtimetest.JobTopic("one")
 	topic = runtimetest.Altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1000 })
 	return topic
 }
 
-// TestKilledMidBatch kills a process with SIGKILL at random points of its batches, over and over.
+// TestKilledMidBatch repeatedly kills a process with SIGKILL at random points of its batches.
 func TestKilledMidBatch(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -81,7 +81,7 @@ func TestKilledMidBatch(t *testing.T) {
 	for range kills {
 		b.committed(t, runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(50)...)...)
 		c := newChild(t, pool, o)
-		for range 1 + rand.IntN(50) { // there are 50 fresh ones at least
+		for range 1 + rand.IntN(50) { // at least 50 are fresh
 			c.Await(t, runtimetest.Handling)
 		}
 		c.Kill()
@@ -101,7 +101,7 @@ func TestKilledMidBatch(t *testing.T) {
 	require.LessOrEqual(t, again, kills*o.BatchSize, "only what a kill found in flight")
 }
 
-// TestKilledEventsAreReclaimed: what a killed process held runs again after the end of its lease, at the next poll.
+// TestKilledEventsAreReclaimed: the events of a killed process run again after the end of its lease, at the next poll.
 func TestKilledEventsAreReclaimed(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -173,8 +173,8 @@ func TestKilledOnLastAttempt(t *testing.T) {
 	b.check(t, pool, history.Conditions{})
 }
 
-// TestStoppedPastItsLease freezes a process in its handler until another has delivered the event, then lets it
-// go on: its ack is lost, its failure is not a nack.
+// TestStoppedPastItsLease freezes a process in its handler until another has delivered the event, then resumes it: its
+// ack is lost, and its failure is not a nack.
 func TestStoppedPastItsLease(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -201,7 +201,8 @@ func TestStoppedPastItsLease(t *testing.T) {
 			require.Contains(t, c.Await(t, "lost to another claim"), `"msg":"event was handled but lost to another claim"`)
 		} else {
 			c.Tell(t, "fail")
-			// "event lost" if the child has noticed by itself, "event failed and was lost ..." if it was told.
+			// The line is "event lost" if the child has noticed the loss itself, and "event failed and was lost ..." if
+			// the database refused the nack.
 			require.Contains(t, c.Await(t, "failed as told"), "lost")
 		}
 		require.Equal(t, before, runtimetest.StateOf(t, pool, id))
@@ -225,7 +226,7 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 	b.committed(t, runtimetest.EnqueueJobs(t, pool, topic, jobs...)...)
 	o := orders{
 		History: b.path, Worker: "child", Handler: "poison",
-		Lease: runtimetest.CrashLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100, // it is swept once a lease
+		Lease: runtimetest.CrashLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100, // it is swept once per lease
 	}
 	settled := make(chan struct{})
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// cutEverywhere calls operate with the connection cut at every n-th byte of the request and of the reply,
-// until one goes through. prepare runs before each, without a cut, and warms up the connection.
+// cutEverywhere calls operate with the connection cut at every n-th byte of the request and of the reply, until a call
+// succeeds. prepare runs before each, without a cut, and warms up the connection.
 func cutEverywhere(t *testing.T, s *pgtest.Scissors, prepare func(), operate func() error, after func(err error)) {
 	t.Helper()
 	cuts := 0
@@ -51,8 +51,8 @@ func TestCutConnectionAtEveryByteOfANack(t *testing.T) {
 	}, "dead")
 }
 
-// testCut repeats a finalisation after its connection was cut: it answers acked if the server had not done
-// it, already if it had, and never lost.
+// testCut repeats a finalisation after its connection was cut. The outcome is Applied if the server had not done it,
+// Already if it had, and never Lost.
 func testCut(t *testing.T, finalise func(*queue.Store, queue.Claimed) ([]queue.Outcome, error), status string) {
 	t.Helper()
 	pool := pgtest.Database(t)
@@ -107,7 +107,7 @@ func TestCutConnectionAtEveryByteOfAClaim(t *testing.T) {
 		} else {
 			require.Empty(t, claimed, "what may not be committed is not handed out")
 		}
-		// Whoever comes next gets it: at once, or when the lease has run out. The statement may be under way.
+		// The next claim gets it, immediately or when the lease has run out. The statement may still be under way.
 		pgtest.Eventually(t, func() bool {
 			runtimetest.ExpireLeases(t, pool)
 			claimed, err := successor.Claim(t.Context(), queue.ClaimConfig{LeaseDuration: runtimetest.LongLease})
@@ -172,7 +172,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		runtimetest.EnqueueN(t, pool, 3)
 		claimed := runtimetest.ClaimN(t, s, 3)
-		// The ack gets stuck behind a lock of the second row, so that it is known to be under way.
+		// The ack waits for a lock on the second row, so that it is known to be under way.
 		tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", claimed[1].ID)
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 		}()
 		pgtest.AwaitBlocked(t, pool, 1)
 		if kill {
-			// MATERIALIZED, or the planner may ask the function first, for each backend of the server.
+			// Without MATERIALIZED the planner may call the function first, for each backend of the server.
 			killed := pgtest.Value[int](t, pool, `WITH stuck AS MATERIALIZED (
 				SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
 				SELECT count(pg_terminate_backend(pid)) FROM stuck`)
@@ -202,7 +202,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 	require.Equal(t, 6, runtimetest.CountWhere(t, pool, "status = 'delivered' AND attempts = 1"))
 }
 
-// A context that ends leaves nothing half done, and the repeat says what had happened.
+// An ack whose context ends is done completely or not at all, and a repeat says which.
 func TestAckWhoseContextEnds(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

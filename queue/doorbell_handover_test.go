@@ -33,7 +33,7 @@ func TestDoorbellLockIsHandedOverOnShutdown(t *testing.T) {
 	require.NoError(t, second.stop())
 }
 
-// engaged returns a handler that tells r of its event and then runs until the test ends.
+// engaged returns a handler that reports its event to r and then runs until the test ends.
 func engaged(t testing.TB, r *recipient, topic outbox.Topic[runtimetest.Job]) queue.Handler {
 	return runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 		r.got <- d
@@ -42,8 +42,8 @@ func engaged(t testing.TB, r *recipient, topic outbox.Topic[runtimetest.Job]) qu
 	})
 }
 
-// TestDoorbellLockIsHandedOverByPoll: the holder wakes by its own poll and stays busy, so that the other, who was
-// told by nobody, has to take over.
+// TestDoorbellLockIsHandedOverByPoll: the holder wakes by its own poll and stays busy. The other process was not woken,
+// and has to take over.
 func TestDoorbellLockIsHandedOverByPoll(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -68,8 +68,8 @@ func TestDoorbellLockIsHandedOverByPoll(t *testing.T) {
 	require.NoError(t, second.stop())
 }
 
-// TestDoorbellLockIsHandedOverAfterBell: both hear the bell; the other finds nothing and goes back to sleep relying
-// on the holder, who is slow to look, then busy.
+// TestDoorbellLockIsHandedOverAfterBell: both processes are woken. The other one finds nothing and goes back to sleep,
+// relying on the holder, which checks late and is then busy.
 func TestDoorbellLockIsHandedOverAfterBell(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -100,8 +100,8 @@ func TestDoorbellLockIsHandedOverAfterBell(t *testing.T) {
 	require.NoError(t, second.stop())
 }
 
-// TestListenBackendKilled: the connection is made again and a look follows at once, because what committed
-// in between rang nobody.
+// TestListenBackendKilled: the connection is made again and a check follows immediately, because what committed in
+// between woke nobody.
 func TestListenBackendKilled(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -116,8 +116,8 @@ func TestListenBackendKilled(t *testing.T) {
 	require.NoError(t, r.stop())
 }
 
-// TestDoorbellLockIsRegainedByPoll: the process that held the lock dies without a word; whoever relied on it takes
-// over at its next poll.
+// TestDoorbellLockIsRegainedByPoll: the process that held the lock dies without releasing it; a process that relied on
+// it takes over at its next poll.
 func TestDoorbellLockIsRegainedByPoll(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -137,8 +137,8 @@ func TestDoorbellLockIsRegainedByPoll(t *testing.T) {
 	require.Zero(t, runtimetest.Holder(t, pool))
 }
 
-// TestBlackHoledListener: nothing gets through on the listening connection and no reset tells; the poll goes
-// on, and the connection is given up and made again.
+// TestBlackHoledListener: nothing gets through on the listening connection, and there is no reset. Polling continues,
+// and the connection is closed and made again.
 func TestBlackHoledListener(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -150,7 +150,7 @@ func TestBlackHoledListener(t *testing.T) {
 	cfg.PollInterval, cfg.ListenPool, cfg.Logger = 200*time.Millisecond, proxy.Pool(t), log.Logger()
 	r := recipientOf(t, pool, cfg, topic)
 	proxy.Swallow()
-	log.Await(t, `msg="doorbell: polling until it is back"`) // found out by asking, with nothing to do
+	log.Await(t, `msg="doorbell: polling until it is back"`) // detected by a request, while there is nothing to do
 	for range 3 {
 		runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)
 		r.expect(t)
@@ -204,7 +204,7 @@ func errIf(yes bool, err error) error {
 	return nil
 }
 
-// TestWakePollNeverListens: for pools behind a transaction pooler no LISTEN and no session lock.
+// TestWakePollNeverListens: WakePoll, for pools behind a transaction pooler, uses no LISTEN and no session lock.
 func TestWakePollNeverListens(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// listener hears a channel as a session of its own.
+// notified listens to a channel in a separate session.
 type notified struct{ conn *pgx.Conn }
 
 func listen(t testing.TB, pool *pgxpool.Pool) *notified {
@@ -34,8 +34,8 @@ func listen(t testing.TB, pool *pgxpool.Pool) *notified {
 	return &notified{conn: conn}
 }
 
-// heard returns the processes that rang since the last call. What was sent before the call is in: it ends
-// with a NOTIFY of its own.
+// heard returns the processes that rang since the last call, including all that rang before this call: it sends its own
+// NOTIFY and reads up to that.
 func (l *notified) heard(t testing.TB) (pids []uint32) {
 	t.Helper()
 	_, channel := runtimetest.BellOf("jobs")
@@ -55,7 +55,7 @@ func (l *notified) heard(t testing.TB) (pids []uint32) {
 	}
 }
 
-// next waits for the bell and returns who rang since the last call.
+// next waits for a ring and returns the processes that rang since the last call.
 func (l *notified) next(t testing.TB) (pids []uint32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
@@ -132,8 +132,8 @@ func TestBellIsRungOnlyForSleepers(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestOpenTransactionKeepsDispatcherAwake: a transaction that enqueued before there was a sleeper commits
-// without ringing, so nobody may go to sleep over it.
+// TestOpenTransactionKeepsDispatcherAwake: a transaction that enqueued before there was a sleeper commits without
+// ringing, so nobody may sleep until then.
 func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
 	t.Parallel()
 	for _, commit := range []bool{true, false} {
@@ -171,8 +171,8 @@ func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
 	}
 }
 
-// TestEnqueueBetweenPollAndLock: what commits after the empty claim and before the lock is taken rings
-// nobody; the look after the lock finds it.
+// TestEnqueueBetweenPollAndLock: what commits after the empty claim and before the lock is taken wakes nobody; the
+// check after the lock finds it.
 func TestEnqueueBetweenPollAndLock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -196,7 +196,7 @@ func TestEnqueueBetweenPollAndLock(t *testing.T) {
 	jobs := runtimetest.NumberedJobs(2)
 	rung := []uint32{0}
 	g.OnPass(sync.OnceFunc(func() {
-		ears.heard(t) // of going to sleep and waking up
+		ears.heard(t) // the rings of going to sleep and waking up
 		runtimetest.EnqueueJobs(t, pool, topic, jobs[1])
 		rung = ears.heard(t)
 	}))
@@ -209,8 +209,8 @@ func TestEnqueueBetweenPollAndLock(t *testing.T) {
 	require.Empty(t, rung)
 }
 
-// TestNoWakeUpIsMissed lets six producers commit and roll back in bursts, at dispatchers that poll far too
-// seldom to help, and waits for each burst: one event that rang nobody would be late.
+// TestNoWakeUpIsMissed has six producers commit and roll back in bursts. The dispatchers poll far too seldom to help.
+// The test waits for each burst: a single event that woke nobody would be late.
 func TestNoWakeUpIsMissed(t *testing.T) {
 	t.Parallel()
 	a, b := runtimetest.JobTopic("a"), runtimetest.JobTopic("b")
@@ -276,7 +276,7 @@ func burst(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[runtimetest.Job]
 	for _, j := range jobs {
 		_, err := topic.Untyped().Enqueue(ctx, tx, j)
 		require.NoError(t, err)
-		if rand.IntN(3) == 0 { // others go to sleep, or wake up, meanwhile
+		if rand.IntN(3) == 0 { // dispatchers go to sleep or wake up meanwhile
 			_, err = tx.Exec(ctx, "SELECT pg_sleep($1)", rand.Float64()*0.005)
 			require.NoError(t, err)
 		}
@@ -308,7 +308,7 @@ func TestRollbackRingsNobody(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
 }
 
-// recipient is a running dispatcher and what it handled.
+// recipient is a running dispatcher and the events that it handled.
 type recipient struct {
 	d     *queue.Dispatcher
 	watch queue.TestSignals

@@ -20,7 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestDrainReport: every way in which an event can end is counted once, and what is due later stays.
+// TestDrainReport: every result of an event is counted once, and what is due later stays.
 func TestDrainReport(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -78,7 +78,7 @@ func TestDrainReport(t *testing.T) {
 	require.Zero(t, pool.Stat().AcquiredConns())
 }
 
-// TestDrainReportsLostLeases: a lease that goes while its handler runs, which then gives up, is counted too.
+// TestDrainReportsLostLeases: a lease that is lost while its handler runs is counted too.
 func TestDrainReportsLostLeases(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -117,7 +117,7 @@ func TestDrainHonoursContext(t *testing.T) {
 				if started++; started == 5 {
 					cancel()
 				}
-				return ctx.Err() // its own context goes on
+				return ctx.Err() // its own context has not ended
 			}))
 			runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(50)...)
 			report, err := d.Drain(ctx)
@@ -167,7 +167,7 @@ func TestDrainInline(t *testing.T) {
 	require.Equal(t, queue.Report{Delivered: 4, Retried: 1}, report)
 	require.Equal(t, []int64{0, 1, 2, 3, 4}, order)
 
-	// A handler that ends the goroutine, as FailNow does, ends the caller's, and nothing else stays behind.
+	// A handler that ends its goroutine, as FailNow does, ends the caller's goroutine, and no other goroutine is left.
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)
 	ended, returned := make(chan struct{}), false
 	exits := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
@@ -185,7 +185,7 @@ func TestDrainInline(t *testing.T) {
 	require.NoError(t, err, "it is free again")
 }
 
-// TestDrainShards drains a backlog by tenant with two dispatchers at once that share no event.
+// TestDrainShards drains a backlog by tenant with two concurrent dispatchers that have no event in common.
 func TestDrainShards(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -220,7 +220,7 @@ func TestDrainShards(t *testing.T) {
 	require.Equal(t, 120, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"))
 }
 
-// TestDrainOfLargeBacklog takes many batches and finds each event once.
+// TestDrainOfLargeBacklog drains many batches and handles each event once.
 func TestDrainOfLargeBacklog(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

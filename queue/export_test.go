@@ -9,30 +9,30 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
-// TestSignals are the moments of a dispatcher that tests wait for. Each holds one.
+// TestSignals are the steps of a dispatcher that tests wait for. Each channel holds one signal.
 type TestSignals struct {
 	Idle, Refused, Renewed, Lost, Maintained <-chan struct{}
 }
 
-// Watch lets d signal. It must be called before d runs.
+// Watch makes d send signals. It must be called before d runs.
 func Watch(d *Dispatcher) TestSignals {
 	s := &d.signals
 	s.idle, s.refused, s.renewed, s.lost, s.maintained = make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1)
 	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
 }
 
-// LimitLastAttempt makes d how long a reclaimed event on its last attempt keeps others waiting.
+// LimitLastAttempt sets how long a reclaimed event on its last attempt stops other claims.
 func LimitLastAttempt(of *Dispatcher, d time.Duration) { of.lastAttemptLimit = d }
 
 // ConfigOf returns the configuration of d with its defaults filled in.
 func ConfigOf(d *Dispatcher) Config { return d.cfg }
 
-// Sweep is a sweep of d, which holds held.
+// Sweep runs a sweep of d, which has inFlight in flight.
 func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
 	c.inFlight = inFlight
 	return d.store.sweep(ctx, c, d.grace())
 }
 
-// Grace is how long a sweep of d gives the holder of what it has noted.
+// Grace is how long a sweep of d waits for the holder of an event that it has noted.
 func Grace(d *Dispatcher) time.Duration { return d.grace() }

@@ -47,7 +47,7 @@ func TestRetryDelayHasEqualJitter(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// fail runs one event through a handler until the event is no longer due, and returns where it stands.
+// fail runs a handler on one event until the event is no longer due, and returns the event's state.
 func fail(t *testing.T, topic outbox.Topic[runtimetest.Job], log *runtimetest.LogSpy, fn runtimetest.JobFunc) runtimetest.EventState {
 	t.Helper()
 	pool := pgtest.Database(t)
@@ -175,7 +175,7 @@ func TestPanicsAreNacked(t *testing.T) {
 	}
 }
 
-// TestWorkersAreReplaced: as many handlers as ever run after each worker was ended by Goexit.
+// TestWorkersAreReplaced: after Goexit has ended each worker, as many handlers run as before.
 func TestWorkersAreReplaced(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -254,7 +254,7 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 	require.NotContains(t, log.String(), "4111")
 }
 
-// TestLogsHoldNoPayload runs every way in which an event can end, with a secret in each payload.
+// TestLogsHoldNoPayload produces every result of an event, with a secret in each payload.
 func TestLogsHoldNoPayload(t *testing.T) {
 	t.Parallel()
 	const secret = "swordfish"
@@ -293,7 +293,7 @@ func TestLogsHoldNoPayload(t *testing.T) {
 	require.Contains(t, log.String(), "refused")
 }
 
-// Each line about an event tells what it is, its tenant included, and does not put it in a group.
+// Each line about an event has its attributes, including the tenant, and does not put them in a group.
 func TestLogLinesOfEventsTellTheirTenant(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

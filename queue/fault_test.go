@@ -22,8 +22,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// A producer that commits asynchronously may lose its last commits in a crash. What was handed to a handler
-// must not be among them: the world would have seen an event that never was.
+// A producer that commits asynchronously may lose its last commits in a crash. An event that was handled must not be
+// among them: its effects would be visible although it was never committed.
 func TestClaimSurvivesACrashThoughCommitsAreAsynchronous(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, pgserver.Options{MaxConnections: 20, Settings: map[string]string{
@@ -56,7 +56,7 @@ func storeAs(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *Store {
 	return s
 }
 
-// shortDeadlocks makes the server notice deadlocks at once, and returns a pool for those who may deadlock.
+// shortDeadlocks makes the server detect deadlocks quickly, and returns a pool for sessions that may deadlock.
 func shortDeadlocks(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), "ALTER DATABASE "+pool.Config().ConnConfig.Database+" SET deadlock_timeout = '5ms'")
@@ -70,7 +70,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 	const sessions, rounds, n = 4, 40, 60
 	admin := pgtest.Database(t)
 	pool := shortDeadlocks(t, admin)
-	worker := uuid.New() // the same for all: every session may touch every row
+	worker := uuid.New() // the same for all, so that every session may change every row
 	for round := range rounds {
 		retention := outbox.Retention{Delivered: time.Microsecond, Dead: time.Microsecond}
 		if round%2 == 1 {
@@ -122,11 +122,11 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 		_, err = admin.Exec(t.Context(), "UPDATE outbox.events SET next_attempt_at = statement_timestamp() WHERE finalized_at IS NULL")
 		require.NoError(t, err)
 	}
-	pool.Close() // what a session counted is flushed when it ends
+	pool.Close() // the end of a session flushes its statistics
 	require.Zero(t, deadlocks(t, admin))
 }
 
-// trouble drops the error of a finalisation that has an outcome for each event.
+// trouble drops the error of a finalisation if it has an outcome for each event.
 func trouble(outcomes []Outcome, err error) error {
 	if len(outcomes) > 0 && !slices.Contains(outcomes, 0) {
 		return nil
@@ -136,7 +136,7 @@ func trouble(outcomes []Outcome, err error) error {
 
 func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { // the sessions of the closed pool are gone
+	require.Eventually(t, func() bool { // the sessions of the closed pool have ended
 		var others int
 		require.NoError(t, pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_stat_activity AS a
 			WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid())`).Scan(&others))
@@ -146,8 +146,8 @@ func deadlocks(t testing.TB, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-// Two exchanges of one worker id can still lock crosswise, an ack and a nack each. PostgreSQL sacrifices
-// one, which is run again.
+// Two round trips of one worker id, each with an ack and a nack, can still deadlock. PostgreSQL aborts one of them,
+// which is run again.
 func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -175,7 +175,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 		close(start)
 		wg.Wait()
 		if rounds%20 == 19 {
-			pool.Reset() // ends the sessions, which flushes what they counted
+			pool.Reset() // ends the sessions, which flushes their statistics
 			if deadlocks(t, admin) > 0 {
 				break
 			}
@@ -185,8 +185,8 @@ func TestDeadlockIsRetried(t *testing.T) {
 	require.NotContains(t, statuses(t, admin), "ping processing")
 }
 
-// The classic claim by IN (SELECT ... LIMIT n) leases more than n rows when the planner runs the subquery
-// once for each row. Ours must not, under the very same settings.
+// The classic claim by IN (SELECT ... LIMIT n) leases more than n rows if the planner runs the subquery once per row.
+// Our claim must not, under the same settings.
 func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -215,7 +215,7 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 		require.Len(t, claimed, size)
 	}
 	require.Equal(t, map[string]int{"ping pending": 37, "ping processing": 13}, statuses(t, pool))
-	// Without SessionGuard too.
+	// The same without SessionGuard.
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)

@@ -17,12 +17,12 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// shortLease is a lease that a test can wait for and a busy machine can keep.
+// shortLease is short enough for a test to wait for, and long enough to be renewed in time on a busy machine.
 func shortLease() queue.Config {
 	return queue.Config{LeaseDuration: runtimetest.CrashLease, PollInterval: 50 * time.Millisecond, Logger: runtimetest.DiscardLogger()}
 }
 
-// TestLeaseIsRenewed runs a handler for longer than its lease beside an idle dispatcher: invariant I4.
+// TestLeaseIsRenewed runs a handler for longer than its lease while another dispatcher is idle: invariant I4.
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -62,7 +62,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	require.Equal(t, 1, runtimetest.StateOf(t, pool, ids[0]).Attempts)
 }
 
-// stealSQL hands an event to another worker, as a claim after the end of its lease would.
+// stealSQL gives an event to another worker, as a claim after the end of its lease would.
 const stealSQL = `UPDATE outbox.events
 	SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = $2, locked_until = now() + interval '1 h'
 	WHERE id = $1`
@@ -119,7 +119,8 @@ func TestSuccessAfterLossIsLost(t *testing.T) {
 	require.EqualValues(t, 2, r.ClaimNo)
 }
 
-// TestFailureAfterLossChangesNothing: an error that no renewal has foreseen is nacked, and the fence refuses.
+// TestFailureAfterLossChangesNothing: a failure is nacked before a renewal has noticed that the lease is lost. The
+// fence refuses it.
 func TestFailureAfterLossChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -141,7 +142,7 @@ func TestFailureAfterLossChangesNothing(t *testing.T) {
 	require.Empty(t, runtimetest.StateOf(t, pool, id).LastError)
 }
 
-// TestLeaseRunsOutWithoutDatabase: a handler is cancelled before its lease ends when no renewal gets through.
+// TestLeaseRunsOutWithoutDatabase: a handler is cancelled before its lease ends if no renewal succeeds.
 func TestLeaseRunsOutWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -166,17 +167,17 @@ func TestLeaseRunsOutWithoutDatabase(t *testing.T) {
 	pgtest.Receive(t, started, "the handler")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", id) // a renewal waits for it
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", id) // a renewal waits for this lock
 	require.NoError(t, err)
 	e := pgtest.Receive(t, ended, "the cancelled context")
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.ErrorIs(t, e.cause, outbox.ErrLeaseLost)
 	require.Less(t, e.after, cfg.LeaseDuration, "cancelled before the lease is over")
-	pgtest.Settles(t, pool, 1, runtimetest.DeliveredSQL) // nobody else took it, so the ack counts
+	pgtest.Settles(t, pool, 1, runtimetest.DeliveredSQL) // no other worker took it, so the ack is applied
 	require.NoError(t, stop())
 }
 
-// TestQueuedEventWithLostLeaseIsNotStarted: what waits for a worker and loses its lease meanwhile is not run.
+// TestQueuedEventWithLostLeaseIsNotStarted: an event that loses its lease while it waits for a worker is not run.
 func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -203,14 +204,14 @@ func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 	require.EqualValues(t, 2, runtimetest.StateOf(t, pool, second).ClaimNo)
 }
 
-// lastAttempt puts an event where a worker that died on its last attempt but one has left it.
+// lastAttempt puts an event into the state after a worker died on the last attempt but one.
 func lastAttempt(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = max_attempts - 1, claim_no = 4,
 		locked_by = $2, locked_until = now() - interval '1 s', next_attempt_at = now() WHERE id = $1`, id, uuid.New())
 }
 
-// TestReclaimedLastAttemptRunsAlone: what may kill the process does so with nothing else in flight.
+// TestReclaimedLastAttemptRunsAlone: an event that may kill the process runs with nothing else in flight.
 func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -228,7 +229,7 @@ func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 		}
 		return nil
 	}))
-	queue.LimitLastAttempt(d, time.Hour) // however long a busy machine takes
+	queue.LimitLastAttempt(d, time.Hour) // enough for a busy machine
 	stop := runtimetest.StartDispatcher(t, d)
 	jobs := runtimetest.NumberedJobs(5)
 	runtimetest.EnqueueJobs(t, pool, topic, jobs[:3]...)

@@ -20,8 +20,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestForeignKeyBlocksNothing: somebody's row refers to an event, in a transaction that stays open and so holds a KEY
-// SHARE lock on it. Whatever does not delete the event goes through without waiting.
+// TestForeignKeyBlocksNothing: a row of the user refers to an event, in a transaction that stays open and so holds a
+// KEY SHARE lock on the event. Every operation that does not delete the event succeeds without waiting.
 func TestForeignKeyBlocksNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -53,7 +53,7 @@ func TestForeignKeyBlocksNothing(t *testing.T) {
 	again, err := s.Claim(ctx, queue.ClaimConfig{})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []uuid.UUID{claimed[2].ID, claimed[4].ID}, runtimetest.IDsOf(again), "released, and reclaimed")
-	// Prune deletes, which the foreign key forbids: it leaves the event for later.
+	// Prune deletes, which the foreign key forbids, so it leaves the event for later.
 	pruner, err := queue.NewStore(pool, queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: map[string]outbox.Retention{"ping": {Delivered: 1, Dead: 1}}})
 	require.NoError(t, err)
 	n, err = pruner.Prune(ctx)
@@ -65,8 +65,8 @@ func TestForeignKeyBlocksNothing(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// TestLockedRowCostsOnlyItsOwnLease: an event that somebody has locked cannot be renewed; those in the same batch are,
-// again and again.
+// TestLockedRowCostsOnlyItsOwnLease: the lease of a locked event cannot be renewed; the others in the same batch are
+// renewed repeatedly.
 func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -100,7 +100,7 @@ func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", ids[1])
 	require.NoError(t, err)
 	pgtest.Receive(t, lost, "the end of the locked event's lease")
-	for range 6 { // two leases more
+	for range 6 { // two more leases
 		pgtest.Receive(t, watch.Renewed, "a renewal")
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -112,10 +112,10 @@ func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 	require.Len(t, causes, 1)
 	require.ErrorIs(t, causes[1], outbox.ErrLeaseLost)
 	require.Contains(t, log.String(), "another transaction has the event locked")
-	require.Equal(t, 3, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"), "nobody else took one")
+	require.Equal(t, 3, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"), "no other worker claimed one")
 }
 
-// TestExtendDoesNotWaitForLocks: a locked row is told from a lost lease, and does not hold up the others.
+// TestExtendDoesNotWaitForLocks: a locked row has another outcome than a lost lease, and does not delay the others.
 func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -140,7 +140,7 @@ func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	require.Equal(t, runtimetest.Repeat(1, queue.Applied), outcomes)
 }
 
-// TestOnlyDeletesLockKeys: a statement that updates takes no lock that a foreign key's KEY SHARE refuses, in any query.
+// TestOnlyDeletesLockKeys: in no query does an update take a lock that conflicts with the KEY SHARE of a foreign key.
 func TestOnlyDeletesLockKeys(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(os.DirFS("../queries"), "*.sql")

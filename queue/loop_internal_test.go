@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// atBacklog returns a loop that two claims from a backlog have set out from.
+// atBacklog returns a loop with two claims of a backlog under way.
 func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	t.Helper()
 	cfg := Config{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
@@ -27,8 +27,8 @@ func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	return l, &pass{x: &roundTrip{}, want: 50}, &pass{x: &roundTrip{}, want: 50}
 }
 
-// TestClaimNextToAFailedOne: it found nothing, because the other one had the rows locked that are due again now. Were
-// the loop to take that for an answer, it would sleep with nobody watching.
+// TestClaimNextToAFailedOne: the claim found nothing, because the failed one had locked the rows, which are due again
+// now. If the loop believed that nothing is due, it would sleep while nobody watches.
 func TestClaimNextToAFailedOne(t *testing.T) {
 	t.Parallel()
 	for _, failsFirst := range []bool{false, true} {
@@ -45,7 +45,7 @@ func TestClaimNextToAFailedOne(t *testing.T) {
 	}
 }
 
-// TestConcurrentPassFailuresBackOffOnce: together they wait as long as one, and what comes back meanwhile is taken in.
+// TestConcurrentPassFailuresBackOffOnce: together they pause as long as one, and reports are handled meanwhile.
 func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 	t.Parallel()
 	l, first, second := atBacklog(t)
@@ -56,8 +56,8 @@ func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 	require.Equal(t, 1, l.dbRetry.Tries())
 }
 
-// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll made the loop claim again keeps the request to the
-// doorbell.
+// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll requested another one does not withdraw the
+// request to the doorbell.
 func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	t.Parallel()
 	l, late, _ := atBacklog(t)
@@ -69,7 +69,7 @@ func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	require.True(t, l.claimable)
 }
 
-// TestPollsComeNoLaterThanAskedFor: they are spread downwards only, because PollInterval and MaxPollInterval are bounds of
+// TestPollsComeNoLaterThanAskedFor: jitter only shortens the interval, because PollInterval and MaxPollInterval bound
 // the latency.
 func TestPollsComeNoLaterThanAskedFor(t *testing.T) {
 	t.Parallel()

@@ -19,9 +19,9 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestDatabaseAwayForLongerThanALease: of 20 events that a dispatcher holds when its database goes, three succeed
-// meanwhile, four run on until it is back, and 13 are never started. All are delivered, with one attempt each, however
-// few they have.
+// TestDatabaseAwayForLongerThanALease: a dispatcher holds 20 events when its database becomes unavailable. Meanwhile
+// three succeed, four run until the database is back, and 13 are never started. All are delivered with one attempt
+// each, even with a limit of one.
 func TestDatabaseAwayForLongerThanALease(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{1, 2, 5} {
@@ -80,7 +80,7 @@ func testOutage(t *testing.T, cut bool, most int) {
 	}
 	pgtest.Settles(t, database, events, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND locked_until < now()")
 	proxy.Pass()
-	proxy.Cut() // what was swallowed never comes
+	proxy.Cut() // swallowed data never arrives
 	pgtest.Settles(t, database, early, runtimetest.DeliveredSQL)
 	pgtest.Settles(t, database, events-early-workers, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND attempts = 1 AND claim_no = 2 AND locked_until > now()")
 	for range 4 {
@@ -96,7 +96,7 @@ func testOutage(t *testing.T, cut bool, most int) {
 	}
 }
 
-// TestUnavailablePublisherInAnOutage: what a publisher hands back when its lease has gone costs no attempt.
+// TestUnavailablePublisherInAnOutage: an event that a publisher hands back after its lease was lost costs no attempt.
 func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t)
@@ -132,8 +132,8 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestSweepNotesAnEventBeforeItIsDead: a sweep of a dispatcher gives whoever holds an event on its last attempt time from its own look, and
-// never takes what its own process holds.
+// TestSweepNotesAnEventBeforeItIsDead: a sweep of a dispatcher gives the holder of an event on its last attempt a grace
+// that starts with the sweep, and never takes events of its own process.
 func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -158,7 +158,7 @@ func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	age := func(by time.Duration) {
 		pgtest.Execute(t, pool, "UPDATE outbox.events SET updated_at = updated_at - $1::interval, locked_until = locked_until - $1::interval", by)
 	}
-	age(time.Hour) // longer than any grace: everybody was away
+	age(time.Hour) // longer than any grace: no process had the database
 	died, seen = sweep(ids[2])
 	require.Equal(t, []int{0, 2}, []int{died, seen})
 	require.Equal(t, 2, pgtest.Count(t, pool, noted))
@@ -182,18 +182,19 @@ func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, noted), "a renewal ends the grace")
 }
 
-// TestLastAttemptDoesNotStopTheOthers: a reclaimed event on its last attempt waits for a long handler, but nothing else does, and not for ever.
+// TestLastAttemptDoesNotStopTheOthers: a reclaimed event on its last attempt waits for a long handler, for a limited
+// time. No other event waits.
 func TestLastAttemptDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		attempts     int // of the long one
 		lease        time.Duration
-		startsAnyway bool // is started beside it
-		runsLong     bool // is long too
+		startsAnyway bool // it is started while the long one runs
+		runsLong     bool // it runs long too
 	}{
-		"beside one that can try again":           {attempts: 5, lease: time.Hour, startsAnyway: true},
-		"beside one on its last attempt":          {attempts: 1, lease: time.Hour},
-		"beside one on its last attempt, in time": {attempts: 1, lease: 1200 * time.Millisecond, startsAnyway: true},
+		"next to one that can try again":           {attempts: 5, lease: time.Hour, startsAnyway: true},
+		"next to one on its last attempt":          {attempts: 1, lease: time.Hour},
+		"next to one on its last attempt, in time": {attempts: 1, lease: 1200 * time.Millisecond, startsAnyway: true},
 		"long itself": {attempts: 5, lease: time.Hour, startsAnyway: true, runsLong: true},
 	} {
 		t.Run(name, func(t *testing.T) {

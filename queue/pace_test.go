@@ -26,7 +26,7 @@ func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 			began := make(chan time.Time, 1000)
 			claims.OnPass(func() {
 				began <- time.Now()
-				<-time.After(look) // as if it took the database so long
+				<-time.After(look) // as if the database took this long
 			})
 			cfg := queue.Config{PollInterval: runtimetest.Rarely, MaxPollInterval: runtimetest.Rarely, LeaseDuration: 3 * runtimetest.Rarely, Wake: wake, Logger: runtimetest.DiscardLogger()}
 			if wake == outbox.WakePoll {

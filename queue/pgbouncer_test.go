@@ -23,8 +23,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 )
 
-// pgBouncer starts PgBouncer in front of the server of pool and returns a pool that goes through it. It skips the test where
-// there is no PgBouncer.
+// pgBouncer starts PgBouncer in front of the server of pool and returns a pool that goes through it. It skips the test
+// if PgBouncer is not installed.
 func pgBouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
 	t.Helper()
 	binary, err := exec.LookPath("pgbouncer")
@@ -66,7 +66,7 @@ func pgBouncer(t testing.TB, pool *pgxpool.Pool, mode string) *pgxpool.Pool {
 	})
 	cfg := pool.Config()
 	cfg.ConnConfig.Host, cfg.ConnConfig.Port, cfg.ConnConfig.Fallbacks = dir, port, nil
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepared statements stay with a server connection
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepared statements belong to a server connection
 	through, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(through.Close)
@@ -93,8 +93,8 @@ func number(t testing.TB, text string) int {
 	return n
 }
 
-// TestBellThroughPgBouncer: in transaction mode LISTEN succeeds and is lost, and a session lock would stay on a server
-// connection after its client has gone. In session mode all is well.
+// TestBellThroughPgBouncer: in transaction mode LISTEN succeeds but has no effect, and a session lock would stay on a
+// server connection after its client has disconnected. In session mode everything works.
 func TestBellThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	t.Run("transaction mode", func(t *testing.T) {

@@ -36,7 +36,7 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 	}
 	exec("ALTER TABLE outbox.events SET (autovacuum_enabled = off)")
 	exec("ANALYZE outbox.events") // statistics of the empty table
-	// Ids grow with time, as UUID v7 do; half of the backlog is due at one and the same time.
+	// Ids grow with time, as UUID v7 do; half of the backlog is due at the same time.
 	exec(`CREATE FUNCTION v7(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
 		SELECT ('0190' || lpad(to_hex(n), 8, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid $$`)
 	const columns = "INSERT INTO outbox.events (id, namespace, topic, tenant_id, dedupe_key, payload, status, next_attempt_at, finalized_at, attempts, claim_no, locked_by, locked_until) "
@@ -57,7 +57,7 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 	exec("UPDATE outbox.events SET status = 'delivered', finalized_at = " + now + " WHERE status = 'pending' AND next_attempt_at < " + now + " - interval '150 min'")
 }
 
-// statements returns what the runtime runs, with the events in flight as what it finalises.
+// planStatements returns the statements of the runtime. They finalise the events in flight.
 func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	t.Helper()
 	rows, err := s.pool.Query(t.Context(), "SELECT id, claim_no FROM outbox.events WHERE status = 'processing' ORDER BY md5(id::text) LIMIT 1000")
@@ -104,7 +104,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantID: outbox.Tenant(uuid.MustParse("c4ca4238-a0b9-2382-0dcc-509a6f75849b"))}), Reads: head + 2500, Sorts: 20},
 		{Name: "claim with limit", Call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), Reads: head + 300, Sorts: 110},
 		{Name: "claim fresh", Call: fresh(place{}), Reads: head + 300, Sorts: 110},
-		{Name: "claim onward", Call: fresh(front), Reads: 300, Sorts: 110}, // past what is in flight
+		{Name: "claim onward", Call: fresh(front), Reads: 300, Sorts: 110}, // past the events in flight
 		{Name: "ack", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, Reads: 1000, Sorts: 1000, Sorted: true},
@@ -122,7 +122,8 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 			_, _ = q.EventExtend(t.Context(), dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgvalue.Interval(time.Minute)})
 		}, Reads: 1000, Sorts: 1000},
 		{Name: "states", Call: func(q *dbsqlc.Queries) { _, _ = q.EventStatuses(t.Context(), ids) }, Reads: 1000, Sorts: 1000},
-		// The sweep may read what is due, once a lease, but never what is scheduled or final, nor sort it.
+		// Once per lease the sweep may read the due events. It must not read scheduled or final ones, and must not
+		// sort.
 		{Name: "sweep", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
 				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
@@ -133,7 +134,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		}, Reads: retention.PruneChunk, Sorts: retention.PruneChunk},
 		{Name: "prune dead", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "dead", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
-		}, Reads: planDelivered / 4, Sorts: retention.PruneChunk}, // passes over what was delivered that long ago in this topic
+		}, Reads: planDelivered / 4, Sorts: retention.PruneChunk}, // skips the events of this topic that were delivered that long ago
 		{Name: "final topics", Call: func(q *dbsqlc.Queries) { _, _ = q.EventFinalTopics(t.Context(), "test") }, Reads: 10, Sorts: 10},
 		{Name: "ids by key", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys})
@@ -192,8 +193,8 @@ func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 	}
 	pool.Reset() // ends the sessions, which flushes what they counted
 	require.Equal(t, n, updates(n))
-	// One event a page: for more versions than fillfactor leaves room for, what is dead must be pruned first,
-	// which transactions of other tests hold up.
+	// One event per page. More row versions than fillfactor leaves room for would require that dead ones are removed
+	// first, which transactions of other tests may prevent.
 	var few []Claimed
 	for i := 0; i < n; i += 50 {
 		few = append(few, held[i])

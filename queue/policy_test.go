@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// testPatience is how long a test waits for what must happen; it only passes when something is broken.
+// testPatience is how long a test waits for something that must happen; it expires only if something is broken.
 const testPatience = 2 * time.Minute
 
 // storeWith returns a store that knows the policies of its topics, as a dispatcher's does.
@@ -86,7 +86,7 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrLeaseLost)
 	require.Equal(t, []Outcome{Lost}, outcomes)
 	require.Equal(t, map[string]int{"gone processing": 1, "kept delivered": 2}, statuses(t, pool))
-	// What was deleted is no success for a nack or a release.
+	// A deleted event does not count as success for a nack or a release.
 	outcomes, err = s.Nack(t.Context(), Failure{Claimed: claimed[0], Err: errors.New("late")})
 	require.EqualError(t, err, "nack: 1 of 1 events lost: lease lost")
 	require.Equal(t, []Outcome{Lost}, outcomes)
@@ -115,7 +115,7 @@ func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 	require.Equal(t, map[string]int{"gone pending": 2, "gone dead": 1}, statuses(t, pool))
 }
 
-// As for every finalisation: the guard is looked at again under the lock.
+// As in every finalisation, the guard is checked again under the lock.
 func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -172,7 +172,7 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	require.Equal(t, 4*6*2-29, n)
 }
 
-// A dispatcher sweeps what it claims: its topics, its tenants, by its own limit of attempts.
+// A dispatcher sweeps what it claims: its topics and its tenants, by its own limit of attempts.
 func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

@@ -22,12 +22,12 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// noNotificationsText is what a dispatcher and a listener log when their connection hears nothing.
+// noNotificationsText is what a dispatcher and a listener log if their connection receives no notifications.
 const noNotificationsText = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
 	"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll"
 
-// poolWithoutNotifications returns a pool on the database of pool whose connections work, except that notifications do not get through,
-// as those that come for an idle client of a transaction pooler.
+// poolWithoutNotifications returns a pool on the database of pool whose connections work, except that notifications do
+// not get through, as for an idle client of a transaction pooler.
 func poolWithoutNotifications(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
@@ -83,15 +83,16 @@ func dropNotifications(client io.Writer, server io.Reader) {
 	}
 }
 
-// requireNoLock demands that no session holds a lock that outlives its transaction, such as the one that makes enqueues ring.
+// requireNoLock checks that no session holds a lock that outlives its transaction, such as the one that makes enqueues
+// ring.
 func requireNoLock(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	require.Zero(t, pgtest.Value[int](t, pool, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
 		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock'`))
 }
 
-// falls runs a dispatcher and a listener through pool, which nothing is heard through, and demands that they say so once and
-// poll, and leave no lock: neither while they run nor afterwards.
+// falls runs a dispatcher and a listener through pool, which delivers no notifications. It requires that they log this
+// once and poll, and that they hold no lock, neither while they run nor afterwards.
 func falls(t *testing.T, direct, pool, listen *pgxpool.Pool) {
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()
@@ -141,7 +142,7 @@ func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
 	})
 }
 
-// TestBellWithDirectListenPool: what goes through a deaf pool is heard through ListenPool.
+// TestBellWithDirectListenPool: if the main pool delivers no notifications, they arrive through ListenPool.
 func TestBellWithDirectListenPool(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t)

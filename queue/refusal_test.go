@@ -26,7 +26,7 @@ func latin1(t testing.TB) *pgxpool.Pool {
 	admin := pgtest.Database(t)
 	name := admin.Config().ConnConfig.Database + "_latin1"
 	pgtest.Execute(t, admin, "CREATE DATABASE "+name+" ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
-	pgtest.Execute(t, admin, "ALTER DATABASE "+name+" SET client_encoding = 'UTF8'") // else bytes are taken for characters
+	pgtest.Execute(t, admin, "ALTER DATABASE "+name+" SET client_encoding = 'UTF8'") // otherwise bytes would count as characters
 	t.Cleanup(func() {
 		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)")
 		require.NoError(t, err)
@@ -99,8 +99,8 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 	})
 }
 
-// TestRefusedFinalisationCostsNoOther: PostgreSQL refuses to have some events settled, as a trigger of the user's can have it.
-// The others are, and the dispatcher goes on.
+// TestRefusedFinalisationCostsNoOther: PostgreSQL refuses to settle some events, for example because of a user's
+// trigger. The others are settled, and the dispatcher continues.
 func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -151,7 +151,7 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	})
 }
 
-// TestRefusedRenewalCostsNoOther: one lease that cannot be renewed is lost alone.
+// TestRefusedRenewalCostsNoOther: only the lease that cannot be renewed is lost.
 func TestRefusedRenewalCostsNoOther(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -202,8 +202,8 @@ func (d *cutBefore) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.T
 
 func (d *cutBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestClaimIsKeptWhenOutcomesFail: a pass that settled and claimed, and then could not ask what became of an event that was
-// lost, keeps what it claimed, and asks again.
+// TestClaimIsKeptWhenOutcomesFail: a pass settled and claimed, and then failed to read the status of a lost event. It
+// keeps what it claimed, and reads the status again.
 func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"run", "drain"} {
@@ -222,7 +222,7 @@ func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 			dc := runtimetest.QuickConfig()
 			dc.Logger, dc.BatchSize, dc.Concurrency = log.Logger(), 2, 1
 			d := runtimetest.Dispatcher(t, own, dc, runtimetest.OnJob(topic, func(ctx context.Context, d outbox.Delivery[runtimetest.Job]) error {
-				if d.Payload.N == 0 { // is lost, so that it needs a outcome
+				if d.Payload.N == 0 { // it is lost, so that its outcome must be read
 					if _, err := pool.Exec(ctx, stealSQL, d.ID, uuid.New()); err != nil {
 						return err
 					}

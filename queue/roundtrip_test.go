@@ -33,7 +33,7 @@ func reduced(v any) any {
 		if r, ok := new(big.Rat).SetString(string(v)); ok {
 			return r.RatString()
 		}
-		// math/big gives up on exponents beyond its bounds, which only a zero has here.
+		// math/big rejects exponents beyond its bounds, which only a zero has here.
 		return "0"
 	case []any:
 		for i := range v {
@@ -80,7 +80,7 @@ func drawValue(t *rapid.T, depth int) any {
 	return object
 }
 
-// What Go can encode and check accepts reaches the handler without a digit lost.
+// A payload that Go can encode and that check accepts reaches the handler without losing a digit.
 func TestPayloadRoundTripIsExact(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -109,7 +109,7 @@ func TestPayloadRoundTripIsExact(t *testing.T) {
 		if f, ok := value.(float64); ok {
 			var got float64
 			require.NoError(rt, json.Unmarshal(claimed[0].Payload, &got))
-			require.InDelta(rt, f, got, 0, "bit for bit but for the sign of zero")
+			require.InDelta(rt, f, got, 0, "bit for bit except for the sign of zero")
 		}
 	})
 }

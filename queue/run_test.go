@@ -184,7 +184,7 @@ func TestConcurrencyIsReachedAndNeverExceeded(t *testing.T) {
 	require.Equal(t, batch, mostHeld, "never more than BatchSize held, running ones included")
 }
 
-// TestConcurrencyAboveBatchSize: Concurrency events are held even if a claim may bring fewer.
+// TestConcurrencyAboveBatchSize: as many events as Concurrency are in flight, even if a claim takes fewer.
 func TestConcurrencyAboveBatchSize(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -203,7 +203,7 @@ func TestConcurrencyAboveBatchSize(t *testing.T) {
 		<-full
 		return nil
 	})))
-	pgtest.Receive(t, full, "eight at once")
+	pgtest.Receive(t, full, "eight concurrent handlers")
 	pgtest.Settles(t, pool, 12, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())
 }
@@ -258,7 +258,7 @@ func TestRunWithoutMigration(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }
 
-// TestMaintenance sweeps what died on its last attempt and prunes what is past its retention.
+// TestMaintenance sweeps an event whose process died on the last attempt, and prunes events past their retention.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -267,7 +267,7 @@ func TestMaintenance(t *testing.T) {
 	ids := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
 	pgtest.Execute(t, pool, "UPDATE outbox.events SET status = 'processing', attempts = 5, claim_no = 5, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", ids[0], uuid.New())
 	pgtest.Execute(t, pool, "UPDATE outbox.events SET status = 'delivered', finalized_at = now() - interval '2 h' WHERE id = $1", ids[1])
-	// Another process has a handler for this topic, and knows that it is kept for longer.
+	// Another process has a handler for this topic, with a longer retention.
 	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
 		SELECT 'jobs', 'archive', '1', s, now() - interval '1 year' FROM unnest('{delivered, dead}'::text[]) AS s`)
 	log := runtimetest.NewLogSpy()
@@ -284,7 +284,7 @@ func TestMaintenance(t *testing.T) {
 	require.Contains(t, r.LastError, "lease ran out on attempt 5, worker ")
 }
 
-// TestRunSurvivesAnOutageOfTheDatabase: an error of the database in mid-run is logged, and the run goes on.
+// TestRunSurvivesAnOutageOfTheDatabase: an error of the database during the run is logged, and the run continues.
 func TestRunSurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestStopIsBounded: Run of a dispatcher comes back in time, and cancels its handlers in time, whether or not the database
-// answers and whatever hangs.
+// TestStopIsBounded: Run of a dispatcher returns in time and cancels its handlers in time, even if the database does
+// not answer and whatever hangs.
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -25,7 +25,7 @@ func TestStopIsBounded(t *testing.T) {
 	}{
 		"idle":                       {work: "none"},
 		"idle, no answer":            {away: true, work: "none"},
-		"handler heeds, no answer":   {away: true, work: "heeds", message: "could not be settled: "},
+		"handler returns, no answer": {away: true, work: "returns", message: "could not be settled: "},
 		"handler hangs":              {work: "hangs", message: "stop dispatcher: still running after 4s: jobs/one "},
 		"handler hangs, no answer":   {away: true, work: "hangs", message: "could not be settled: "},
 		"publisher hangs":            {work: "publisher", message: "stop dispatcher: still running after 4s: test/published "},
@@ -77,20 +77,20 @@ func TestStopIsBounded(t *testing.T) {
 			}
 			begin := time.Now()
 			err := runtimetest.StopsInTime(t, cancel, over)
-			proxy.Pass() // for what closes its connections in the background
+			proxy.Pass() // for goroutines that close connections in the background
 			proxy.Cut()
 			if c.message == "" {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, c.message)
 			}
-			if c.work == "heeds" || c.work == "hangs" {
+			if c.work == "returns" || c.work == "hangs" {
 				at := pgtest.Receive(t, cancelled, "the cancelled context").Sub(begin)
 				require.GreaterOrEqual(t, at, runtimetest.StopTimeout, "handlers may finish")
 				require.Less(t, at, runtimetest.StopTimeout+runtimetest.StopSlack)
 				require.Empty(t, started, "nothing is started after the end")
 			}
-			if c.work == "heeds" {
+			if c.work == "returns" {
 				pgtest.Receive(t, gone, "the end of the handler") // before the leak check
 			}
 		})

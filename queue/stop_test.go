@@ -17,8 +17,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestStopWithHundredInFlight ends Run at random moments of a backlog: what was started is acked, what was
-// not is handed back with its attempt, and nothing is handled twice.
+// TestStopWithHundredInFlight ends Run at random moments of a backlog: events that were started are acked, the others
+// are released with their attempts uncounted, and nothing is handled twice.
 func TestStopWithHundredInFlight(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -33,7 +33,7 @@ func TestStopWithHundredInFlight(t *testing.T) {
 		enqueued += 120
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen atomic.Int64
-		stopAt := rand.Int64N(130) // now and then only after the last
+		stopAt := rand.Int64N(130) // sometimes only after the last event
 		cfg := runtimetest.QuickConfig()
 		cfg.Concurrency, cfg.BatchSize = 1+rand.IntN(50), 100
 		d := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
@@ -99,7 +99,7 @@ func TestStopWaitsForHandlers(t *testing.T) {
 	pgtest.Receive(t, started, "a handler")
 	pgtest.Receive(t, started, "a handler")
 	cancel()
-	pgtest.Settles(t, pool, 8, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0") // handed back at once
+	pgtest.Settles(t, pool, 8, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0") // handed back immediately
 	close(open)
 	require.NoError(t, pgtest.Receive(t, ended, "the end of Run"))
 	require.False(t, cancelled.Load(), "handlers may finish")
@@ -122,7 +122,7 @@ func TestShutdownTimeoutCancelsHandlers(t *testing.T) {
 	stop := runtimetest.StartDispatcher(t, d)
 	id := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)[0]
 	pgtest.Receive(t, started, "the handler")
-	require.NoError(t, stop(), "a handler that heeds its context is settled")
+	require.NoError(t, stop(), "a handler that obeys its context is settled")
 	r := runtimetest.StateOf(t, pool, id)
 	require.Equal(t, "pending", r.Status)
 	require.Equal(t, "dispatcher is stopping: ShutdownTimeout has passed", r.LastError)
@@ -139,7 +139,7 @@ func TestShutdownNamesWhatStillRuns(t *testing.T) {
 		started <- d.Payload.N
 		<-ctx.Done()
 		if d.Payload.N == 0 {
-			return nil // done all the same
+			return nil // it is done nevertheless
 		}
 		close(cancelled)
 		<-open
@@ -158,7 +158,7 @@ func TestShutdownNamesWhatStillRuns(t *testing.T) {
 	pgtest.Receive(t, gone, "the end of the handler") // before the leak check
 }
 
-// TestStopWithoutDatabase: Run comes back although nothing can be settled any more.
+// TestStopWithoutDatabase: Run returns although nothing can be settled any more.
 func TestStopWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t)

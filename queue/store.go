@@ -95,7 +95,7 @@ func (f *Failure) why() mark.Result {
 // Outcome is what a finalisation did to one event.
 type Outcome int
 
-// The outcomes. The zero value is none of them.
+// The outcomes. The zero value is not an outcome.
 const (
 	// Applied: the event was changed as requested: delivered, failed, released or leased for longer.
 	Applied Outcome = iota + 1

@@ -92,7 +92,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 			got := runtimetest.RowOf(t, pool, claimed[0].ID)
 			require.Equal(t, want, timeless(got))
 			if name == "nack" {
-				require.InDelta(t, 0.75, got.DueIn, 0.3, "the default back-off of a first failure is 0.5 to 1 s")
+				require.InDelta(t, 0.75, got.DueIn, 0.3, "the default backoff of a first failure is 0.5 to 1 s")
 			} else {
 				require.LessOrEqual(t, got.DueIn, 0.0)
 			}
@@ -105,7 +105,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 	}
 }
 
-// A repeat after an answer that was lost.
+// This is a repeat after a lost answer.
 func TestFinalisersAreIdempotent(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -156,7 +156,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 	require.Equal(t, runtimetest.Repeat(4, queue.Applied), finalisers(t)["ack"](s, claimed...))
 }
 
-// ABA: the worker lost the event and claimed it again, or a second process runs with its id.
+// ABA: the worker lost the event and claimed it again, or a second process runs with the same worker id.
 func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -178,7 +178,7 @@ func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 	}
 }
 
-// A stopped process wakes up after another has taken over, and after the other is done.
+// A stopped process resumes after another has taken over, or after the other is done.
 func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -201,7 +201,7 @@ func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	}
 }
 
-// The other takes over while the finalisation is under way: the guard is looked at again under the lock.
+// The other worker takes over while the finalisation is under way: the guard is checked again under the lock.
 func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -214,7 +214,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
 			require.NoError(t, err)
-			if name == "extend" { // waits for nobody
+			if name == "extend" { // it does not wait for locks
 				require.Equal(t, []queue.Outcome{queue.Locked, queue.Applied}, finalise(s, claimed...))
 				require.NoError(t, tx.Commit(t.Context()))
 				require.Equal(t, []queue.Outcome{queue.Lost, queue.Applied}, finalise(s, claimed...))
@@ -232,7 +232,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 	}
 }
 
-// Late, but nobody has taken over: the work counts.
+// The finalisation is late, but nobody has taken over, so it is applied.
 func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
 	t.Parallel()
 	for name, finalise := range finalisers(t) {
@@ -328,7 +328,7 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 	runtimetest.ClaimN(t, s, 1)
 }
 
-// A nack must succeed whatever it says, or the event comes round by its lease for ever.
+// A nack must succeed with any error and time, because otherwise the event would be reclaimed forever.
 func TestNackSucceedsWithAnyErrorAndTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -86,7 +86,8 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	return ref, optional
 }
 
-// betterType returns the type that text was probably meant as, or "" when there is none, or it is text itself.
+// betterType returns the type that text was probably meant as. It returns "" if it finds none, or if that is text
+// itself.
 func (b *builder) betterType(text string, depth int) string {
 	word := strings.TrimSpace(text)
 	if kind, ok := synonyms[strings.ToLower(word)]; ok {
@@ -145,8 +146,8 @@ func (r TypeRef) String() string {
 	return string(r.Kind)
 }
 
-// checkRecursion reports each shared type that contains itself, at the field that closes the circle. A
-// list or map in between is no exception: a payload has a bounded depth.
+// checkRecursion reports each shared type that contains itself, at the field that closes the circle. A list or map in
+// between is not an exception: a payload has a bounded depth.
 func (b *builder) checkRecursion(types []*spec.Type) {
 	fields := make(map[*Type][]*spec.Field, len(types))
 	for i, t := range b.model.Types {

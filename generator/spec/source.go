@@ -61,8 +61,8 @@ func next(parser interface{ Decode(any) error }, into *node) (err error) {
 	return parser.Decode(into)
 }
 
-// checkEncoding reports the first character that YAML does not allow: the library would report it without a
-// position. It returns whether there is none, and has then counted the lines.
+// checkEncoding reports the first character that YAML does not allow: the library would report it without a position.
+// It returns whether the source is free of them, and has then counted the lines.
 func (d *decoder) checkEncoding(source []byte) bool {
 	line, column := 1, 1
 	for i := 0; i < len(source); {

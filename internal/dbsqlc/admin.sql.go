@@ -233,7 +233,7 @@ type ListenerHeadRow struct {
 // Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open
 // window, otherwise those of the one that would be opened now. The rule is that of LogRead, for events of any topic, because
 // only the listener's process knows which topics it reads. attempts is what the cursor keeps of an event behind the first
-// one that is not done. exact tells that this is the first one and has failed: the cursor was left right before it.
+// one that is not done. exact reports that this is the first one and has failed: the cursor was left right before it.
 func (q *Queries) ListenerHead(ctx context.Context, arg ListenerHeadParams) ([]ListenerHeadRow, error) {
 	rows, err := q.db.Query(ctx, ListenerHead, arg.EventLimit, arg.Blocked, arg.Listener)
 	if err != nil {
@@ -1286,7 +1286,7 @@ SELECT (
 )::boolean AS needed
 `
 
-// Tells whether the xids of some cursor, or of the log, belong to another cluster.
+// Reports whether the xids of some cursor, or of the log, belong to another cluster.
 func (q *Queries) RebaseNeeded(ctx context.Context) (bool, error) {
 	row := q.db.QueryRow(ctx, RebaseNeeded)
 	var needed bool

@@ -361,9 +361,9 @@ type EventClaimFreshRow struct {
 	Reclaimed     bool
 }
 
-// EventClaim without events whose lease ran out, for a dispatcher that looks for those now and then: a smaller plan, and
-// one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has claimed up to there, so
-// it need not walk past what is in flight.
+// EventClaim without events whose lease ran out, for a dispatcher that claims those only once per poll interval: a
+// smaller plan, and one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has
+// claimed up to there, so it need not walk past what is in flight.
 func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams) ([]EventClaimFreshRow, error) {
 	rows, err := q.db.Query(ctx, EventClaimFresh,
 		arg.Namespace,
@@ -447,9 +447,9 @@ type EventExtendRow struct {
 	ClaimNo int64
 }
 
-// Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless somebody has claimed the event.
-// The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all leases of
-// its batch; EventStatuses tells which rows were skipped.
+// Renews leases, a HOT update like the claim. A lease that ran out is renewed too, unless another claim has taken the
+// event. The guard is that of EventAck. SKIP LOCKED, because a renewal that waits for one row would meanwhile lose all
+// leases of its batch; EventStatuses reports which rows were skipped.
 func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]EventExtendRow, error) {
 	rows, err := q.db.Query(ctx, EventExtend,
 		arg.Lease,
@@ -609,7 +609,7 @@ type EventInsertParams struct {
 
 // Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
 // caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
-// woke tells whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
+// woke reports whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
 // exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, EventInsert,
@@ -1205,12 +1205,11 @@ type EventSweepDeadRow struct {
 
 // Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
 // whose attempts exceed a limit that was lowered since. Walks the due part of events_due. SKIP LOCKED, so that it never
-// waits for a late ack.
-// An event whose lease ran out is only noted at first, by an updated_at past locked_until. No claim and no renewal leaves
-// such a value. The holder may be alive, and may have been without the database for as long as everybody else. The
-// event becomes dead if nothing has changed after the grace, which counts from the first look and in which the holder can
-// settle it by its fence. in_flight is left out, because the sweeper itself has yet to settle it. Returns how many
-// became dead, and how many were noted.
+// waits for a late ack. An event whose lease ran out is only noted at first, by an updated_at past locked_until. No
+// claim and no renewal leaves such a value. The holder may be alive, and may have been without the database for as long
+// as every other process. The event becomes dead if nothing has changed after the grace, which counts from the first
+// sweep that finds it and in which the holder can settle it by its fence. in_flight is left out, because the sweeper
+// itself has yet to settle it. Returns how many became dead, and how many were noted.
 func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (EventSweepDeadRow, error) {
 	row := q.db.QueryRow(ctx, EventSweepDead,
 		arg.Grace,

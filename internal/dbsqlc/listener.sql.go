@@ -145,8 +145,8 @@ type ListenerAdvanceParams struct {
 // Ends a lease: moves the cursor to last_seq and, when the window is done (closes), makes it the latest finished one.
 // In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
 // the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerLeaseState tells why.
-// The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops does
-// not. release leaves it to nobody. let_lease_expire lets the lease run out, because handlers of it still run.
+// The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops
+// does not. release leaves it to no worker. let_lease_expire lets the lease run out, because handlers of it still run.
 func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams) (bool, error) {
 	row := q.db.QueryRow(ctx, ListenerAdvance,
 		arg.Closes,
@@ -201,7 +201,7 @@ type ListenerArrivedRow struct {
 	LeaseNo   int64
 }
 
-// Locks the cursors of a listener and tells whether all have delivered everything up to the barrier.
+// Locks the cursors of a listener and reports whether all have delivered everything up to the barrier.
 func (q *Queries) ListenerArrived(ctx context.Context, listener string) (ListenerArrivedRow, error) {
 	row := q.db.QueryRow(ctx, ListenerArrived, listener)
 	var i ListenerArrivedRow
@@ -506,8 +506,9 @@ type ListenerRegistrationRow struct {
 	Restored  bool
 }
 
-// Reads what a process must know of its listener at the start. restored tells that the cursors hold another cluster's
-// xids, or that they, or the log, hold xids that this cluster has not reached: such events would be visible to nobody.
+// Reads what a process must know of its listener at the start. restored reports that the cursors hold another cluster's
+// xids, or that they, or the log, hold xids that this cluster has not reached: such events would be visible to no
+// cursor.
 func (q *Queries) ListenerRegistration(ctx context.Context, listener string) (ListenerRegistrationRow, error) {
 	row := q.db.QueryRow(ctx, ListenerRegistration, listener)
 	var i ListenerRegistrationRow
@@ -807,9 +808,9 @@ type ListenerTakeLeaseRow struct {
 	ParkedKeys    int32
 }
 
-// Takes the lease of one shard, and opens a window unless one is open. There is no row, and nothing is written, when the
-// shard is paused, waits for a retry, is held by another worker, has nothing to do, or had another lease since the taker
-// looked.
+// Takes the lease of one shard, and opens a window unless one is open. There is no row, and nothing is written, when
+// the shard is paused, waits for a retry, is held by another worker, has nothing to do, or had another lease since the
+// taker's last check.
 //
 // A lease is held only while its events are handled. Between leases preferred names the worker that gets the next one, so
 // that shards stay where they are. Another worker takes it over, when it saw something to do and the preferred worker
@@ -819,8 +820,8 @@ type ListenerTakeLeaseRow struct {
 // Between these two there may be millions, of any database, because a savepoint takes an xid too. log_xid is read by
 // ranges that end where a transaction is still open, so that no walk covers its rows.
 //
-// Events above the last value of the sequence, which somebody must have set back, are in no window, and no window is
-// opened for them.
+// Events above the last value of the sequence, which must have been set back, are in no window, and no window is opened
+// for them.
 //
 // hi_seq is the log's highest seq where the sequence tells nothing: in PostgreSQL 18 for a role without a privilege on it.
 // With 0 instead, a window would hold nothing, and would be opened again and again.
@@ -969,7 +970,7 @@ type ListenerWaitRow struct {
 
 // Tells a process that got no lease what it waits for. No row if the listener was detached, or has fewer shards now.
 // wait_us is the time until something falls due by itself: a retry, the end of another's lease, or a parked event; -1
-// when nothing does. ready tells that a shard whose next lease is left to another worker has something to do, by the rule
+// when nothing does. ready reports that a shard whose next lease is left to another worker has something to do, by the rule
 // of ListenerTakeLease: then the other worker may be dead.
 func (q *Queries) ListenerWait(ctx context.Context, arg ListenerWaitParams) (ListenerWaitRow, error) {
 	row := q.db.QueryRow(ctx, ListenerWait, arg.WorkerID, arg.Listener, arg.Shard)

@@ -288,8 +288,8 @@ type ParkedWakeParams struct {
 	Topics   []string
 }
 
-// Makes heads due that wait for a target that is back: those without an attempt. Rows are locked in the order of no, and
-// what somebody else is settling is skipped, so that no two such statements wait for each other.
+// Makes heads due that wait for a target that is back: those without an attempt. Rows are locked in the order of no,
+// and rows that another statement is settling are skipped, so that no two such statements wait for each other.
 func (q *Queries) ParkedWake(ctx context.Context, arg ParkedWakeParams) error {
 	_, err := q.db.Exec(ctx, ParkedWake, arg.Listener, arg.Topics)
 	return err

@@ -25,7 +25,7 @@ SELECT EXISTS (
 )::boolean AS locked
 `
 
-// Tells whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
+// Reports whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
 func (q *Queries) BellLocked(ctx context.Context, lockKey int64) (bool, error) {
 	row := q.db.QueryRow(ctx, BellLocked, lockKey)
 	var locked bool
@@ -42,7 +42,7 @@ type BellProbeParams struct {
 	Token   string
 }
 
-// BellRing with a token. By it a sleeper knows that what is sent through this connection reaches it.
+// BellRing with a token. It shows a sleeper that notifications sent through this connection arrive.
 func (q *Queries) BellProbe(ctx context.Context, arg BellProbeParams) error {
 	_, err := q.db.Exec(ctx, BellProbe, arg.Channel, arg.Token)
 	return err
@@ -130,9 +130,9 @@ type SnapshotHolderRow struct {
 	AgeUs int64
 }
 
-// Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps PostgreSQL from
-// removing row versions of this database that were replaced since. Sees only sessions that the role may look into: its
-// own, or all with pg_read_all_stats. A standby or a slot has no database.
+// Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps
+// PostgreSQL from removing row versions of this database that were replaced since. Sees only sessions that the role may
+// see: its own, or all with pg_read_all_stats. A standby or a slot has no database.
 func (q *Queries) SnapshotHolder(ctx context.Context, openFor pgtype.Interval) ([]SnapshotHolderRow, error) {
 	rows, err := q.db.Query(ctx, SnapshotHolder, openFor)
 	if err != nil {

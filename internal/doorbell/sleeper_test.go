@@ -19,7 +19,7 @@ func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 	require.False(t, look)
 	require.False(t, s.Idle())
 	look, _ = s.OnAnswer(Answer{request: 3, state: bellWatches})
-	require.True(t, look, "look once more")
+	require.True(t, look, "check once more")
 	require.True(t, s.Idle())
 	look, _ = s.OnAnswer(Answer{state: bellGone})
 	require.True(t, look, "whatever was asked")

@@ -45,7 +45,7 @@ func Rows(ctx context.Context, db Querier, schema string) (map[uuid.UUID]Row, er
 type Conditions struct {
 	// Faults: faults were injected, so an event may be delivered more than once.
 	Faults bool
-	// AsyncCommit: producers did not wait for the disk and the server crashed, so a committed event may be gone. No
+	// AsyncCommit: producers did not wait for the disk and the server crashed, so a committed event may be lost. No
 	// handler may have seen such an event.
 	AsyncCommit bool
 	// Unfinished: the run was not drained, so events may be pending.

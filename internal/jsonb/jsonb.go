@@ -1,4 +1,4 @@
-// Package jsonb tells what PostgreSQL's type jsonb would refuse, before anything is sent: an error of PostgreSQL would
+// Package jsonb finds what PostgreSQL's type jsonb would refuse, before anything is sent: an error of PostgreSQL would
 // abort the caller's transaction.
 package jsonb
 

@@ -82,7 +82,7 @@ func TestCheckBoundsWhatNumbersGrowTo(t *testing.T) {
 	}
 	text, err := json.Marshal(floats)
 	require.NoError(t, err)
-	require.NoError(t, Check(text), "a thousand of the largest floats are no abuse")
+	require.NoError(t, Check(text), "a thousand of the largest floats are accepted")
 }
 
 func TestCheckNeverQuotes(t *testing.T) {

@@ -18,8 +18,8 @@ const EveryNth = 8
 type Scissors struct {
 	mu      sync.Mutex
 	armed   bool
-	Once    bool // cut one connection, not those that take its place
-	replies bool // cut what the server says, else what the client says
+	Once    bool // cut one connection, but not those that replace it
+	replies bool // cut what the server sends, otherwise what the client sends
 	left    int
 	cut     bool
 }
@@ -39,7 +39,7 @@ func (s *Scissors) Disarm() bool {
 	return s.cut
 }
 
-// allow takes up to n bytes from what is left, and reports whether the cut comes behind them.
+// allow takes up to n of the remaining bytes, and reports whether the cut comes after them.
 func (s *Scissors) allow(replies bool, n int) (allowed int, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Cuttable returns a pool of one connection on the database of pool that s can cut.
+// Cuttable returns a pool with one connection on the database of pool. s can cut that connection.
 func Cuttable(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *Scissors) {
 	t.Helper()
 	s := &Scissors{}

@@ -43,10 +43,10 @@ type Explained struct {
 	// reads is how many rows of the tables one scan may touch, sorts how many may be sorted.
 	Reads, Sorts float64
 	Tables       []string // nil means events
-	Buffers      float64  // how many pages may be looked at; 0 means that nobody counts
+	Buffers      float64  // how many pages may be read; 0 means any number
 	Callers      bool     // runs in the caller's transaction, without SessionGuard
-	Sorted       bool     // joins from a sorted list, in whose order it locks rows
-	Then         string   // changes the tables once the plan is made and kept, as a session keeps it
+	Sorted       bool     // joins from a sorted list and locks rows in its order
+	Then         string   // changes the tables after the plan was made and cached, as a session caches it
 }
 
 // Run explains e in a transaction that is rolled back, and returns its plan and its time in ms.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy stands between a pool and the server and can turn into a black hole: connections stay open, but
-// nothing gets through any more, and no reset tells.
+// Proxy is between a pool and the server and can become a black hole: connections stay open, but nothing gets through
+// any more, and there is no reset.
 type Proxy struct {
 	target   string
 	url      func(host string, port uint16) *pgxpool.Config
@@ -53,16 +53,16 @@ func (p *Proxy) Pool(t testing.TB) *pgxpool.Pool {
 	pool, err := pgxpool.NewWithConfig(t.Context(), p.url(addr.IP.String(), uint16(addr.Port)))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		p.Cut() // or the pool's goodbyes are swallowed
+		p.Cut() // otherwise the pool's last messages are swallowed
 		pool.Close()
 	})
 	return pool
 }
 
-// Swallow leases the open connections, and those to come, into black holes.
+// Swallow makes black holes of the open and of new connections.
 func (p *Proxy) Swallow() { p.hole.Store(true) }
 
-// Pass lets new connections through again; the swallowed ones stay dead.
+// Pass lets new connections through again. Swallowed ones stay dead.
 func (p *Proxy) Pass() {
 	p.hole.Store(false)
 }
@@ -111,7 +111,7 @@ func (p *Proxy) copy(to, from net.Conn, dead *atomic.Bool) {
 		}
 		if err != nil {
 			if dead.Load() && err == io.EOF {
-				return // the other side never learns of it
+				return // the other side is not notified
 			}
 			_ = to.Close()
 			return

@@ -40,7 +40,7 @@ func Begin(t testing.TB, pool *pgxpool.Pool, options pgx.TxOptions) pgx.Tx {
 	return tx
 }
 
-// Execute runs a statement of the test's own.
+// Execute runs a statement of a test.
 func Execute(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), sql, args...)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience is how long a test waits for what must happen, however busy the machine is; it only passes when something is
-// broken.
+// Patience is how long a test waits for something that must happen, on a busy machine too. It expires only if something
+// is broken.
 const Patience = 2 * time.Minute
 
 // Receive waits for ch.
@@ -38,8 +38,8 @@ func Settles(t testing.TB, pool *pgxpool.Pool, want int, query string, args ...a
 	}, func() string { return fmt.Sprintf("%s: want %d, not %d", query, want, got) })
 }
 
-// Eventually looks until look returns true. Unlike require.Eventually it does so in the goroutine of the test, so that
-// look may fail the test. What explains a look that never does.
+// Eventually calls look until it returns true. Unlike require.Eventually it does so in the goroutine of the test, so
+// look may fail the test. what explains the failure if look never returns true.
 func Eventually(t testing.TB, look func() bool, what ...func() string) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !look(); {
@@ -54,7 +54,7 @@ func Eventually(t testing.TB, look func() bool, what ...func() string) {
 	}
 }
 
-const Interval = 5 * time.Millisecond // between two looks
+const Interval = 5 * time.Millisecond // between two calls of look
 
 // Check reports err from a goroutine, where require must not be used.
 func Check(t testing.TB, err error) bool {

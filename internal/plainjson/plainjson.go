@@ -55,7 +55,7 @@ func Of(t reflect.Type) *Decoder {
 		case strings.ContainsFunc(name, func(r rune) bool {
 			return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 		}):
-			return nil // some tags are no names
+			return nil // some tags are not names
 		}
 		p.fields = append(p.fields, field{name: cmp.Or(name, f.Name), index: i, read: readOf(f.Type)})
 	}

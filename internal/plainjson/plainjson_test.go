@@ -55,7 +55,7 @@ const full = `{"id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "seq": -92233720368
 	"raw": {"x": [1, {"y": "]"}]}, "any": [null, 1], "part": {"input": 1, "output": 2}, "maybe_of": {"input": 3}, "parts": [{}, {"output": 4}],
 	"number": 12, "Untagged": 7}`
 
-// samePlain demands that text becomes what json.Unmarshal makes of it, or is left to it.
+// samePlain requires that text becomes what json.Unmarshal makes of it, or is left to it.
 func samePlain[P any](t testing.TB, text string) (plainly bool) {
 	t.Helper()
 	var want, got P

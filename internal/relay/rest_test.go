@@ -28,7 +28,7 @@ type unused struct{}
 
 func (unused) Publish(context.Context, []publish.Outgoing) []error { panic("called") }
 
-// try has n events of to come to results of err, and returns those.
+// try makes err the result of ids in to, and returns the results.
 func try(to *Target, err error, ids ...uuid.UUID) []mark.Result {
 	errs := make([]error, len(ids))
 	for i := range errs {
@@ -87,7 +87,7 @@ func TestBreakerCountsDifferentEventsInARow(t *testing.T) {
 	to := oneTarget(t, outbox.Breaker{Failures: 3})
 	bad := newIDs(3)
 	for range 5 {
-		require.Equal(t, mark.ClassFailed, try(to, failure, bad[0])[0].Class, "one bad event is no outage")
+		require.Equal(t, mark.ClassFailed, try(to, failure, bad[0])[0].Class, "one bad event is not an outage")
 	}
 	try(to, failure, bad[1])
 	try(to, nil, uuid.New())
@@ -124,7 +124,7 @@ func TestBrokerRestsAsAWhole(t *testing.T) {
 	require.True(t, two.Resting())
 	require.Zero(t, admitted(two, 1))
 	one.broker.until = time.Now()
-	require.Zero(t, admitted(one, 3), "it rests for a reason of its own")
+	require.Zero(t, admitted(one, 3), "it rests because of its own failures")
 	require.Equal(t, 1, admitted(two, 3), "and leaves the try to the other")
 	try(two, nil, uuid.New())
 	require.False(t, two.Resting())
@@ -160,8 +160,8 @@ func admitted(to *Target, n int) int {
 	return n
 }
 
-// TestWhatIsNotAdmittedHasAReason, also when the target comes back in that moment: without a reason it would pass for
-// delivered.
+// TestWhatIsNotAdmittedHasAReason: an event that is not admitted has a reason, even if the target becomes available in
+// that moment. Without a reason it would count as delivered.
 func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
 	t.Parallel()
 	to := oneTarget(t, outbox.Breaker{FirstPause: time.Hour, MaxPause: time.Hour})
@@ -196,7 +196,8 @@ func TestTryThatFindsNothingOutIsFollowedByAPause(t *testing.T) {
 	require.Positive(t, to.left())
 }
 
-// TestBrokerThatIsBackTellsAllItsDestinations: what waits for them in the database has waited for the broker.
+// TestBrokerThatIsBackTellsAllItsDestinations: the events that wait for them in the database have waited for the
+// broker.
 func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
 	t.Parallel()
 	s := NewTargets(settings.BreakerWithDefaults(outbox.Breaker{}), map[string]publish.Publisher{"kafka": unused{}}, slog.New(slog.DiscardHandler))
@@ -216,7 +217,7 @@ func TestBrokerThatIsBackTellsAllItsDestinations(t *testing.T) {
 	require.False(t, two.TakeReturned(), "once")
 }
 
-// TestCallsOfSeveralShards: each has a call of its own, and the target is behind until all have returned.
+// TestCallsOfSeveralShards: each shard has its own call, and the target waits until all have returned.
 func TestCallsOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	to := oneTarget(t, outbox.Breaker{})

@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Rewind rewinds ears and returns how many events lie ahead.
+// Rewind rewinds the listener ears and returns how many events are ahead of it.
 func Rewind(t testing.TB, a *admin.Admin, to time.Time) int {
 	t.Helper()
 	planned, err := a.Preview().Rewind(t.Context(), "ears", to)
@@ -24,7 +24,7 @@ func Rewind(t testing.TB, a *admin.Admin, to time.Time) int {
 	return int(n)
 }
 
-// Skip skips an event of ears.
+// Skip skips an event of the listener ears.
 func Skip(t testing.TB, a *admin.Admin, id uuid.UUID) outbox.Event {
 	t.Helper()
 	e, err := a.Skip(t.Context(), "ears", id)
@@ -39,7 +39,7 @@ func AdminOf(t testing.TB, pool *pgxpool.Pool) *admin.Admin {
 	return a
 }
 
-// IDOf returns the id of the event called like "a1".
+// IDOf returns the id of the event with a name like "a1".
 func IDOf(t testing.TB, pool *pgxpool.Pool, name string) uuid.UUID {
 	t.Helper()
 	return pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.log WHERE payload->>'key' || (payload->>'n') = $1", name)

@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Broker is a publisher that keeps what it gets and answers as answer says.
+// Broker is a publisher that keeps what it gets and returns the results of Answer.
 type Broker struct {
 	Mu     sync.Mutex
 	Got    []publish.Outgoing
@@ -63,8 +63,8 @@ func EnqueueSaid(t testing.TB, pool *pgxpool.Pool, n int) {
 	})
 }
 
-// InOrder has a broker answer ErrBehind for what comes behind a failure of its key, as a publisher does, and fail what
-// fails says.
+// InOrder makes a broker fail the events of keys for which fails returns an error. For later events of such a key it
+// returns ErrBehind, as a publisher does.
 func (b *Broker) InOrder(fails func(key string) error) {
 	failed := map[string]bool{}
 	b.Answer = func(o publish.Outgoing) error {

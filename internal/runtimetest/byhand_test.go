@@ -16,8 +16,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestClaimReadsRowsWrittenByHand: a claim is committed when its rows are read, so nothing that a row can hold costs the
-// others of the claim an attempt.
+// TestClaimReadsRowsWrittenByHand: a claim is already committed when its rows are read, so no content of a row may cost
+// the other events of the claim an attempt.
 func TestClaimReadsRowsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -63,7 +63,7 @@ func TestClaimReadsRowsWrittenByHand(t *testing.T) {
 	}
 }
 
-// TestReleaseNeverRefuses: an event whose attempts somebody has reset while it was held is handed back with the others.
+// TestReleaseNeverRefuses: an event whose attempts were reset while it was in flight is released with the others.
 func TestReleaseNeverRefuses(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -76,7 +76,7 @@ func TestReleaseNeverRefuses(t *testing.T) {
 	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "status = 'pending' AND attempts = 0"))
 }
 
-// TestListenerReadsRowsWrittenByHand: nothing that a row of the log can hold holds up what is behind it.
+// TestListenerReadsRowsWrittenByHand: no content of a row of the log blocks the events after it.
 func TestListenerReadsRowsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -25,11 +25,12 @@ import (
 type Child struct {
 	Cmd   *exec.Cmd
 	Input io.WriteCloser
-	Lines chan string // closed at its end
+	Lines chan string // closed when the process ends
 	Wait  func() error
 }
 
-// ChildURL is the database of pool for a child, whose sessions are known by their name.
+// ChildURL returns the URL of pool's database for a child. The sessions of the child have a name by which they are
+// found.
 func ChildURL(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	u, err := url.Parse(pgtest.URL(t, pool))
@@ -40,7 +41,8 @@ func ChildURL(t testing.TB, pool *pgxpool.Pool) string {
 	return u.String()
 }
 
-// Spawn starts this very test program as a child that runs one function, and finds its orders in a variable.
+// Spawn starts this test program as a child that runs one function. The child gets its orders in an environment
+// variable.
 func Spawn(t testing.TB, function, variable string, orders any) *Child {
 	t.Helper()
 	text, err := json.Marshal(orders)
@@ -78,15 +80,15 @@ func (c *Child) Signal(t testing.TB, s syscall.Signal) {
 
 // Kill ends the process as a crash would and waits for its end.
 func (c *Child) Kill() {
-	_ = c.Cmd.Process.Kill() // the only error is that it has ended
+	_ = c.Cmd.Process.Kill() // the only error is that it has already ended
 	go func() {
-		for range c.Lines { // nobody reads on
+		for range c.Lines { // read to the end
 		}
 	}()
 	_ = c.Wait()
 }
 
-// Await reads on to the next line that holds part; "" when the process has ended before.
+// Await reads to the next line that contains part. It returns "" if the process ends first.
 func (c *Child) Await(t testing.TB, part string) string {
 	t.Helper()
 	timeout := time.NewTimer(pgtest.Patience)
@@ -111,7 +113,7 @@ func (c *Child) Tell(t testing.TB, line string) {
 	require.NoError(t, err)
 }
 
-// Rounds returns how often a random test repeats: few, or as many as OUTBOXGEN_CHAOS_ROUNDS says.
+// Rounds returns how often a random test repeats: few, or the value of OUTBOXGEN_CHAOS_ROUNDS.
 func Rounds(few int) int {
 	if n, err := strconv.Atoi(os.Getenv("OUTBOXGEN_CHAOS_ROUNDS")); err == nil {
 		return n
@@ -119,11 +121,11 @@ func Rounds(few int) int {
 	return few
 }
 
-// CrashLease is a lease that a test can wait for and a busy machine can keep.
+// CrashLease is short enough for a test to wait for, and long enough to be renewed in time on a busy machine.
 const CrashLease = 5 * time.Second
 
-// ChildIsGone waits until the server has noticed that a child which was killed is not there, so that nothing of its is
-// under way any more.
+// ChildIsGone waits until the server has ended the sessions of a killed child, so that none of its statements is under
+// way any more.
 func ChildIsGone(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")

@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TwoDestinations is a broker of which one destination is away in its own way.
+// TwoDestinations is a broker with one good destination and one that is unavailable in the way of Bad.
 type TwoDestinations struct {
 	Bad  func(ctx context.Context, events []publish.Outgoing) []error
 	Good func(events []publish.Outgoing)
@@ -38,7 +38,7 @@ func (d *TwoDestinations) Publish(ctx context.Context, events []publish.Outgoing
 	return make([]error, len(events))
 }
 
-// BadDestinations are the ways in which a destination may be away.
+// BadDestinations are the ways in which a destination may be unavailable.
 var BadDestinations = map[string]func(context.Context, []publish.Outgoing) []error{
 	"refusing":       everyError(outbox.Unavailable(errors.New("connection refused"))),
 	"without rights": everyError(outbox.Unavailable(errors.New("not authorised"))),
@@ -50,7 +50,7 @@ var BadDestinations = map[string]func(context.Context, []publish.Outgoing) []err
 	},
 }
 
-// DestinationTopics go to two destinations, with the same keys.
+// DestinationTopics returns topics that go to two destinations, with the same keys.
 func DestinationTopics(log bool) (bad, good outbox.Topic[Said]) {
 	bad = Altered(SaidTopic, func(s *outbox.TopicSpec) { s.Log, s.Name = log, "bad" })
 	good = Altered(bad, func(s *outbox.TopicSpec) { s.Name = "good" })
@@ -74,7 +74,8 @@ func NewTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p publish.Pu
 	return l
 }
 
-// EnqueueDestinations enqueues n events to each destination, in leases, and the keys are those of both.
+// EnqueueDestinations enqueues n events to the good destination and, if both is set, n events with the same keys to the
+// bad one.
 func EnqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both bool) {
 	bad, good := DestinationTopics(log)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {

@@ -11,18 +11,18 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// Rarely is a poll interval that a test does not live to see.
+// Rarely is a poll interval that is longer than any test.
 const Rarely = 10 * pgtest.Patience
 
-// Promptly is how soon an event must be handled that nobody may have polled for, on a machine that is busy.
+// Promptly is how soon an event must be handled without a poll, on a busy machine.
 const Promptly = pgtest.Patience
 
-// SleeperConfig is a configuration that wakes up by the bell or not at all.
+// SleeperConfig is a configuration in which only the doorbell wakes the dispatcher.
 func SleeperConfig() queue.Config {
 	return queue.Config{LeaseDuration: 3 * Rarely, PollInterval: Rarely, Logger: DiscardLogger()}
 }
 
-// Holder returns the process that holds the doorbell, 0 if none does.
+// Holder returns the process id of the session that holds the doorbell; 0 if none does.
 func Holder(t testing.TB, pool *pgxpool.Pool) int {
 	t.Helper()
 	return pgtest.Count(t, pool, `SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted

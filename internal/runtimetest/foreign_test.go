@@ -28,13 +28,13 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// wild is a payload of these tests. With a Wrong the code that handles it misbehaves.
+// wild is the payload of these tests. If Wrong is set, the code that handles it misbehaves.
 type wild struct {
 	N     int    `json:"n"`
 	Wrong string `json:"wrong,omitempty"` // place and misdeed
 }
 
-// misdeeds are what foreign code may do instead of returning, and what the error of its event must say then.
+// misdeeds are the things that user code may do instead of returning, with what the error of its event must say.
 var misdeeds = map[string]struct {
 	do     func()
 	reason string
@@ -45,7 +45,7 @@ var misdeeds = map[string]struct {
 	"hang":   {func() { <-runtimetest.Hung }, "did not return within"},
 }
 
-// at misbehaves if place is where w does so.
+// at misbehaves if place is the place of w's misdeed.
 func (w wild) at(place string) {
 	if where, what, ok := strings.Cut(w.Wrong, " "); ok && where == place {
 		if release, there := releases.Load(w.N); there && what == "hang" {
@@ -64,7 +64,7 @@ func (h *wildHang) wait() {
 	<-h.release
 }
 
-// releases has the hanging of an event by its number.
+// releases holds the hanging calls by the number of their event.
 var releases sync.Map
 
 func (w *wild) UnmarshalJSON(text []byte) error {
@@ -76,7 +76,7 @@ func (w *wild) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// wildError is the error of an event that has a Wrong. Its methods misbehave as that says.
+// wildError is the error of an event that has a Wrong. Its methods misbehave accordingly.
 type wildError struct{ place wild }
 
 func (e *wildError) Error() string {
@@ -130,12 +130,12 @@ func wildTopic(log bool) outbox.Topic[wild] {
 	})
 }
 
-// wildHandlers handle events, or publish them, and keep those that are well.
+// wildHandlers handle or publish events, and record those that do not misbehave.
 type wildHandlers struct {
 	mu   sync.Mutex
 	seen map[int]bool
 	want int
-	told chan struct{} // closed when as many are seen as are wanted
+	told chan struct{} // closed when the wanted number has been seen
 }
 
 func (h *wildHandlers) handle(_ context.Context, d outbox.Delivery[wild]) error {
@@ -223,8 +223,9 @@ func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.L
 	return l
 }
 
-// TestForeignCodeIsContained: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error or
-// a logger do to one event, the process lives, the other events are delivered, and that one has its reason.
+// TestForeignCodeIsContained: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error
+// or a logger do to one event, the process survives, the other events are delivered, and the error of that event says
+// what happened.
 func TestForeignCodeIsContained(t *testing.T) {
 	t.Parallel()
 	const good = 20
@@ -233,7 +234,7 @@ func TestForeignCodeIsContained(t *testing.T) {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				pool := pgtest.Database(t)
-				reasons := map[string]string{"typed nil": "nil pointer dereference"} // by what is wrong
+				reasons := map[string]string{"typed nil": "nil pointer dereference"} // by kind of misdeed
 				places := []string{"handler", "payload", "Error", "Unwrap", "Is", "As", "key", "headers"}
 				for _, place := range places {
 					for what, misdeed := range misdeeds {
@@ -290,8 +291,8 @@ func TestForeignCodeIsContained(t *testing.T) {
 	}
 }
 
-// TestHangingHandlerBlocksOnlyItself: events beside one whose handler, or publisher, never returns are delivered, and
-// the stop is bounded and names it. It comes back after that, when the tests are over.
+// TestHangingHandlerBlocksOnlyItself: a handler or publisher of one event never returns. The other events are
+// delivered, and the stop is bounded and names the event. The call returns later, when the tests are over.
 func TestHangingHandlerBlocksOnlyItself(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"handler", "payload"} {
@@ -343,7 +344,7 @@ func TestHangingHandlerBlocksOnlyItself(t *testing.T) {
 	}
 }
 
-// panics is a payload whose code panics where it says so.
+// panics is a payload whose code panics at Where.
 type panics struct{ Where string }
 
 func (p panics) MarshalJSON() ([]byte, error) {
@@ -362,7 +363,7 @@ func (p panics) at(where string) {
 	}
 }
 
-// TestEnqueueSurvivesCodeOfItsTopic: a panic in it is an error of the call, and nothing is sent.
+// TestEnqueueSurvivesCodeOfItsTopic: a panic in the topic's code is an error of the call, and nothing is sent.
 func TestEnqueueSurvivesCodeOfItsTopic(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

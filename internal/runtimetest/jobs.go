@@ -1,5 +1,5 @@
-// Package runtimetest is what the tests of outbox, queue, listener and admin share: topics and handlers, dispatchers and
-// listeners, brokers, child processes. Its own tests are of what a dispatcher and a listener promise alike.
+// Package runtimetest has what the tests of outbox, queue, listener and admin share: topics and handlers, dispatchers
+// and listeners, brokers, child processes. Its own tests are of promises that dispatchers and listeners have in common.
 package runtimetest
 
 import (
@@ -44,7 +44,7 @@ func JobTopic(name string) outbox.Topic[Job] {
 	})
 }
 
-// Altered returns topic with what change does to its spec.
+// Altered returns topic with its spec changed by change.
 func Altered[P any](topic outbox.Topic[P], change func(*outbox.TopicSpec)) outbox.Topic[P] {
 	spec := topic.Untyped().Spec()
 	change(&spec)
@@ -55,7 +55,7 @@ func OnJob(topic outbox.Topic[Job], fn JobFunc) queue.Handler {
 	return queue.Handle(topic, JobHandlers(fn), JobHandlers(fn).HandleJob)
 }
 
-// QuickConfig is a configuration with a short poll and a lease that a busy machine can keep.
+// QuickConfig is a configuration with a short poll interval, and a lease that is long enough for a busy machine.
 func QuickConfig() queue.Config {
 	return queue.Config{PollInterval: 50 * time.Millisecond, Logger: DiscardLogger()}
 }
@@ -106,7 +106,7 @@ func EnqueueJobs(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[Job], jobs
 	return ids
 }
 
-// Gauge counts what runs at once.
+// Gauge counts what runs concurrently.
 type Gauge struct{ now, Most atomic.Int64 }
 
 func (g *Gauge) Enter() int64 {

@@ -15,10 +15,10 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// noContext is what a caller without one passes.
+// noContext is the nil context of a careless caller.
 var noContext context.Context
 
-// What is nil is an error that says so, not a panic, and nothing is sent.
+// A nil argument is an error that says so, not a panic, and nothing is sent.
 func TestNilArgumentsAreErrors(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -19,7 +19,7 @@ import (
 )
 
 // goodTime returns how long it takes until the last of the good events has been published, with or without events that
-// wait for a destination that is away.
+// wait for an unavailable destination.
 func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Context, []publish.Outgoing) []error) time.Duration {
 	b.Helper()
 	pool := pgtest.Database(b)
@@ -45,7 +45,7 @@ func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Con
 	var got atomic.Int64
 	all := make(chan struct{})
 	r := runtimetest.NewTwoDestinations(b, pool, log, &runtimetest.TwoDestinations{Bad: away, Good: func(sent []publish.Outgoing) {
-		time.Sleep(time.Millisecond) // what a broker takes to answer
+		time.Sleep(time.Millisecond) // the time that a broker takes to answer
 		if got.Add(int64(len(sent))) == int64(events) {
 			close(all)
 		}
@@ -61,9 +61,9 @@ func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Con
 	return took
 }
 
-// BenchmarkDestinationNextToOneThatIsAway measures how fast 100,000 events, some seconds of work, reach their destination
-// while 1,000 events wait for another that is away, as a share of how fast they do alone: the median of pairs, each in another
-// order.
+// BenchmarkDestinationNextToOneThatIsAway measures how fast 100,000 events, some seconds of work, reach their
+// destination while 1,000 events wait for an unavailable one. The result is the ratio to the speed without those: the
+// median of pairs, whose order alternates.
 func BenchmarkDestinationNextToOneThatIsAway(b *testing.B) {
 	const events, waiting, pairs = 100_000, 1000, 5
 	for _, log := range []bool{false, true} {

@@ -23,18 +23,18 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// outage is a target that is away for as long as err is set.
+// outage is a target that is unavailable while err is set.
 type outage struct {
 	err   atomic.Pointer[error]
-	calls atomic.Int64  // while it was away
+	calls atomic.Int64  // while it was unavailable
 	first chan struct{} // closed when the first has arrived
-	all   chan struct{} // closed when as many have arrived as there are
+	all   chan struct{} // closed when all have arrived
 	t     *testing.T
 
 	mu     sync.Mutex
 	last   map[string]int // the latest number of each key
 	got    int
-	called time.Time     // the latest call while it was away
+	called time.Time     // the latest call while it was unavailable
 	pause  time.Duration // between that and the one before
 }
 
@@ -48,7 +48,7 @@ func newOutage(t *testing.T, err error) *outage {
 
 func (o *outage) end() { o.err.Store(new(error)) }
 
-// take is what the target does with an event. ordered says that those of a key must come in their order.
+// take receives an event in the target. If ordered is set, the events of a key must come in order.
 func (o *outage) take(s runtimetest.Said, ordered bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,7 +106,7 @@ func saidHeaders(v any) map[string]string {
 	return map[string]string{"said": fmt.Sprint(s.Key, " ", s.N)}
 }
 
-// outageRunners are what can find a target away, and what is queued in each.
+// outageRunners are the dispatchers and listeners that can find a target unavailable.
 var outageRunners = map[string]func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner{
 	"dispatcher": func(t *testing.T, pool *pgxpool.Pool, o *outage, spy *runtimetest.LogSpy, breaker outbox.Breaker) runtimetest.Runner {
 		return runtimetest.Dispatcher(t, pool, queue.Config{Logger: spy.Logger(), Breaker: breaker}, queue.Handle(queuedTopic, o, o.handle))
@@ -140,13 +140,14 @@ func outageListener(t *testing.T, pool *pgxpool.Pool, spec listener.Spec, o *out
 	return l
 }
 
-// attemptsCharged adds up the attempts that are charged, wherever they are.
+// attemptsCharged adds up all counted attempts, in every table.
 const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM outbox.events WHERE status <> 'delivered')
 	+ (SELECT count(*) FROM outbox.events WHERE status = 'dead') + (SELECT count(*) FROM outbox.dead_letters)
 	+ (SELECT coalesce(sum(attempts), 0) FROM outbox.parked) + (SELECT coalesce(sum(retry_count), 0) FROM outbox.listeners)`
 
-// TestOutageChargesNoAttempt: a target that is away for twenty pauses, which are as ten minutes are to the default, costs
-// nothing: no attempt, no dead letter, no order. It is tried by one event after each pause, and logged twice.
+// TestOutageChargesNoAttempt: a target is unavailable for twenty pauses, like ten minutes with the default. This costs
+// no attempt, causes no dead letter and changes no order. One event is tried after each pause, and there are two log
+// lines.
 func TestOutageChargesNoAttempt(t *testing.T) {
 	t.Parallel()
 	breaker := outbox.Breaker{Failures: 3, FirstPause: 2 * time.Millisecond, MaxPause: 50 * time.Millisecond}
@@ -169,7 +170,7 @@ func TestOutageChargesNoAttempt(t *testing.T) {
 				over := make(chan error, 1)
 				go func() { over <- r.Run(ctx) }()
 				require.Contains(t, spy.Await(t, "resting"), err.Error())
-				// The first call may have held everything; then it is one event a pause.
+				// The first call may have had all events; after it there is one event per pause.
 				pgtest.Eventually(t, func() bool { return o.calls.Load() >= outageEvents+20 })
 				before := o.calls.Load()
 				pgtest.Eventually(t, func() bool { return o.calls.Load() >= before+20 })
@@ -192,8 +193,8 @@ func TestOutageChargesNoAttempt(t *testing.T) {
 	}
 }
 
-// TestReturnIsNoticedWithinTwoSeconds: with the defaults, when the target comes back right after a try, and after so many
-// that the pause does not grow any more. Half a second of the two is left for the claim.
+// TestReturnIsNoticedWithinTwoSeconds: this holds with the defaults, if the target returns right after a try, and after
+// so many tries that the pause does not grow any more. The claim has half a second of the two.
 func TestReturnIsNoticedWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	longest := settings.BreakerWithDefaults(outbox.Breaker{}).MaxPause
@@ -253,7 +254,7 @@ func enqueueOutage(t *testing.T, pool *pgxpool.Pool, runner string) outbox.Topic
 	return topic
 }
 
-// TestDrainComesBackFromAnOutage: it reports what rests, and what goes elsewhere is drained.
+// TestDrainComesBackFromAnOutage: Drain reports what rests, and drains the events of other targets.
 func TestDrainComesBackFromAnOutage(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -283,12 +284,13 @@ func TestDrainComesBackFromAnOutage(t *testing.T) {
 	pgtest.Eventually(t, func() bool {
 		r, err := d.Drain(t.Context())
 		require.NoError(t, err)
-		return len(r.Resting) == 0 && pgtest.Count(t, pool, runtimetest.DeliveredSQL) == 250+outageEvents // what was handed back last is due last
+		return len(r.Resting) == 0 && pgtest.Count(t, pool, runtimetest.DeliveredSQL) == 250+outageEvents // the events that were handed back last are due last
 	})
 	require.Zero(t, pgtest.Count(t, pool, attemptsCharged))
 }
 
-// TestUnwrittenHandlerWaits: events whose handler is not written are not charged; a process in which it is delivers them.
+// TestUnwrittenHandlerWaits: events whose handler is not written lose no attempt; a process that has the handler
+// delivers them.
 func TestUnwrittenHandlerWaits(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -308,8 +310,8 @@ func TestUnwrittenHandlerWaits(t *testing.T) {
 	pgtest.Settles(t, pool, 30, runtimetest.DeliveredSQL)
 }
 
-// TestDestinationsDoNotStarveEachOther: with a thousand events for a destination that is away in any way, all those of
-// the other arrive, though they have the same keys, and none of the first is charged.
+// TestDestinationsDoNotStarveEachOther: a thousand events go to a destination that is unavailable in any way. All
+// events of the other destination arrive, although they have the same keys, and no event of the first loses an attempt.
 func TestDestinationsDoNotStarveEachOther(t *testing.T) {
 	t.Parallel()
 	const events = 1000

@@ -89,7 +89,7 @@ func StoreOf(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *queue.Store {
 	return s
 }
 
-// ClaimN claims with a long lease and demands n events.
+// ClaimN claims with a long lease and requires n events.
 func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 	t.Helper()
 	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n, 1), LeaseDuration: LongLease})
@@ -98,14 +98,14 @@ func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 	return claimed
 }
 
-// ExpireLeases ends the leases of ids, or of all events, without waiting for it.
+// ExpireLeases ends the leases of ids, or of all events, immediately.
 func ExpireLeases(t testing.TB, pool *pgxpool.Pool, ids ...uuid.UUID) {
 	t.Helper()
 	pgtest.Execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s'
 		WHERE status = 'processing' AND (cardinality($1::uuid[]) = 0 OR id = ANY ($1::uuid[]))`, append([]uuid.UUID{}, ids...))
 }
 
-// MakeDue ends every back-off.
+// MakeDue makes all events due.
 func MakeDue(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() WHERE status = 'pending'`)
@@ -116,7 +116,7 @@ func CountWhere(t testing.TB, pool *pgxpool.Pool, where string, args ...any) int
 	return pgtest.Value[int](t, pool, "SELECT count(*) FROM outbox.events WHERE "+where, args...)
 }
 
-// Row is what the tests look at of an event.
+// Row has the columns of an event that the tests compare.
 type Row struct {
 	Status      string
 	Attempts    int
@@ -140,7 +140,7 @@ func RowOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) Row {
 	return r
 }
 
-// Fingerprint hashes every column of every event: equal when nothing was changed.
+// Fingerprint hashes every column of every event. The hash is equal if nothing was changed.
 func Fingerprint(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	return pgtest.Value[string](t, pool, `SELECT coalesce(md5(string_agg(e::text, E'\n' ORDER BY e.id)), '') FROM outbox.events AS e`)

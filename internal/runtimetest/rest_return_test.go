@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// TestOneTryAtATime: while the workers are busy with another topic, one event at most is held of a topic that rests, and
-// the dispatcher still ends in time.
+// TestOneTryAtATime: while the workers are busy with another topic, at most one event of a resting topic is in flight,
+// and the dispatcher still ends in time.
 func TestOneTryAtATime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -49,7 +49,7 @@ func TestOneTryAtATime(t *testing.T) {
 		}
 	}
 	before := pgtest.Value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM outbox.events WHERE topic = 'away'")
-	for range 3 { // looks of the dispatcher
+	for range 3 { // checks of the dispatcher
 		id := runtimetest.EnqueueJobs(t, pool, busy, runtimetest.NumberedJobs(1)...)[0]
 		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'processing'", id)
 	}
@@ -58,7 +58,7 @@ func TestOneTryAtATime(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'away' AND (attempts > 0 OR status <> 'pending')"))
 }
 
-// TestReturnWakesADispatcherThatPolls: the rest does not wait for the next poll.
+// TestReturnWakesADispatcherThatPolls: after a target's return, the other events do not wait for the next poll.
 func TestReturnWakesADispatcherThatPolls(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -77,7 +77,7 @@ func TestReturnWakesADispatcherThatPolls(t *testing.T) {
 	pgtest.Settles(t, pool, 50, runtimetest.DeliveredSQL)
 }
 
-// TestEventsOfACrashedProcessAreTried: the last events of a topic that rests are those of a process that was killed.
+// TestEventsOfACrashedProcessAreTried: the last events of a resting topic are those of a killed process.
 func TestEventsOfACrashedProcessAreTried(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -107,8 +107,8 @@ func TestEventsOfACrashedProcessAreTried(t *testing.T) {
 	pgtest.Settles(t, pool, 2, runtimetest.DeliveredSQL)
 }
 
-// TestReturnReachesAllKeys: however long the target was away, all that waited for it follows the first event. How long
-// events are held grows with how often they had to be looked at.
+// TestReturnReachesAllKeys: however long the target was unavailable, all events that waited for it follow the first
+// one. The delay of an event grows with the number of tries.
 func TestReturnReachesAllKeys(t *testing.T) {
 	t.Parallel()
 	for name, concurrency := range map[string]int{"leased": 4, "publishing": 1} {
@@ -122,7 +122,7 @@ func TestReturnReachesAllKeys(t *testing.T) {
 					require.NoError(t, err)
 				}
 			})
-			b := outbox.Breaker{FirstPause: 500 * time.Millisecond, MaxPause: 20 * time.Second} // twice as long for all but one
+			b := outbox.Breaker{FirstPause: 500 * time.Millisecond, MaxPause: 20 * time.Second} // twice as long for all except one
 			h := listener.Handle(runtimetest.SaidTopic, o, o.handle)
 			if name == "publishing" {
 				h = listener.Publish(runtimetest.SaidTopic, publish.Publication{Broker: "kafka", Destination: "sc.said", Headers: saidHeaders})
@@ -143,8 +143,8 @@ func TestReturnReachesAllKeys(t *testing.T) {
 	}
 }
 
-// TestSlowDestinationIsNotLate: a destination whose calls take a little longer than a stall is not away: its events
-// are delivered at its own speed.
+// TestSlowDestinationIsNotLate: a destination whose calls take a little longer than StallAfter is not unavailable: its
+// events are delivered at its own speed.
 func TestSlowDestinationIsNotLate(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// failsAlways drains a topic of the given retries whose only event fails, once per attempt, and returns what became of
-// the event and how far away its second attempt was.
+// failsAlways drains a topic with the given retries, whose only event always fails, once per attempt. It returns the
+// final state of the event and the delay of its second attempt.
 func failsAlways(t *testing.T, yaml outbox.Retry, cfg queue.Config) (runtimetest.EventState, time.Duration) {
 	t.Helper()
 	pool := pgtest.Database(t)
@@ -42,15 +42,15 @@ func untilDue(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) time.Duration {
 	return pgtest.Value[time.Duration](t, pool, "SELECT next_attempt_at - statement_timestamp() FROM outbox.events WHERE id = $1", id)
 }
 
-// TestConfiguredRetryOverridesFieldByField: what the config sets replaces what the YAML says, also for events that were
-// enqueued with another limit; what it leaves zero stays.
+// TestConfiguredRetryOverridesFieldByField: the fields that the config sets replace those of the YAML, also for events
+// that were enqueued with another limit. Zero fields change nothing.
 func TestConfiguredRetryOverridesFieldByField(t *testing.T) {
 	t.Parallel()
 	yaml := outbox.Retry{MaxAttempts: 3, BaseDelay: 2 * time.Hour, MaxDelay: 2 * time.Hour}
 	for name, c := range map[string]struct {
 		cfg      queue.Config
 		attempts int
-		delay    time.Duration // unjittered
+		delay    time.Duration // without jitter
 	}{
 		"nothing":           {queue.Config{}, 3, 2 * time.Hour},
 		"attempts":          {queue.Config{Retry: outbox.Retry{MaxAttempts: 2}}, 2, 2 * time.Hour},

@@ -21,10 +21,10 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// LateRetry is a back-off that does not end during a test.
+// LateRetry is a backoff that does not end during a test.
 var LateRetry = outbox.Retry{BaseDelay: time.Hour, MaxDelay: time.Hour}
 
-// FailFor has events of a key fail.
+// FailFor makes the events of keys fail.
 func FailFor(keys ...string) func(outbox.Delivery[Said]) error {
 	return func(d outbox.Delivery[Said]) error {
 		for _, key := range keys {
@@ -36,8 +36,9 @@ func FailFor(keys ...string) func(outbox.Delivery[Said]) error {
 	}
 }
 
-// Whole demands that a listener has got each event once that it should have: at earliest what no prune had deleted when
-// it was attached, at latest what was not committed then.
+// Whole requires that a listener has got once each event that it should have. A listener that starts at the earliest
+// event should have every event that was not pruned when it was attached. One that starts at the latest should have
+// every event that was not committed then.
 func (n *Notes) Whole(t testing.TB, pool *pgxpool.Pool, name string, latest bool) {
 	t.Helper()
 	got := make(map[uuid.UUID]int)
@@ -77,7 +78,7 @@ func Failing(names ...string) func(outbox.Delivery[Said]) error {
 	}
 }
 
-// Calls returns what handlers were called with since the last time, such as "a1", in order.
+// Calls returns the events of handler calls since the last Calls, such as "a1", in order.
 func (n *Notes) Calls() (names []string) {
 	for {
 		select {
@@ -89,7 +90,7 @@ func (n *Notes) Calls() (names []string) {
 	}
 }
 
-// TableOf is where a failed event waits.
+// TableOf returns the table in which a failed event waits.
 func TableOf(park bool) string {
 	return map[bool]string{false: "outbox.listeners", true: "outbox.parked"}[park]
 }
@@ -131,14 +132,14 @@ var SaidTopic = outbox.NewTopic[Said](outbox.TopicSpec{
 // LooseTopic has no partition key.
 var LooseTopic = outbox.NewTopic[Said](outbox.TopicSpec{Namespace: "test", Name: "loose", Version: 1, Log: true})
 
-// Notes is a handler that keeps what it got and fails as fail says.
+// Notes is a handler that records what it got, and fails if Fail does.
 type Notes struct {
 	Mu   sync.Mutex
 	Got  []outbox.Delivery[Said]
-	Fail func(d outbox.Delivery[Said]) error // before it is kept
+	Fail func(d outbox.Delivery[Said]) error // called before the event is recorded
 	Told chan struct{}                       // holds one
 
-	Started chan outbox.Delivery[Said] // what a handler was called with, as long as there is room
+	Started chan outbox.Delivery[Said] // the events of handler calls, as long as there is room
 	Hold    chan struct{}              // if set, handlers wait until it is closed or their contexts end
 }
 
@@ -150,7 +151,7 @@ func (n *Notes) Handle(ctx context.Context, d outbox.Delivery[Said]) error {
 	return n.work(ctx, d, func() {})
 }
 
-// work is the handler. While it is held it calls busy now and then.
+// work is the handler. While Hold blocks it, it calls busy regularly.
 func (n *Notes) work(ctx context.Context, d outbox.Delivery[Said], busy func()) error {
 	select {
 	case n.Started <- d:
@@ -192,7 +193,7 @@ func (n *Notes) HandleTx(ctx context.Context, tx pgx.Tx, d outbox.Delivery[Said]
 	return n.work(ctx, d, func() { _, _ = tx.Exec(ctx, "SELECT 1") })
 }
 
-// EffectSQL is what handlers with a transaction write.
+// EffectSQL is the statement by which transactional handlers write their effect.
 const EffectSQL = "INSERT INTO effects (event_id, key, n, attempt) VALUES ($1, $2, $3, $4)"
 
 func MakeEffects(t testing.TB, pool *pgxpool.Pool) {
@@ -201,7 +202,7 @@ func MakeEffects(t testing.TB, pool *pgxpool.Pool) {
 		n int NOT NULL, attempt int NOT NULL)`)
 }
 
-// Names returns what was handled, as key and number, in order.
+// Names returns the handled events as key and number, in order.
 func (n *Notes) Names() []string {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
@@ -231,8 +232,8 @@ func (n *Notes) Await(t testing.TB, count int) {
 	}
 }
 
-// WithLateRetries has what fails wait for RetryNow, unless spec says more: a slow machine may drain for longer than a
-// short back-off lasts.
+// WithLateRetries makes failed events wait for RetryNow, unless spec sets a retry: on a slow machine a drain may take
+// longer than a short backoff.
 func WithLateRetries(spec listener.Spec) listener.Spec {
 	if spec.Retry.BaseDelay == 0 {
 		spec.Retry.BaseDelay, spec.Retry.MaxDelay = LateRetry.BaseDelay, LateRetry.MaxDelay
@@ -240,7 +241,7 @@ func WithLateRetries(spec listener.Spec) listener.Spec {
 	return spec
 }
 
-// ListenTo returns a listener called name that has h handle said events.
+// ListenTo returns a listener of SaidTopic and LooseTopic whose events h handles.
 func ListenTo(t testing.TB, pool *pgxpool.Pool, spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
 	t.Helper()
 	if spec.Name == "" {
@@ -285,7 +286,7 @@ func Put(t testing.TB, pool *pgxpool.Pool, key string, n int) {
 	})
 }
 
-// PutAll commits events named like "a1" in one transaction.
+// PutAll commits events with names like "a1" in one transaction.
 func PutAll(t testing.TB, pool *pgxpool.Pool, names ...string) {
 	t.Helper()
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
@@ -327,8 +328,8 @@ func (c *Crowd) Enqueue(t testing.TB, pool *pgxpool.Pool, n int) {
 	})
 }
 
-// InOrder demands that what was handled of each key is numbered from 1 without a gap or a repetition, and returns how
-// many there are.
+// InOrder requires that the handled events of each key are numbered from 1 without a gap or a repetition, and returns
+// their number.
 func (n *Notes) InOrder(t testing.TB) int {
 	t.Helper()
 	n.Mu.Lock()
@@ -341,7 +342,7 @@ func (n *Notes) InOrder(t testing.TB) int {
 	return len(n.Got)
 }
 
-// Disorder counts effects that come behind a later one of their key, by the first of each event.
+// Disorder counts effects that come after a later one of their key. Only the first effect of each event counts.
 const Disorder = `SELECT count(*)::int FROM (
 	SELECT f.n, max(f.n) OVER (PARTITION BY f.key ORDER BY f.no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 	FROM (SELECT key, n, min(no) AS no FROM effects GROUP BY event_id, key, n) AS f
@@ -354,20 +355,20 @@ func DrainAll(t testing.TB, l *listener.Listener) listener.Report {
 	return r
 }
 
-// RetryNow ends every back-off of listeners.
+// RetryNow ends every backoff of listeners.
 func RetryNow(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET retry_after = NULL")
 	pgtest.Execute(t, pool, "UPDATE outbox.parked SET retry_after = statement_timestamp() WHERE retry_after IS NOT NULL")
 }
 
-// StartListener runs l until the test ends, or stop is called, and demands that it ends well.
+// StartListener runs l until the test ends or stop is called, and requires that it ends without an error.
 func StartListener(t testing.TB, l *listener.Listener) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- l.Run(ctx) }()
-	// What sync.OnceFunc calls must not fail the test: it would end the goroutine in it, and that is a panic.
+	// A function in sync.OnceFunc must not fail the test: that would end its goroutine, which causes a panic.
 	end := sync.OnceValue(func() error {
 		cancel()
 		return <-over

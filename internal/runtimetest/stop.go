@@ -12,7 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Hung keeps what hangs until the tests are over, when it comes back late.
+// Hung blocks hanging calls until the tests are over.
 var Hung = make(chan struct{})
 
 // Main runs the tests of a package and fails if they leave a goroutine behind.
@@ -30,8 +30,8 @@ func (m releasing) Run() int {
 	return m.M.Run()
 }
 
-// Bounds of a stop. Run promises to return two seconds after its timeout; the rest is for a busy machine, and is less than
-// what a second timeout, or a statement that nothing cuts off, would add.
+// Bounds of a stop. Run promises to return two seconds after its timeout; the slack is for a busy machine. It is
+// shorter than a second timeout, or a statement that nothing cuts off.
 const (
 	StopTimeout = 4 * time.Second
 	StopSlack   = 3 * time.Second
@@ -39,7 +39,7 @@ const (
 	stopBound = StopTimeout + 2*time.Second
 )
 
-// Hanging is a publisher that heeds nothing.
+// Hanging is a publisher that ignores its context.
 type Hanging struct{ Called, Open chan struct{} }
 
 func (h Hanging) Publish(_ context.Context, events []publish.Outgoing) []error {
@@ -48,7 +48,7 @@ func (h Hanging) Publish(_ context.Context, events []publish.Outgoing) []error {
 	return make([]error, len(events))
 }
 
-// StopsInTime ends ctx of a run and demands that it returns within its bound.
+// StopsInTime ends the context of a run and requires that the run returns within its bound.
 func StopsInTime(t testing.TB, cancel context.CancelFunc, over <-chan error) error {
 	t.Helper()
 	begin := time.Now()

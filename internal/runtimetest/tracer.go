@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// Gate stops a pool in front of statements that hold a text, and counts them.
+// Gate stops a pool before each statement that contains a text, and counts these statements.
 type Gate struct {
 	text   string
 	Passed atomic.Int64
@@ -50,7 +50,7 @@ func (g *Gate) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 func (g *Gate) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (g *Gate) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// NewGate returns another pool on the database of pool, with a gate in front of statements that hold text.
+// NewGate returns another pool on the database of pool, with a gate for statements that contain text.
 func NewGate(t testing.TB, pool *pgxpool.Pool, text string) (*pgxpool.Pool, *Gate) {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))

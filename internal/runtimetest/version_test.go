@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestTopicWithoutVersion: a topic written by hand, without a version, is version 1 for who enqueues and for who handles,
-// publishes or listens.
+// TestTopicWithoutVersion: a topic written by hand, without a version, has version 1 for enqueues, handlers, publishers
+// and listeners.
 func TestTopicWithoutVersion(t *testing.T) {
 	t.Parallel()
 	unset := func(s *outbox.TopicSpec) { s.Version = 0 }
@@ -38,7 +38,7 @@ func TestTopicWithoutVersion(t *testing.T) {
 	t.Run("publisher", func(t *testing.T) {
 		t.Parallel()
 		pool := pgtest.Database(t)
-		headers := func(any) map[string]string { return map[string]string{"a": "b"} } // has the payload decoded
+		headers := func(any) map[string]string { return map[string]string{"a": "b"} } // makes the runtime decode the payload
 		d, err := queue.NewDispatcher(pool, queue.Config{Logger: runtimetest.DiscardLogger(), Publishers: map[string]publish.Publisher{"kafka": runtimetest.NewBroker()}},
 			queue.Publish(published, publish.Publication{Broker: "kafka", Destination: "sc.test", Headers: headers}))
 		require.NoError(t, err)

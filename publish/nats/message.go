@@ -57,7 +57,7 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing, stream string) (*nat
 }
 
 // renamed returns msg under another id, for a stream that no longer has the message but reports a duplicate. The new id
-// depends only on the message that is gone, so that the next attempt after a lost confirmation uses the same id.
+// depends only on the missing message, so that the next attempt after a lost confirmation uses the same id.
 func renamed(msg *nats.Msg, o publish.Outgoing, gone *jetstream.PubAck) *nats.Msg {
 	header := maps.Clone(msg.Header)
 	header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s:%d", o.ID, gone.Sequence)}

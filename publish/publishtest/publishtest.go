@@ -51,7 +51,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", int(f))
 }
 
-// Harness tells Run how to test a publisher.
+// Harness says how Run tests a publisher.
 type Harness struct {
 	// Start starts a broker for one test, and a publisher for it whose Encoder is nil. Both must end with the test. Tests
 	// run concurrently, each with its own Target.

@@ -28,7 +28,7 @@ func (s *Service) SetBudget(ctx context.Context, tenant uuid.UUID, tokens int64)
 	return nil
 }
 
-// Quota returns the account of tenant, empty if there is none.
+// Quota returns the account of tenant, empty if it has no account.
 func (s *Service) Quota(ctx context.Context, tenant uuid.UUID) (Quota, error) {
 	var q Quota
 	err := s.pool.QueryRow(ctx, `

@@ -29,8 +29,8 @@ var LongTopic = outbox.NewTopic[Long](outbox.TopicSpec{
 // Long is the payload of nouns/long.
 //
 // Tells, in many words and with more than one clause, that something has come to an end which had
-// to end at some time: the turn is over, its usage is counted, and whoever waits for it may go on.
-// It says so once.
+// to end at some time: the turn is over, its usage is counted, and everyone who waits for it may
+// continue. It says so once.
 type Long struct {
 	// Whether the end came early, late, or when it was expected; nobody knows which of the three it
 	// will be before it is there.

@@ -24,7 +24,8 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // per partition key, one at a time.
 //
 // Tells, in many words and with more than one clause, that something has come to an end which had
-// to end at some time: the turn is over, its usage is counted, and whoever waits for it may go on!
+// to end at some time: the turn is over, its usage is counted, and everyone who waits for it may
+// continue!
 type WordyHandlers interface {
 	// HandleRead handles one logs/read event in tx, the transaction in which the cursor advances: what
 	// it writes with tx takes effect exactly once. It must not commit or roll back tx. An error undoes
