@@ -46,7 +46,7 @@ func (t targetResult) what() string {
 	return t.Of + " / " + t.To
 }
 
-func (t targetResult) verdict() string {
+func (t targetResult) outcome() string {
 	if t.Met {
 		return "met"
 	}
@@ -62,7 +62,7 @@ func (r result) text() string {
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.Contender, number(f.Median), f.spread())
 	}
 	for _, t := range r.Targets {
-		fmt.Fprintf(w, "  %s\t%.2f\t%s: %s\n", t.what(), t.Value, t.Bound, t.verdict())
+		fmt.Fprintf(w, "  %s\t%.2f\t%s: %s\n", t.what(), t.Value, t.Bound, t.outcome())
 	}
 	_ = w.Flush()
 	return b.String()
@@ -95,7 +95,7 @@ round; the table has the median of the rounds.
 		}
 		fmt.Fprint(&b, "\n| ratio | | target | |\n|---|--:|---|---|\n")
 		for _, t := range r.Targets {
-			fmt.Fprintf(&b, "| %s | %.2f | %s | %s |\n", t.what(), t.Value, t.Bound, t.verdict())
+			fmt.Fprintf(&b, "| %s | %.2f | %s | %s |\n", t.what(), t.Value, t.Bound, t.outcome())
 		}
 	}
 	if len(rep.Samples) > 0 {

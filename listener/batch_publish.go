@@ -59,7 +59,7 @@ type sending struct {
 	queue      []*entry      // not sent yet; b.mu guards this and the fields below
 	calls      []*entry      // of the call under way
 	since      time.Time     // when that call began
-	leftBehind bool          // the lease ends before that call returns
+	abandoned bool          // the lease ends before that call returns
 	done       chan struct{} // closed when all is sent
 	keep       func() bool   // detaches the call from the end of the lease
 }
@@ -116,8 +116,8 @@ func (s *sending) leaveBehind() bool {
 	if time.Since(s.since) < relay.StallAfter && !s.to.Resting() || len(s.calls) == 0 || !s.b.lease.mayParkAway || s.b.leaseLost || s.b.halted || !s.keep() {
 		return false
 	}
-	s.leftBehind = true
-	s.to.LeaveBehind()
+	s.abandoned = true
+	s.to.Abandon()
 	why := s.to.Why().Text
 	for _, e := range slices.Concat(s.calls, s.queue) {
 		if e.status == statusWaiting && (e.running || s.b.mayStart(e)) {
@@ -232,7 +232,7 @@ func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.calls = nil
-	if s.leftBehind {
+	if s.abandoned {
 		ids := make([]uuid.UUID, len(entries))
 		for i, e := range entries {
 			ids[i] = e.ID

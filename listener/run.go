@@ -110,7 +110,7 @@ func (r *listenerRun) waitForCalls() error {
 		return nil
 	case <-r.GiveUp:
 	}
-	if names := r.l.targets.LeftBehind(); len(names) > 0 {
+	if names := r.l.targets.Abandoned(); len(names) > 0 {
 		return fmt.Errorf("stop listener: still running after %s: %s", r.l.cfg.ShutdownTimeout, strings.Join(names, ", "))
 	}
 	return nil

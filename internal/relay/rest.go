@@ -342,9 +342,9 @@ func TopicsOf(all []*Target) (topics []string) {
 // StallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
 const StallAfter = 200 * time.Millisecond
 
-// LeaveBehind records that a lease ends before the call under way has returned. Until the call returns, nothing else is
+// Abandon records that a lease ends before the call under way has returned. Until the call returns, nothing else is
 // sent.
-func (t *Target) LeaveBehind() {
+func (t *Target) Abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pendingCalls++; t.pendingCalls == 1 && t.since.IsZero() {

@@ -86,8 +86,8 @@ func (s *Targets) Resting() []string {
 	return names
 }
 
-// LeftBehind names the targets with a call that has outlived its lease and has not returned.
-func (s *Targets) LeftBehind() (names []string) {
+// Abandoned names the targets with a call that has outlived its lease and has not returned.
+func (s *Targets) Abandoned() (names []string) {
 	for _, t := range s.All {
 		t.mu.Lock()
 		if t.pendingCalls > 0 {

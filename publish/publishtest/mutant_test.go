@@ -211,19 +211,19 @@ var mutants = map[string]struct {
 	}},
 }
 
-// verdict is a testing.TB that records a failure instead of reporting it.
-type verdict struct {
+// recordingTB is a testing.TB that records a failure instead of reporting it.
+type recordingTB struct {
 	testing.TB
 	failed atomic.Bool
 }
 
-func (v *verdict) Helper()               {}
-func (v *verdict) Errorf(string, ...any) { v.failed.Store(true) }
-func (v *verdict) Error(...any)          { v.failed.Store(true) }
-func (v *verdict) FailNow()              { v.failed.Store(true); runtime.Goexit() }
+func (v *recordingTB) Helper()               {}
+func (v *recordingTB) Errorf(string, ...any) { v.failed.Store(true) }
+func (v *recordingTB) Error(...any)          { v.failed.Store(true) }
+func (v *recordingTB) FailNow()              { v.failed.Store(true); runtime.Goexit() }
 
 func passes(t *testing.T, check string, h publishtest.Harness) bool {
-	v := &verdict{TB: t}
+	v := &recordingTB{TB: t}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

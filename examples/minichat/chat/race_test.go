@@ -59,7 +59,7 @@ func TestRaceHasOneWinner(t *testing.T) {
 func TestRaceWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		verdict   func(pgx.Tx, context.Context) error
+		change    func(pgx.Tx, context.Context) error
 		duplicate bool
 	}{
 		"first commits":    {pgx.Tx.Commit, true},
@@ -79,7 +79,7 @@ func TestRaceWaitsForTheFirst(t *testing.T) {
 			var busy sync.WaitGroup
 			busy.Go(func() { second, secondErr = f.Finalize(t.Context(), f.ending(turn)) })
 			f.waitUntilBlocked()
-			require.NoError(t, c.verdict(tx, t.Context()))
+			require.NoError(t, c.change(tx, t.Context()))
 			busy.Wait()
 
 			require.NoError(t, secondErr)

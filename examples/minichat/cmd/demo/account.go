@@ -223,11 +223,11 @@ func (a Account) write(out io.Writer, asJSON bool) error {
 	line("  redelivered", a.Redelivered, fmt.Sprintf("handed out again after SIGKILL, of %d in hand", a.InHand))
 	line("dead", a.Dead, "dead letters, each with its reason")
 	line("left", a.Left, "neither delivered nor dead")
-	verdict := "correct"
+	outcome := "correct"
 	if !a.Correct {
-		verdict = "WRONG"
+		outcome = "WRONG"
 	}
-	fmt.Fprintf(&b, "\n%s: %d committed = %d delivered + %d dead, in %.1f s\n", verdict, a.Committed, a.Delivered, a.Dead, a.Seconds)
+	fmt.Fprintf(&b, "\n%s: %d committed = %d delivered + %d dead, in %.1f s\n", outcome, a.Committed, a.Delivered, a.Dead, a.Seconds)
 	const shown = 20
 	for i, problem := range a.Problems {
 		if i == shown {
