@@ -54,14 +54,14 @@ func (b *batch) publish(work context.Context) {
 
 // sending is what a batch sends to one destination.
 type sending struct {
-	b          *batch
-	to         *relay.Target
-	queue      []*entry      // not sent yet; b.mu guards this and the fields below
-	calls      []*entry      // of the call under way
-	since      time.Time     // when that call began
+	b         *batch
+	to        *relay.Target
+	queue     []*entry      // not sent yet; b.mu guards this and the fields below
+	calls     []*entry      // of the call under way
+	since     time.Time     // when that call began
 	abandoned bool          // the lease ends before that call returns
-	done       chan struct{} // closed when all is sent
-	keep       func() bool   // detaches the call from the end of the lease
+	done      chan struct{} // closed when all is sent
+	keep      func() bool   // detaches the call from the end of the lease
 }
 
 // start sends in a separate goroutine. A call may outlive the lease, but not Run.
