@@ -38,6 +38,7 @@ func deadLetters(t testing.TB, pool *pgxpool.Pool) string {
 
 func TestAdminRefusesABadSchema(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	_, err := admin.New(nil, "")
 	require.EqualError(t, err, "new admin: no pool")
 	_, err = admin.New(pgtest.Database(t), "no such")
@@ -242,6 +243,7 @@ func TestAdminPausesAndResumes(t *testing.T) {
 // A preview of each method changes nothing.
 func TestAdminPreviewChangesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()

@@ -29,6 +29,7 @@ func hoursAgo(n float64) time.Time { return time.Now().Add(-time.Duration(n * fl
 
 func TestAdminRewinds(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		a := runtimetest.AdminOf(t, pool)

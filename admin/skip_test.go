@@ -89,6 +89,7 @@ func TestAdminSkipNeedsAnIDWhenSeveralFailed(t *testing.T) {
 
 func TestAdminSkipsParkedEvents(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		a := runtimetest.AdminOf(t, pool)
@@ -117,6 +118,7 @@ func TestAdminSkipsParkedEvents(t *testing.T) {
 // A paused listener has no open window. Only the event that it would take next can be skipped.
 func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
@@ -138,6 +140,7 @@ func TestAdminSkipsTheNextEventOfAPausedListener(t *testing.T) {
 // Only the listener's process knows which topics it reads, so the first event of each topic may be meant.
 func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
@@ -161,6 +164,7 @@ func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 // one.
 func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		a := runtimetest.AdminOf(t, pool)
@@ -204,6 +208,7 @@ func TestAdminSkipsWhileAHandlerRuns(t *testing.T) {
 // An event that committed behind the cursor is skipped like any other.
 func TestAdminSkipsAStraggler(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
@@ -232,6 +237,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 // If a process dies while handling an event, it is not known which event it was.
 func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
@@ -255,6 +261,7 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 // A change of shards waits for a listener that is blocked, and continues when the event is skipped.
 func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	h := runtimetest.NewNotes()
@@ -277,6 +284,7 @@ func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 // Whatever the listener does meanwhile, each event is either handled or skipped.
 func TestAdminSkipsRaceWithTheListener(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		a := runtimetest.AdminOf(t, pool)

@@ -21,6 +21,7 @@ import (
 // this process after the retry nor by another after a graceful stop.
 func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.Failing("a1", "c1")
@@ -51,6 +52,7 @@ func TestEventsAfterAFailureAreNotRedelivered(t *testing.T) {
 // TestListenerReadsAtMostABatchPastAFailure limits the events that are handled ahead of the cursor.
 func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.Failing("a1")
@@ -67,6 +69,7 @@ func TestListenerReadsAtMostABatchPastAFailure(t *testing.T) {
 // it.
 func TestListenerBacksOff(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {
 			t.Parallel()
@@ -164,6 +167,7 @@ func TestListenerPermanentErrorIsDeadImmediately(t *testing.T) {
 // TestListenerSurvivesItsHandlers: a handler that panics or ends its goroutine has failed, and the error has its stack.
 func TestListenerSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		breaks func()
 		want   string

@@ -20,6 +20,7 @@ import (
 // reader that waits for the oldest transaction gets nothing meanwhile.
 func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, wake := range []outbox.Wake{outbox.WakePoll, outbox.WakeDoorbell} {
 		t.Run(string(wake), func(t *testing.T) {
 			t.Parallel()

@@ -119,6 +119,7 @@ type txHandlers interface {
 // TestListenerSaysWhyItCannotStart: an error at the start ends Run and Drain, unlike a later one.
 func TestListenerSaysWhyItCannotStart(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	fresh := pgtest.Database(t)
 	restored := pgtest.Database(t)
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, restored, listener.Spec{}, listener.Config{}, runtimetest.NewNotes()))

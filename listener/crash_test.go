@@ -23,6 +23,7 @@ import (
 // change of the number of shards. What its handlers wrote in the transaction of the cursor exists once per event.
 func TestListenerKilledMidBatch(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		runtimetest.MakeEffects(t, pool)
@@ -80,6 +81,7 @@ func expireLeases(t testing.TB, pool *pgxpool.Pool) {
 // than Patience.
 func TestListenerIsTakenOver(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		runtimetest.MakeEffects(t, pool)
@@ -114,6 +116,7 @@ func renewedPast(t testing.TB, pool *pgxpool.Pool, lease time.Duration) {
 // TestListenerWithTheSameWorkerID: two processes that share an id by mistake still exclude each other.
 func TestListenerWithTheSameWorkerID(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		runtimetest.PutAll(t, pool, "a1", "b1")
@@ -147,6 +150,7 @@ func cursors(t testing.TB, pool *pgxpool.Pool) string {
 // that it wrote blocks the other process until the server ends its transaction.
 func TestListenerStoppedPastItsLease(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		runtimetest.MakeEffects(t, pool)
@@ -187,6 +191,7 @@ func TestListenerStoppedPastItsLease(t *testing.T) {
 // neighbours are handled.
 func TestListenerPoisonKillsOnlyItself(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		poisoned(t, listenerOrders{Transactional: transactional, Concurrency: map[bool]int{false: 4}[transactional]}, rand.IntN(100))
 	})
@@ -195,6 +200,7 @@ func TestListenerPoisonKillsOnlyItself(t *testing.T) {
 // TestListenerPoisonInALaterBatch: the same for an event of a later batch of its lease.
 func TestListenerPoisonInALaterBatch(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, size := range []int{4, 1} {
 		t.Run(fmt.Sprint("batches of ", size), func(t *testing.T) {
 			t.Parallel()
@@ -231,6 +237,7 @@ func poisoned(t *testing.T, o listenerOrders, before int) {
 // other parked keys, with one attempt left, survive, and so do events that come meanwhile.
 func TestListenerPoisonAmongParked(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		runtimetest.MakeEffects(t, pool)

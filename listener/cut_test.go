@@ -39,6 +39,7 @@ func soon(attempts int) outbox.Retry {
 // handler, which then fails with its error.
 func TestListenerCutAtEveryByte(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		const parts = 4 // in parallel, because most of the time is waiting
 		for part := range parts {
@@ -109,6 +110,7 @@ func cutListener(t *testing.T, transactional bool, first, step int) {
 // back.
 func TestListenerBackendKilledInAnAdvance(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()

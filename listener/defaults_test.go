@@ -25,6 +25,7 @@ import (
 
 func TestDefaultsOfTheRoleDoNotMatterToTheQueue(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	strict := pgtest.Strict(t, pool)
 	require.NoError(t, migrate.Validate(t.Context(), strict, pgtest.Schema))
@@ -75,6 +76,7 @@ func TestDefaultsOfTheRoleDoNotMatterToTheQueue(t *testing.T) {
 
 func TestDefaultsOfTheRoleDoNotMatterToListeners(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, transactional := range []bool{false, true} {
 		t.Run(fmt.Sprint("transactional ", transactional), func(t *testing.T) {
 			t.Parallel()

@@ -86,6 +86,7 @@ func crashes(t *testing.T, pool *pgxpool.Pool, o listenerOrders) (n int) {
 // charged to another event.
 func TestListenerPoisonInAStream(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {
 			t.Parallel()
@@ -156,6 +157,7 @@ func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 // parked, is found in a few tries although other events keep arriving. From then on it is tried alone.
 func TestListenerSearchesBrokenTransactionsByHalves(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {
 			t.Parallel()
@@ -206,6 +208,7 @@ func TestListenerSearchesBrokenTransactionsByHalves(t *testing.T) {
 // and no longer reads the event's topic when it restarts. The next event has its own attempts.
 func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, died := range map[string]bool{"failed": false, "its process died": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

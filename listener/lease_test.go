@@ -19,6 +19,7 @@ import (
 // replicas start and stop.
 func TestListenerHasOneHolderAtATime(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()
@@ -58,6 +59,7 @@ func TestListenerHasOneHolderAtATime(t *testing.T) {
 // gets the rest of the batch immediately, although the lease is long and nobody polls, and no attempt is counted.
 func TestListenerStopHandsOver(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		cfg := dozing()
@@ -94,6 +96,7 @@ func TestListenerStopHandsOver(t *testing.T) {
 // while the lease lasts.
 func TestListenerShutdownTimeout(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, transactional := range []bool{false, true} {
 		for _, returns := range []bool{true, false} {
 			t.Run(fmt.Sprintf("transactional %t, returns %t", transactional, returns), func(t *testing.T) {
@@ -160,6 +163,7 @@ func testShutdownTimeout(t *testing.T, transactional, returns bool) {
 // TestListenerStopsWithoutDatabase: Run returns although nothing can be settled any more.
 func TestListenerStopsWithoutDatabase(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		proxy := pgtest.NewProxy(t, pool)
@@ -189,6 +193,7 @@ func TestListenerStopsWithoutDatabase(t *testing.T) {
 // After Run no connection is in use, and no lease or lock is held.
 func TestListenerLeavesNothingOpen(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		own := pgtest.AnotherPool(t, pool)
@@ -216,6 +221,7 @@ func TestListenerLeavesNothingOpen(t *testing.T) {
 // listener of the same topic neither time nor attempts.
 func TestListenerFailsAlone(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	retry := outbox.Retry{MaxAttempts: math.MaxInt32, BaseDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
 	fix := make(chan struct{})

@@ -14,6 +14,7 @@ import (
 
 func TestListenerHandlesWhatWasEnqueuedInOrder(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{BatchSize: 2}, h)
@@ -27,6 +28,7 @@ func TestListenerHandlesWhatWasEnqueuedInOrder(t *testing.T) {
 
 func TestListenerGetsWhatCommitsBehindItsCursor(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
@@ -70,6 +72,7 @@ func TestListenerBlocksBehindAFailure(t *testing.T) {
 
 func TestListenerParksAFailingKey(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	failing := true
@@ -98,6 +101,7 @@ func TestListenerParksAFailingKey(t *testing.T) {
 
 func TestListenerInTransactionUndoesAFailure(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
@@ -117,6 +121,7 @@ func TestListenerInTransactionUndoesAFailure(t *testing.T) {
 
 func TestListenerRunsAndWakes(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Shards: 4, Concurrency: 3}, listener.Config{}, h)

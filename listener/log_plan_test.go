@@ -255,6 +255,7 @@ func (p *logPlans) parked(l *Listener) {
 // the planner has.
 func TestListenerPlansHoldWithAnyStatistics(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, facts := range []string{"empty", "fresh"} {
 		t.Run(facts, func(t *testing.T) {
 			t.Parallel()

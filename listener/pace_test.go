@@ -18,6 +18,7 @@ import (
 // because a transaction that has enqueued is open, and also without a doorbell.
 func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {
 			t.Parallel()

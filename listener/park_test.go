@@ -19,6 +19,7 @@ import (
 // immediately, and the events after it are handled in order.
 func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
@@ -52,6 +53,7 @@ func TestListenerParkedHeadDiesAndItsKeyContinues(t *testing.T) {
 // does not park itself.
 func TestListenerParkedEventsOutliveTheirProcess(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.Failing("x1")
@@ -74,6 +76,7 @@ func TestListenerParkedEventsOutliveTheirProcess(t *testing.T) {
 // event, and continues when there is room.
 func TestListenerParkedKeysAreLimited(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, concurrency := range []int{1, 3} {
 		t.Run(fmt.Sprintf("concurrency %d", concurrency), func(t *testing.T) {
 			t.Parallel()
@@ -115,6 +118,7 @@ func TestListenerParkedKeysAreLimited(t *testing.T) {
 // TestListenerManyParked: more keys, and more events per key, than one lease takes.
 func TestListenerManyParked(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()
@@ -145,6 +149,7 @@ func TestListenerManyParked(t *testing.T) {
 // TestListenerRetriesParkedInTime: a listener that hardly ever polls wakes up for a retry.
 func TestListenerRetriesParkedInTime(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()

@@ -16,6 +16,7 @@ import (
 // both numbers. A pool that is large enough is not.
 func TestListenerSmallPoolIsOneWarning(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		for conns, want := range map[int32]string{6: "max_conns=6 used=7", 7: ""} {
 			cfg := pgtest.Database(t).Config()

@@ -66,6 +66,7 @@ func (o *orderly) Publish(_ context.Context, events []publish.Outgoing) []error 
 // event becomes a dead letter. The other events arrive, in the order of their keys.
 func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		keys, each int
 		refused    func(runtimetest.Said) bool

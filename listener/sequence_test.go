@@ -100,6 +100,7 @@ func TestSequenceSetBackUnderAListener(t *testing.T) {
 // The sequence and defaults that the order of the log depends on must be as the migration defines them.
 func TestSequenceOrDefaultsOfAnotherKindAreRefused(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const sequence = "run `ALTER SEQUENCE \"outbox\".log_seq INCREMENT 1 CACHE 1 NO CYCLE`"
 	const defaults = "ALTER COLUMN seq SET DEFAULT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('\"outbox\".log_seq') END`"
 	for change, fix := range map[string]string{

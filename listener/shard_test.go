@@ -61,6 +61,7 @@ func flow(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd, h *runtimetest
 // order and once each.
 func TestListenerShardsAreBalanced(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()
@@ -201,6 +202,7 @@ func TestListenerShardsWorkConcurrently(t *testing.T) {
 // fail. Nothing is lost, handled twice or out of order.
 func TestListenerChangesItsShards(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, park := range []bool{false, true} {
 		t.Run(fmt.Sprintf("park %t", park), func(t *testing.T) {
 			t.Parallel()
@@ -329,6 +331,7 @@ func TestListenerReshardWaitsForADeadHolder(t *testing.T) {
 // reached the barrier.
 func TestListenerCancelsAChangeOfShards(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		h := runtimetest.NewNotes()

@@ -17,6 +17,7 @@ import (
 // hangs.
 func TestListenerStopIsBounded(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		away    bool
 		work    string

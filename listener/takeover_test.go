@@ -21,6 +21,7 @@ import (
 // process handles the next event at its next poll, or immediately if the doorbell wakes it, however long a lease is.
 func TestListenerIdleHolderIsReplaced(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const lease, poll = 3 * runtimetest.Rarely, 500 * time.Millisecond
 	for name, c := range map[string]struct {
 		cfg    listener.Config
@@ -154,6 +155,7 @@ func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) 
 // handles. The only lease that a copy may take is the one that the process requests next.
 func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, edits := range map[string][]listener.Edit{"as it is": nil, "without the fence": {listener.WithoutFence}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -54,6 +54,7 @@ func effects(t testing.TB, pool *pgxpool.Pool) string {
 // immediately.
 func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		breaks txFunc // of the event x1, after its effect is written
 		want   string // in the dead letter
@@ -232,6 +233,7 @@ func TestListenerEffectsAndCursorAreOneTransaction(t *testing.T) {
 // exists.
 func TestListenerDeadLetterIsWrittenWithTheCursor(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		pgtest.Execute(t, pool, "ALTER TABLE outbox.dead_letters ADD CONSTRAINT no_room CHECK (false) NOT VALID")

@@ -24,6 +24,7 @@ func dozing() listener.Config {
 // topics, and all events without a doorbell.
 func TestListenerWakes(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	polling := listener.Config{Wake: outbox.WakePoll, PollInterval: 30 * time.Millisecond}
 	inTime := listener.Config{PollInterval: 30 * time.Millisecond}
 	for name, c := range map[string]struct {
@@ -167,6 +168,7 @@ func TestListenerSurvivesTheLossOfItsBell(t *testing.T) {
 // event nor after the last, even while a transaction that has enqueued stays open.
 func TestListenerIdleWritesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {
 			t.Parallel()

@@ -72,6 +72,7 @@ func timeless(r runtimetest.Row) runtimetest.Row {
 
 func TestClaimOldestDueFirstThenByID(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	withAndWithoutIndex(t, testClaimOrder)
 }
 
@@ -343,6 +344,7 @@ func TestExpiredLeasesAreReclaimedFewAtATime(t *testing.T) {
 // first.
 func TestReclaimedEventsAreOrderedByAge(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	withAndWithoutIndex(t, testReclaimOrder)
 }
 
@@ -376,6 +378,7 @@ func testReclaimOrder(t *testing.T, pool *pgxpool.Pool) {
 // Reclaimed events are claimed if they are among the oldest due, and in the order of age with the others.
 func TestReclaimedEventsMixWithTheOthersByAge(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	withAndWithoutIndex(t, testReclaimMix)
 }
 

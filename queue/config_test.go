@@ -142,6 +142,7 @@ func TestDispatcherRefusesConfig(t *testing.T) {
 // The poll interval grows while polls find nothing, and is short again once they have found something.
 func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	watched, claims := runtimetest.NewGate(t, pool, "name: EventClaim")
 	looks := make(chan time.Time, 10_000)
@@ -183,6 +184,7 @@ func TestPollerBacksOffWhileItFindsNothing(t *testing.T) {
 // with both numbers. A pool that is large enough is not, and Concurrency does not count if there is only a publisher.
 func TestSmallPoolIsOneWarning(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		conns   int32
 		publish bool

@@ -104,6 +104,7 @@ func TestDoorbellLockIsHandedOverAfterBell(t *testing.T) {
 // between woke nobody.
 func TestListenBackendKilled(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	r := recipientOf(t, pool, runtimetest.SleeperConfig(), topic)
@@ -120,6 +121,7 @@ func TestListenBackendKilled(t *testing.T) {
 // it takes over at its next poll.
 func TestDoorbellLockIsRegainedByPoll(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	key, _ := runtimetest.BellOf("jobs")

@@ -136,6 +136,7 @@ func TestBellIsRungOnlyForSleepers(t *testing.T) {
 // ringing, so nobody may sleep until then.
 func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, commit := range []bool{true, false} {
 		t.Run(fmt.Sprintf("commit %t", commit), func(t *testing.T) {
 			t.Parallel()
@@ -175,6 +176,7 @@ func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
 // check after the lock finds it.
 func TestEnqueueBetweenPollAndLock(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	ears := listen(t, pool)
@@ -213,6 +215,7 @@ func TestEnqueueBetweenPollAndLock(t *testing.T) {
 // The test waits for each burst: a single event that woke nobody would be late.
 func TestNoWakeUpIsMissed(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	a, b := runtimetest.JobTopic("a"), runtimetest.JobTopic("b")
 	for name, served := range map[string][][]outbox.Topic[runtimetest.Job]{
 		"one dispatcher":                        {{a, b}},

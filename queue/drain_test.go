@@ -23,6 +23,7 @@ import (
 // TestDrainReport: every result of an event is counted once, and what is due later stays.
 func TestDrainReport(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	cfg := runtimetest.QuickConfig()
@@ -81,6 +82,7 @@ func TestDrainReport(t *testing.T) {
 // TestDrainReportsLostLeases: a lease that is lost while its handler runs is counted too.
 func TestDrainReportsLostLeases(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	d := runtimetest.Dispatcher(t, pool, shortLease(), runtimetest.OnJob(topic, func(ctx context.Context, d outbox.Delivery[runtimetest.Job]) error {
@@ -98,6 +100,7 @@ func TestDrainReportsLostLeases(t *testing.T) {
 
 func TestDrainHonoursContext(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, mode := range []string{"concurrent", "inline"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -142,6 +145,7 @@ func TestDrainHonoursContext(t *testing.T) {
 // TestDrainInline runs the handlers one after the other, oldest first, in the goroutine that called Drain.
 func TestDrainInline(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	goroutine := func() string {

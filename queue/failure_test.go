@@ -75,6 +75,7 @@ func slowRetry() outbox.Topic[runtimetest.Job] {
 
 func TestPermanentErrorIsDeadImmediately(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	log := runtimetest.NewLogSpy()
 	r := fail(t, slowRetry(), log, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
 		return fmt.Errorf("settle: %w", outbox.Permanent(errors.New("no such account")))
@@ -86,6 +87,7 @@ func TestPermanentErrorIsDeadImmediately(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	r := fail(t, slowRetry(), runtimetest.NewLogSpy(), func(context.Context, outbox.Delivery[runtimetest.Job]) error {
 		return fmt.Errorf("call: %w", outbox.RetryAfter(time.Hour, errors.New("503")))
 	})
@@ -98,6 +100,7 @@ func TestRetryAfter(t *testing.T) {
 
 func TestMaxAttemptsSpentIsDead(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	var attempts []int
 	r := fail(t, runtimetest.JobTopic("one"), runtimetest.NewLogSpy(), func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 		if d.Payload.N < 0 {
@@ -112,6 +115,7 @@ func TestMaxAttemptsSpentIsDead(t *testing.T) {
 
 func TestConfiguredMaxAttemptsWins(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	id := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)[0]
@@ -146,6 +150,7 @@ func handlerThatExits(_ context.Context, d outbox.Delivery[runtimetest.Job]) err
 
 func TestPanicsAreNacked(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		handler  runtimetest.JobFunc
 		text, at string
@@ -178,6 +183,7 @@ func TestPanicsAreNacked(t *testing.T) {
 // TestWorkersAreReplaced: after Goexit has ended each worker, as many handlers run as before.
 func TestWorkersAreReplaced(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	cfg := runtimetest.QuickConfig()
@@ -208,6 +214,7 @@ func TestWorkersAreReplaced(t *testing.T) {
 
 func TestNewerPayloadVersionIsNacked(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	newer := topic
@@ -223,6 +230,7 @@ func TestNewerPayloadVersionIsNacked(t *testing.T) {
 
 func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	log := runtimetest.NewLogSpy()
@@ -257,6 +265,7 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 // TestLogsHoldNoPayload produces every result of an event, with a secret in each payload.
 func TestLogsHoldNoPayload(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const secret = "swordfish"
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
@@ -296,6 +305,7 @@ func TestLogsHoldNoPayload(t *testing.T) {
 // Each line about an event has its attributes, including the tenant, and does not put them in a group.
 func TestLogLinesOfEventsTellTheirTenant(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	log := runtimetest.NewLogSpy()
 	cfg := runtimetest.QuickConfig()

@@ -26,6 +26,7 @@ import (
 // among them: its effects would be visible although it was never committed.
 func TestClaimSurvivesACrashThoughCommitsAreAsynchronous(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	server := pgtest.Server(t, pgserver.Options{MaxConnections: 20, Settings: map[string]string{
 		"synchronous_commit": "off", "wal_writer_delay": "10s", "autovacuum": "off", "bgwriter_delay": "10s",
 	}})

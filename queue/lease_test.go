@@ -69,6 +69,7 @@ const stealSQL = `UPDATE outbox.events
 
 func TestLeaseLostCancelsTheHandler(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()
@@ -95,6 +96,7 @@ func TestLeaseLostCancelsTheHandler(t *testing.T) {
 
 func TestSuccessAfterLossIsLost(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()
@@ -123,6 +125,7 @@ func TestSuccessAfterLossIsLost(t *testing.T) {
 // fence refuses it.
 func TestFailureAfterLossChangesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()
@@ -180,6 +183,7 @@ func TestLeaseRunsOutWithoutDatabase(t *testing.T) {
 // TestQueuedEventWithLostLeaseIsNotStarted: an event that loses its lease while it waits for a worker is not run.
 func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()
@@ -214,6 +218,7 @@ func lastAttempt(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) {
 // TestReclaimedLastAttemptRunsAlone: an event that may kill the process runs with nothing else in flight.
 func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	var running runtimetest.Gauge
@@ -250,6 +255,7 @@ func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 // TestStopHandsBackLastAttempt: a reclaimed event that waits to run alone is handed back with its last attempt.
 func TestStopHandsBackLastAttempt(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	started, open := make(chan struct{}, 2), make(chan struct{})

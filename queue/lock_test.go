@@ -24,6 +24,7 @@ import (
 // KEY SHARE lock on the event. Every operation that does not delete the event succeeds without waiting.
 func TestForeignKeyBlocksNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	pgtest.Execute(t, pool, "CREATE TABLE note (event_id uuid REFERENCES outbox.events)")
 	s := runtimetest.NewStore(t, pool)
@@ -118,6 +119,7 @@ func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 // TestExtendDoesNotWaitForLocks: a locked row has another outcome than a lost lease, and does not delay the others.
 func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 4)

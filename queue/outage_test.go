@@ -24,6 +24,7 @@ import (
 // each, even with a limit of one.
 func TestDatabaseAwayForLongerThanALease(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, most := range []int{1, 2, 5} {
 		for _, how := range []string{"silent", "cut"} {
 			t.Run(fmt.Sprintf("%s, %d attempts", how, most), func(t *testing.T) {
@@ -99,6 +100,7 @@ func testOutage(t *testing.T, cut bool, most int) {
 // TestUnavailablePublisherInAnOutage: an event that a publisher hands back after its lease was lost costs no attempt.
 func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	database := pgtest.Database(t)
 	proxy := pgtest.NewProxy(t, database)
 	started, open := make(chan struct{}, 1), make(chan struct{})
@@ -136,6 +138,7 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 // that starts with the sweep, and never takes events of its own process.
 func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	topic = runtimetest.Altered(topic, func(s *outbox.TopicSpec) { s.Retry.MaxAttempts = 1 })
@@ -186,6 +189,7 @@ func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 // time. No other event waits.
 func TestLastAttemptDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		attempts     int // of the long one
 		lease        time.Duration

@@ -17,6 +17,7 @@ import (
 // TestDispatcherPausesBetweenEmptyClaims: the same of a dispatcher.
 func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
 		t.Run(string(wake), func(t *testing.T) {
 			t.Parallel()

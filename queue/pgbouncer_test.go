@@ -97,6 +97,7 @@ func number(t testing.TB, text string) int {
 // server connection after its client has disconnected. In session mode everything works.
 func TestBellThroughPgBouncer(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	t.Run("transaction mode", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)

@@ -125,6 +125,7 @@ func falls(t *testing.T, direct, pool, listen *pgxpool.Pool) {
 // TestBellThatHearsNothingFallsBackToPolling: LISTEN succeeds, and no notification arrives.
 func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	t.Run("pool", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
@@ -145,6 +146,7 @@ func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
 // TestBellWithDirectListenPool: if the main pool delivers no notifications, they arrive through ListenPool.
 func TestBellWithDirectListenPool(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	direct := pgtest.Database(t)
 	cfg := runtimetest.SleeperConfig()
 	cfg.ListenPool = direct

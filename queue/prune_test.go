@@ -69,6 +69,7 @@ func TestSweepTakesMoreThanOneChunk(t *testing.T) {
 // does not know: that may be kept for a year.
 func TestPruneKeepsToItsTopics(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	_, err := runtimetest.NewStore(t, pool).Prune(t.Context())
 	require.ErrorContains(t, err, "StoreConfig.Retention")

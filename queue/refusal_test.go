@@ -42,6 +42,7 @@ func latin1(t testing.TB) *pgxpool.Pool {
 // TestErrorsInAnotherEncoding: an error whose text the database cannot encode is kept, with escapes.
 func TestErrorsInAnotherEncoding(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := latin1(t)
 	const kept = `d\u00e9j\u00e0 vu: é \u65e5\u672c`
 	topic := runtimetest.JobTopic("one")
@@ -103,6 +104,7 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 // trigger. The others are settled, and the dispatcher continues.
 func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	pgtest.Execute(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -206,6 +208,7 @@ func (d *cutBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndD
 // keeps what it claimed, and reads the status again.
 func TestClaimIsKeptWhenOutcomesFail(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, mode := range []string{"run", "drain"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

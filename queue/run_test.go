@@ -61,6 +61,7 @@ func TestDispatcherDelivers(t *testing.T) {
 // TestRunWithoutFaultsHasNoDuplicates is invariant I9: three dispatchers, each event handled exactly once.
 func TestRunWithoutFaultsHasNoDuplicates(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const events = 5_000
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
@@ -261,6 +262,7 @@ func TestRunWithoutMigration(t *testing.T) {
 // TestMaintenance sweeps an event whose process died on the last attempt, and prunes events past their retention.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	topic = runtimetest.Altered(topic, func(s *outbox.TopicSpec) { s.Retention = outbox.Retention{Delivered: time.Hour, Dead: time.Hour} })
@@ -287,6 +289,7 @@ func TestMaintenance(t *testing.T) {
 // TestRunSurvivesAnOutageOfTheDatabase: an error of the database during the run is logged, and the run continues.
 func TestRunSurvivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	log := runtimetest.NewLogSpy()

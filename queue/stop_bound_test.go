@@ -18,6 +18,7 @@ import (
 // not answer and whatever hangs.
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, c := range map[string]struct {
 		away    bool   // the database does not answer
 		work    string // what is under way

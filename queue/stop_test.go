@@ -80,6 +80,7 @@ func TestStopWithHundredInFlight(t *testing.T) {
 
 func TestStopWaitsForHandlers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	cfg := runtimetest.QuickConfig()
@@ -109,6 +110,7 @@ func TestStopWaitsForHandlers(t *testing.T) {
 
 func TestShutdownTimeoutCancelsHandlers(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
 	cfg := runtimetest.QuickConfig()
@@ -130,6 +132,7 @@ func TestShutdownTimeoutCancelsHandlers(t *testing.T) {
 
 func TestShutdownNamesWhatStillRuns(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	cfg := runtimetest.QuickConfig()
@@ -161,6 +164,7 @@ func TestShutdownNamesWhatStillRuns(t *testing.T) {
 // TestStopWithoutDatabase: Run returns although nothing can be settled any more.
 func TestStopWithoutDatabase(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	database := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	proxy := pgtest.NewProxy(t, database)
@@ -187,6 +191,7 @@ func TestStopWithoutDatabase(t *testing.T) {
 // TestStoppedDispatcherLeaksNothing: connections and goroutines are as before after a run (invariant I11).
 func TestStoppedDispatcherLeaksNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
 	backends := func() int {

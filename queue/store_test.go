@@ -69,6 +69,7 @@ func failures(err error, claimed ...queue.Claimed) []queue.Failure {
 
 func TestFinalisersDoWhatTheySay(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,6 +109,7 @@ func TestFinalisersDoWhatTheySay(t *testing.T) {
 // This is a repeat after a lost answer.
 func TestFinalisersAreIdempotent(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +137,7 @@ func TestFinalisersAreIdempotent(t *testing.T) {
 
 func TestForeignClaimChangesNothing(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	worker := uuid.New()
 	s, stranger := runtimetest.StoreOf(t, pool, worker), runtimetest.NewStore(t, pool)
@@ -159,6 +162,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 // ABA: the worker lost the event and claimed it again, or a second process runs with the same worker id.
 func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,6 +185,7 @@ func TestOutdatedClaimOfTheSameWorkerIsLost(t *testing.T) {
 // A stopped process resumes after another has taken over, or after the other is done.
 func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,6 +209,7 @@ func TestWorkerThatLostItsLeaseIsRefused(t *testing.T) {
 // The other worker takes over while the finalisation is under way: the guard is checked again under the lock.
 func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -235,6 +241,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 // The finalisation is late, but nobody has taken over, so it is applied.
 func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		pool := pgtest.Database(t)
 		s := runtimetest.NewStore(t, pool)
@@ -250,6 +257,7 @@ func TestLeaseThatRanOutMayStillBeFinalised(t *testing.T) {
 
 func TestDeadEventStaysDead(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 1)
@@ -268,6 +276,7 @@ func TestDeadEventStaysDead(t *testing.T) {
 
 func TestNothingToFinalise(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	for name, finalise := range finalisers(t) {
@@ -282,6 +291,7 @@ func TestNothingToFinalise(t *testing.T) {
 
 func TestSameEventTwiceInOneCall(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, finalise := range finalisers(t) {
 		pool := pgtest.Database(t)
 		s := runtimetest.NewStore(t, pool)
@@ -296,6 +306,7 @@ func TestSameEventTwiceInOneCall(t *testing.T) {
 
 func TestNackDecidesInTheDatabase(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 7)
@@ -331,6 +342,7 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 // A nack must succeed with any error and time, because otherwise the event would be reclaimed forever.
 func TestNackSucceedsWithAnyErrorAndTime(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	bad := map[string]error{

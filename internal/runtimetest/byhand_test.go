@@ -20,6 +20,7 @@ import (
 // the other events of the claim an attempt.
 func TestClaimReadsRowsWrittenByHand(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +80,7 @@ func TestReleaseNeverRefuses(t *testing.T) {
 // TestListenerReadsRowsWrittenByHand: no content of a row of the log blocks the events after it.
 func TestListenerReadsRowsWrittenByHand(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	for i, column := range []string{
 		"created_at 'infinity'", "created_at '-infinity'", "created_at '294276-12-31 00:00:00+00'", `headers '{"a": 1, "b": "kept"}'`,

@@ -228,6 +228,7 @@ func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.L
 // what happened.
 func TestForeignCodeIsContained(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const good = 20
 	for name, runner := range wildRunners {
 		for _, how := range []string{"Run", "Drain"} {
@@ -295,6 +296,7 @@ func TestForeignCodeIsContained(t *testing.T) {
 // delivered, and the stop is bounded and names the event. The call returns later, when the tests are over.
 func TestHangingHandlerBlocksOnlyItself(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for _, place := range []string{"handler", "payload"} {
 		for name, runner := range wildRunners {
 			if runner.publishes && place == "payload" {

@@ -150,6 +150,7 @@ const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM outbox.e
 // lines.
 func TestOutageChargesNoAttempt(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	breaker := outbox.Breaker{Failures: 3, FirstPause: 2 * time.Millisecond, MaxPause: 50 * time.Millisecond}
 	for kind, err := range map[string]error{
 		"unavailable": outbox.Unavailable(errors.New("connection refused")),
@@ -197,6 +198,7 @@ func TestOutageChargesNoAttempt(t *testing.T) {
 // so many tries that the pause does not grow any more. The claim has half a second of the two.
 func TestReturnIsNoticedWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	longest := settings.BreakerWithDefaults(outbox.Breaker{}).MaxPause
 	require.LessOrEqual(t, longest, 1500*time.Millisecond)
 	for name, newRunner := range outageRunners {
@@ -293,6 +295,7 @@ func TestDrainComesBackFromAnOutage(t *testing.T) {
 // delivers them.
 func TestUnwrittenHandlerWaits(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	spy := runtimetest.NewLogSpy()
 	topic := runtimetest.JobTopic("mail")
@@ -314,6 +317,7 @@ func TestUnwrittenHandlerWaits(t *testing.T) {
 // events of the other destination arrive, although they have the same keys, and no event of the first loses an attempt.
 func TestDestinationsDoNotStarveEachOther(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	const events = 1000
 	for how, bad := range runtimetest.BadDestinations {
 		for name, log := range map[string]bool{"queue": false, "log": true} {

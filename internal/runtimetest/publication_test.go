@@ -79,6 +79,7 @@ func notSentOnce() func(publish.Outgoing) error {
 
 func TestNotSentCostsNoAttempt(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	b := runtimetest.NewBroker()
 	b.Answer = notSentOnce()
@@ -100,6 +101,7 @@ func TestNotSentCostsNoAttempt(t *testing.T) {
 
 func TestNotSentCostsAListenerNoAttempt(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	b := runtimetest.NewBroker()
 	b.Answer = notSentOnce()

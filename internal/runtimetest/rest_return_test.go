@@ -61,6 +61,7 @@ func TestOneTryAtATime(t *testing.T) {
 // TestReturnWakesADispatcherThatPolls: after a target's return, the other events do not wait for the next poll.
 func TestReturnWakesADispatcherThatPolls(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("away")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(50)...)
@@ -80,6 +81,7 @@ func TestReturnWakesADispatcherThatPolls(t *testing.T) {
 // TestEventsOfACrashedProcessAreTried: the last events of a resting topic are those of a killed process.
 func TestEventsOfACrashedProcessAreTried(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("away")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(2)...)
@@ -111,6 +113,7 @@ func TestEventsOfACrashedProcessAreTried(t *testing.T) {
 // one. The delay of an event grows with the number of tries.
 func TestReturnReachesAllKeys(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	for name, concurrency := range map[string]int{"leased": 4, "publishing": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,6 +150,7 @@ func TestReturnReachesAllKeys(t *testing.T) {
 // events are delivered at its own speed.
 func TestSlowDestinationIsNotLate(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	runtimetest.EnqueueDestinations(t, pool, true, 400, true)
 	var good, bad atomic.Int64

@@ -46,6 +46,7 @@ func untilDue(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) time.Duration {
 // that were enqueued with another limit. Zero fields change nothing.
 func TestConfiguredRetryOverridesFieldByField(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	yaml := outbox.Retry{MaxAttempts: 3, BaseDelay: 2 * time.Hour, MaxDelay: 2 * time.Hour}
 	for name, c := range map[string]struct {
 		cfg      queue.Config
@@ -74,6 +75,7 @@ func TestConfiguredRetryOverridesFieldByField(t *testing.T) {
 
 func TestConfiguredRetryOverridesThatOfAListener(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	yaml := outbox.Retry{MaxAttempts: 3, BaseDelay: 2 * time.Hour, MaxDelay: 2 * time.Hour}
 	for _, park := range []bool{false, true} {
 		pool := pgtest.Database(t)

@@ -19,6 +19,7 @@ import (
 // and listeners.
 func TestTopicWithoutVersion(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	unset := func(s *outbox.TopicSpec) { s.Version = 0 }
 	queued, published, logged := runtimetest.Altered(runtimetest.JobTopic("plain"), unset), runtimetest.Altered(runtimetest.PublishedTopic, unset), runtimetest.Altered(runtimetest.SaidTopic, unset)
 
