@@ -2,16 +2,13 @@ package inbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -25,102 +22,6 @@ const (
 	planRecords = 200_000 // of one group, a quarter of them past the retention
 	planOthers  = 50_000  // of other groups, of the same age
 )
-
-// statement is what a generated sqlc call would send.
-type statement struct {
-	pgx.Tx
-	query string
-	args  []any
-}
-
-func (s *statement) Exec(_ context.Context, query string, args ...any) (pgconn.CommandTag, error) {
-	s.query, s.args = query, args
-	return pgconn.CommandTag{}, nil
-}
-
-func (s *statement) Query(_ context.Context, query string, args ...any) (pgx.Rows, error) {
-	s.query, s.args = query, args
-	return nil, pgx.ErrNoRows
-}
-
-func (s *statement) QueryRow(_ context.Context, query string, args ...any) pgx.Row {
-	s.query, s.args = query, args
-	return noRow{}
-}
-
-type noRow struct{}
-
-func (noRow) Scan(...any) error { return pgx.ErrNoRows }
-
-// planNode is a node of EXPLAIN (ANALYZE, FORMAT JSON).
-type planNode struct {
-	Type      string     `json:"Node Type"`
-	Relation  string     `json:"Relation Name"`
-	Index     string     `json:"Index Name"`
-	Rows      float64    `json:"Actual Rows"`
-	Loops     float64    `json:"Actual Loops"`
-	Filtered  float64    `json:"Rows Removed by Filter"`
-	Rechecked float64    `json:"Rows Removed by Index Recheck"`
-	Plans     []planNode `json:"Plans"`
-}
-
-func (n *planNode) walk(visit func(*planNode)) {
-	visit(n)
-	for i := range n.Plans {
-		n.Plans[i].walk(visit)
-	}
-}
-
-// explained is a statement with limits for its plan.
-type explained struct {
-	name    string
-	call    func(q *dbsqlc.Queries)
-	reads   float64 // how many rows of a table one scan may touch
-	callers bool    // runs in the caller's transaction, without SessionGuard
-}
-
-// run explains e in a transaction that is rolled back.
-func (e *explained) run(t *testing.T, i *Inbox, pool *pgxpool.Pool, mode string) (indexes []string, ms float64) {
-	t.Helper()
-	var s statement
-	e.call(i.db.On(&s))
-	literals := make([]string, len(s.args))
-	for n := range s.args {
-		literals[n] = fmt.Sprintf("$%d", n+1)
-	}
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	if !e.callers {
-		require.NoError(t, i.db.On(tx).SessionGuard(t.Context()))
-	}
-	_, err = tx.Exec(t.Context(), "SELECT set_config('plan_cache_mode', $1, true), set_config('statement_timeout', '20s', true)", mode)
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "PREPARE explained AS "+s.query)
-	require.NoError(t, err, e.name)
-	var out []byte
-	// EXECUTE needs literals; the simple protocol makes them of the arguments.
-	require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE explained ("+strings.Join(literals, ", ")+")",
-		append([]any{pgx.QueryExecModeSimpleProtocol}, s.args...)...).Scan(&out), e.name)
-	_, err = tx.Exec(t.Context(), "DEALLOCATE explained")
-	require.NoError(t, err)
-	var plans []struct {
-		Plan planNode
-		Time float64 `json:"Execution Time"`
-	}
-	require.NoError(t, json.Unmarshal(out, &plans))
-	plans[0].Plan.walk(func(n *planNode) {
-		touched := (n.Rows + n.Filtered + n.Rechecked) * n.Loops
-		sorts := strings.HasSuffix(n.Type, "Sort")
-		scans := n.Relation != "" && strings.HasSuffix(n.Type, "Scan")
-		require.False(t, n.Relation != "" && n.Type == "Seq Scan" && n.Loops > 0, "%s, %s: reads the whole table\n%s", e.name, mode, out)
-		require.False(t, (sorts || scans) && touched > e.reads, "%s, %s: %s of %.0f rows\n%s", e.name, mode, n.Type, touched, out)
-		if n.Index != "" && !slices.Contains(indexes, n.Index) {
-			indexes = append(indexes, n.Index)
-		}
-	})
-	return indexes, plans[0].Time
-}
 
 // fillForPlans fills the tables; an expression over n makes the ids. The statistics that it leaves are those of empty
 // tables, or stale: from before the group's first event.
@@ -175,24 +76,25 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		last.Retention.Microseconds *= 2
 		advance := dbsqlc.VersionAdvanceParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 6}
 		ctx := t.Context()
-		statements := []explained{
-			{name: "once", call: func(q *dbsqlc.Queries) {
+		tables := []string{"processed_events", "entity_versions", "inbox_quarantined"}
+		statements := []pgtest.Explained{
+			{Name: "once", Call: func(q *dbsqlc.Queries) {
 				_, _ = q.ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: "busy0", EventID: ids[0]})
-			}, reads: 1, callers: true},
-			{name: "many", call: func(q *dbsqlc.Queries) {
+			}, Reads: 1, Sorts: 1, Callers: true},
+			{Name: "many", Call: func(q *dbsqlc.Queries) {
 				_, _ = q.ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: "busy0", EventIds: ids})
-			}, reads: 1000, callers: true},
-			{name: "advance", call: func(q *dbsqlc.Queries) { _, _ = q.VersionAdvance(ctx, advance) }, reads: 1, callers: true},
-			{name: "last", call: func(q *dbsqlc.Queries) {
+			}, Reads: 1000, Sorts: 1000, Callers: true},
+			{Name: "advance", Call: func(q *dbsqlc.Queries) { _, _ = q.VersionAdvance(ctx, advance) }, Reads: 1, Sorts: 1, Callers: true},
+			{Name: "last", Call: func(q *dbsqlc.Queries) {
 				_, _ = q.VersionLast(ctx, dbsqlc.VersionLastParams{ConsumerGroup: "busy0", Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77"})
-			}, reads: 1, callers: true},
-			{name: "quarantine", call: func(q *dbsqlc.Queries) {
+			}, Reads: 1, Sorts: 1, Callers: true},
+			{Name: "quarantine", Call: func(q *dbsqlc.Queries) {
 				_ = q.InboxQuarantine(ctx, dbsqlc.InboxQuarantineParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
-			}, reads: 1, callers: true},
-			{name: "prune", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, prune) }, reads: pruneChunk},
-			{name: "prune on", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, later) }, reads: pruneChunk},
-			{name: "prune nothing", call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, last) }, reads: 1},
-			{name: "prune quarantined", call: func(q *dbsqlc.Queries) { _, _ = q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(later)) }, reads: pruneChunk},
+			}, Reads: 1, Sorts: 1, Callers: true},
+			{Name: "prune", Call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, prune) }, Reads: pruneChunk, Sorts: pruneChunk},
+			{Name: "prune on", Call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, later) }, Reads: pruneChunk, Sorts: pruneChunk},
+			{Name: "prune nothing", Call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, last) }, Reads: 1, Sorts: 1},
+			{Name: "prune quarantined", Call: func(q *dbsqlc.Queries) { _, _ = q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(later)) }, Reads: pruneChunk, Sorts: pruneChunk},
 		}
 		for _, statistics := range []string{before, "fresh"} {
 			if statistics == "fresh" {
@@ -200,9 +102,10 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 				require.NoError(t, err)
 			}
 			for _, e := range statements {
+				e.Tables = tables
 				for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-					indexes, ms := e.run(t, i, pool, mode)
-					t.Logf("%-14s %-18s %-5s %-18s %7.2f ms, %s", e.name, id, statistics, mode, ms, strings.Join(indexes, " "))
+					plan, ms := e.Run(t, i.db, pool, mode)
+					t.Logf("%-14s %-18s %-5s %-18s %7.2f ms, %s", e.Name, id, statistics, mode, ms, strings.Join(pgtest.IndexesOf(&plan), " "))
 				}
 			}
 		}

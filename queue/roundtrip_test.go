@@ -1,11 +1,9 @@
 package queue
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/big"
 	"strings"
 	"testing"
 
@@ -16,36 +14,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// exact decodes text without rounding: numbers become reduced fractions.
-func exact(t testing.TB, text []byte) any {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var v any
-	require.NoError(t, d.Decode(&v))
-	return reduced(v)
-}
-
-func reduced(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if r, ok := new(big.Rat).SetString(string(v)); ok {
-			return r.RatString()
-		}
-		// math/big rejects exponents beyond its bounds, which only a zero has here.
-		return "0"
-	case []any:
-		for i := range v {
-			v[i] = reduced(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = reduced(v[k])
-		}
-	}
-	return v
-}
 
 // drawValue returns a random JSON value of Go types.
 func drawValue(t *rapid.T, depth int) any {
@@ -100,7 +68,7 @@ func TestPayloadRoundTripIsExact(t *testing.T) {
 		require.Len(rt, claimed, 1)
 		_, err = s.Ack(t.Context(), claimed...)
 		require.NoError(rt, err)
-		require.Equal(rt, exact(t, payload), exact(t, claimed[0].Payload), "%s", payload)
+		require.Equal(rt, pgtest.ExactJSON(t, payload), pgtest.ExactJSON(t, claimed[0].Payload), "%s", payload)
 		if n, ok := value.(int64); ok {
 			var got int64
 			require.NoError(rt, json.Unmarshal(claimed[0].Payload, &got))

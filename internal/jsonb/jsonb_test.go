@@ -1,10 +1,8 @@
 package jsonb
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
-	"math/big"
 	"strings"
 	"testing"
 
@@ -111,36 +109,6 @@ func FuzzCheck(f *testing.F) {
 		}
 		out, err := throughJSONB(t, pool, text)
 		require.NoError(t, err, "%q", text)
-		require.Equal(t, exact(t, text), exact(t, []byte(out)), "%q", text)
+		require.Equal(t, pgtest.ExactJSON(t, text), pgtest.ExactJSON(t, []byte(out)), "%q", text)
 	})
-}
-
-// exact decodes text without rounding: numbers become reduced fractions.
-func exact(t testing.TB, text []byte) any {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var v any
-	require.NoError(t, d.Decode(&v))
-	return reduced(v)
-}
-
-func reduced(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if r, ok := new(big.Rat).SetString(string(v)); ok {
-			return r.RatString()
-		}
-		// math/big gives up on exponents beyond its bounds, which only a zero has here.
-		return "0"
-	case []any:
-		for i := range v {
-			v[i] = reduced(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = reduced(v[k])
-		}
-	}
-	return v
 }

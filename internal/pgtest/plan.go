@@ -40,7 +40,7 @@ func (n *PlanNode) Walk(visit func(*PlanNode)) {
 type Explained struct {
 	Name string
 	Call func(q *dbsqlc.Queries)
-	// reads is how many rows of the tables one scan may touch, sorts how many may be sorted.
+	// Reads is how many rows of the tables one scan may touch, Sorts how many may be sorted.
 	Reads, Sorts float64
 	Tables       []string // nil means events
 	Buffers      float64  // how many pages may be read; 0 means any number
@@ -72,7 +72,7 @@ func (e *Explained) Run(t *testing.T, db *dbschema.Schema, pool *pgxpool.Pool, m
 	if !e.Callers {
 		require.NoError(t, q.SessionGuard(t.Context()))
 	}
-	_, err = tx.Exec(t.Context(), "SELECT set_config('plan_cache_mode', $1, true)", mode)
+	_, err = tx.Exec(t.Context(), "SELECT set_config('plan_cache_mode', $1, true), set_config('statement_timeout', '20s', true)", mode)
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "PREPARE explained AS "+text)
 	require.NoError(t, err, e.Name)
@@ -120,6 +120,7 @@ func (e *Explained) Run(t *testing.T, db *dbschema.Schema, pool *pgxpool.Pool, m
 	return root, plans[0].Time
 }
 
+// IndexesOf returns the indexes that a plan uses, each once.
 func IndexesOf(plan *PlanNode) (names []string) {
 	plan.Walk(func(n *PlanNode) {
 		if n.Index != "" && !slices.Contains(names, n.Index) {
