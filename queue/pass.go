@@ -225,12 +225,12 @@ func (l *loop) onClaim(p *pass) {
 		l.claimable = true
 	case len(claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
 		l.claimable = true
-		l.Found()
 	case p.generation == l.generation: // otherwise something has made it claimable since the pass started
 		l.claimable = false
 	}
 	switch {
 	case len(claimed) > 0:
+		l.Found()
 		l.Busy()
 	case l.claimable || l.claiming > 0:
 	case l.Idle():

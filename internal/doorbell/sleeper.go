@@ -19,7 +19,11 @@ type Sleeper struct {
 	pending bool      // that request has not been answered
 	watched bool      // the answer was that some process watches
 	request int       // number of the latest request
-	refused int       // how often in a row no process could watch, because an enqueue was under way
+
+	// refusedSince is the first time in a row that no process could watch, because an enqueue was under way, and that no check
+	// has found something since. It is zero if there is none. refused counts what came growAfter later.
+	refusedSince time.Time
+	refused      int
 
 	interval, most time.Duration // the first and the longest time between two polls
 	pollEvery      time.Duration // the current time between two polls
@@ -106,14 +110,25 @@ func (s *Sleeper) OnAnswer(a Answer) (look bool, pause time.Duration) {
 	}
 	s.pending, s.watched = false, a.state == bellWatches
 	if a.state != bellBusy {
-		s.refused = 0
+		s.endRefusals()
 		return true, 0
 	}
-	// The pause is short, because it is the latency of an event in the open transaction. It grows, because the
-	// transaction may stay open for hours.
+	// The pause is short, because it is the latency of an event in the open transaction. It grows when the checks have found
+	// nothing for a while, because that transaction may stay open for hours.
+	if s.refusedSince.IsZero() {
+		s.refusedSince = time.Now()
+	}
+	if time.Since(s.refusedSince) < growAfter {
+		return true, time.Millisecond + backoff.UpTo(2*time.Millisecond)
+	}
 	s.refused++
-	return true, backoff.Delay(2*time.Millisecond, 25*time.Millisecond, s.refused)
+	return true, backoff.Delay(4*time.Millisecond, 25*time.Millisecond, s.refused)
 }
+
+// growAfter is how long checks must have found nothing before the pauses between them grow.
+const growAfter = time.Second
+
+func (s *Sleeper) endRefusals() { s.refused, s.refusedSince = 0, time.Time{} }
 
 // Rest delays the next poll until at least d from now.
 func (s *Sleeper) Rest(d time.Duration) {
@@ -122,8 +137,9 @@ func (s *Sleeper) Rest(d time.Duration) {
 	}
 }
 
-// Found records that a check has found something: polls are frequent again.
+// Found records that a check has found something: polls are frequent again, and pauses short.
 func (s *Sleeper) Found() {
+	s.endRefusals()
 	if s.pollEvery > s.interval {
 		s.pollEvery = s.interval
 		s.pollIn(backoff.Within(s.pollEvery))

@@ -2,6 +2,7 @@ package doorbell
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,4 +25,36 @@ func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 	look, _ = s.OnAnswer(Answer{state: bellGone})
 	require.True(t, look, "whatever was asked")
 	require.False(t, s.Idle())
+}
+
+// TestPausesGrowOnlyWhileNothingIsFound: while a transaction that has enqueued is open, its owner checks again after a few
+// milliseconds. The pauses grow only when nothing was found for a second.
+func TestPausesGrowOnlyWhileNothingIsFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSleeper(&Config{}, time.Hour, time.Hour)
+		defer s.Stop()
+		refusedFor := func(d time.Duration) (longest time.Duration) {
+			for began := time.Now(); time.Since(began) < d; {
+				require.False(t, s.Idle())
+				look, pause := s.OnAnswer(Answer{request: s.request, state: bellBusy})
+				require.True(t, look)
+				require.GreaterOrEqual(t, pause, time.Millisecond)
+				longest = max(longest, pause)
+				<-time.After(pause)
+			}
+			return longest
+		}
+		for range 5 { // events are found, and another transaction is open
+			require.LessOrEqual(t, refusedFor(900*time.Millisecond), 3*time.Millisecond)
+			s.Found()
+		}
+		require.LessOrEqual(t, refusedFor(900*time.Millisecond), 3*time.Millisecond)
+		longest := refusedFor(5 * time.Second)
+		require.Greater(t, longest, 12*time.Millisecond, "nothing was found for a second")
+		require.LessOrEqual(t, longest, 25*time.Millisecond)
+		s.OnAnswer(Answer{request: s.request, state: bellWatches}) // that transaction ended, and a new one is open
+		s.watched = false
+		require.LessOrEqual(t, refusedFor(900*time.Millisecond), 3*time.Millisecond)
+	})
 }
