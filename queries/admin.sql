@@ -8,6 +8,7 @@
 WITH dead_counts AS MATERIALIZED (
     SELECT d.listener, d.bucket, count(*) AS count
     FROM outbox_schema.dead_letters AS d
+    WHERE d.listener IS NOT NULL
     GROUP BY d.listener, d.bucket
 ),
 parked_counts AS MATERIALIZED (
@@ -513,16 +514,25 @@ WITH retention AS MATERIALIZED (
 SELECT count(*)
 FROM outbox_schema.dead_letters AS d
 JOIN retention AS r ON r.topic = d.namespace || '/' || d.topic
-WHERE d.died_at < statement_timestamp() - r.keep;
+WHERE d.listener IS NOT NULL
+  AND d.died_at < statement_timestamp() - r.keep;
 
--- name: EventPrunable :one
--- Counts the events of a queue topic that EventPrune would delete.
+-- name: EventPrunableDelivered :one
+-- Counts the events of a queue topic that EventPruneDelivered would delete.
 SELECT count(*)
-FROM outbox_schema.events AS e
-WHERE e.namespace = @namespace
-  AND e.topic = @topic
-  AND e.status = @status
-  AND e.finalized_at < statement_timestamp() - @retention::interval;
+FROM outbox_schema.delivered AS d
+WHERE d.namespace = @namespace
+  AND d.topic = @topic
+  AND d.finalized_at < statement_timestamp() - @retention::interval;
+
+-- name: EventPrunableDead :one
+-- Counts the dead letters of a queue topic that EventPruneDead would delete.
+SELECT count(*)
+FROM outbox_schema.dead_letters AS d
+WHERE d.namespace = @namespace
+  AND d.topic = @topic
+  AND d.listener IS NULL
+  AND d.died_at < statement_timestamp() - @retention::interval;
 
 -- name: RebaseNeeded :one
 -- Reports whether the xids of some cursor, or of the log, belong to another cluster.

@@ -1,4 +1,3 @@
-DROP TABLE outbox_schema.dead_letters;
 DROP TABLE outbox_schema.parked;
 DROP TABLE outbox_schema.listeners;
 DROP TABLE outbox_schema.log;

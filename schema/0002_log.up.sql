@@ -159,34 +159,3 @@ COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has parked behi
 COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key; the id of an event without one.';
 COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for the events behind it.';
 COMMENT ON COLUMN outbox_schema.parked.taken IS 'How many events of its key, starting with this head, were taken and are not settled; 0 means none. If their process dies, they are handled one by one.';
-
--- Events that listeners gave up on, as copies.
-CREATE TABLE outbox_schema.dead_letters (
-    no             bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
-    listener       text        NOT NULL,
-    seq            bigint      NOT NULL,
-    id             uuid        NOT NULL,
-    namespace      text        NOT NULL,
-    topic          text        NOT NULL,
-    version        integer     NOT NULL,
-    tenant_id      uuid,
-    dedupe_key     text,
-    partition_key  text,
-    entity_type    text,
-    entity_id      text,
-    entity_version bigint,
-    headers        jsonb,
-    payload        jsonb       NOT NULL,
-    bucket         smallint    NOT NULL,
-    created_at     timestamptz NOT NULL,
-    attempts       integer     NOT NULL,
-    error          text        NOT NULL,
-    died_at        timestamptz NOT NULL DEFAULT statement_timestamp(),
-    CONSTRAINT dead_letters_pkey PRIMARY KEY (no)
-);
-
-CREATE INDEX dead_letters_listener ON outbox_schema.dead_letters (listener, died_at);
-
-COMMENT ON TABLE outbox_schema.dead_letters IS 'Events that a listener could not handle, or was told to skip.';
-COMMENT ON COLUMN outbox_schema.dead_letters.created_at IS 'Time of the enqueue.';
-COMMENT ON COLUMN outbox_schema.dead_letters.attempts IS 'How often the listener tried.';

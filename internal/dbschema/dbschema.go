@@ -3,7 +3,8 @@ package dbschema
 
 import (
 	"context"
-	"hash/fnv"
+	"crypto/sha256"
+	"encoding/binary"
 	"strings"
 	"sync"
 
@@ -47,11 +48,10 @@ func Open(name string) (*Schema, error) {
 // Name returns the name of the schema, not quoted.
 func (s *Schema) Name() string { return s.name }
 
-// AdvisoryKey returns the key of the advisory lock of this name in s.
+// AdvisoryKey returns the key of the advisory lock of this name in s. The SQL function enqueue computes the same.
 func (s *Schema) AdvisoryKey(name string) int64 {
-	h := fnv.New64a()
-	h.Write([]byte("outboxgen:" + s.name + "/" + name))
-	return int64(h.Sum64())
+	sum := sha256.Sum256([]byte("outboxgen:" + s.name + "/" + name))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
 // CursorLock is the advisory lock for pruning and for everything that moves cursors other than forward, so that they do

@@ -21,7 +21,8 @@ WITH retention AS MATERIALIZED (
 SELECT count(*)
 FROM outbox_schema.dead_letters AS d
 JOIN retention AS r ON r.topic = d.namespace || '/' || d.topic
-WHERE d.died_at < statement_timestamp() - r.keep
+WHERE d.listener IS NOT NULL
+  AND d.died_at < statement_timestamp() - r.keep
 `
 
 type DeadLetterPrunableParams struct {
@@ -37,30 +38,46 @@ func (q *Queries) DeadLetterPrunable(ctx context.Context, arg DeadLetterPrunable
 	return count, err
 }
 
-const EventPrunable = `-- name: EventPrunable :one
+const EventPrunableDead = `-- name: EventPrunableDead :one
 SELECT count(*)
-FROM outbox_schema.events AS e
-WHERE e.namespace = $1
-  AND e.topic = $2
-  AND e.status = $3
-  AND e.finalized_at < statement_timestamp() - $4::interval
+FROM outbox_schema.dead_letters AS d
+WHERE d.namespace = $1
+  AND d.topic = $2
+  AND d.listener IS NULL
+  AND d.died_at < statement_timestamp() - $3::interval
 `
 
-type EventPrunableParams struct {
+type EventPrunableDeadParams struct {
 	Namespace string
 	Topic     string
-	Status    string
 	Retention pgtype.Interval
 }
 
-// Counts the events of a queue topic that EventPrune would delete.
-func (q *Queries) EventPrunable(ctx context.Context, arg EventPrunableParams) (int64, error) {
-	row := q.db.QueryRow(ctx, EventPrunable,
-		arg.Namespace,
-		arg.Topic,
-		arg.Status,
-		arg.Retention,
-	)
+// Counts the dead letters of a queue topic that EventPruneDead would delete.
+func (q *Queries) EventPrunableDead(ctx context.Context, arg EventPrunableDeadParams) (int64, error) {
+	row := q.db.QueryRow(ctx, EventPrunableDead, arg.Namespace, arg.Topic, arg.Retention)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const EventPrunableDelivered = `-- name: EventPrunableDelivered :one
+SELECT count(*)
+FROM outbox_schema.delivered AS d
+WHERE d.namespace = $1
+  AND d.topic = $2
+  AND d.finalized_at < statement_timestamp() - $3::interval
+`
+
+type EventPrunableDeliveredParams struct {
+	Namespace string
+	Topic     string
+	Retention pgtype.Interval
+}
+
+// Counts the events of a queue topic that EventPruneDelivered would delete.
+func (q *Queries) EventPrunableDelivered(ctx context.Context, arg EventPrunableDeliveredParams) (int64, error) {
+	row := q.db.QueryRow(ctx, EventPrunableDelivered, arg.Namespace, arg.Topic, arg.Retention)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -278,6 +295,7 @@ const ListenerList = `-- name: ListenerList :many
 WITH dead_counts AS MATERIALIZED (
     SELECT d.listener, d.bucket, count(*) AS count
     FROM outbox_schema.dead_letters AS d
+    WHERE d.listener IS NOT NULL
     GROUP BY d.listener, d.bucket
 ),
 parked_counts AS MATERIALIZED (

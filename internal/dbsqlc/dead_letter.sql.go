@@ -19,7 +19,8 @@ old AS MATERIALIZED (
     SELECT d.no
     FROM outbox_schema.dead_letters AS d
     JOIN retention AS r ON r.topic = d.namespace || '/' || d.topic
-    WHERE d.died_at < statement_timestamp() - r.keep
+    WHERE d.listener IS NOT NULL
+      AND d.died_at < statement_timestamp() - r.keep
     LIMIT $3::integer
     FOR UPDATE OF d SKIP LOCKED
 )
@@ -34,7 +35,7 @@ type DeadLetterPruneParams struct {
 	BatchSize    int32
 }
 
-// Deletes one chunk of dead letters past the retention of their topic.
+// Deletes one chunk of dead letters of listeners past the retention of their topic.
 func (q *Queries) DeadLetterPrune(ctx context.Context, arg DeadLetterPruneParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeadLetterPrune, arg.Topics, arg.RetentionsUs, arg.BatchSize)
 	if err != nil {

@@ -15,27 +15,28 @@ import (
 const EventAck = `-- name: EventAck :many
 WITH want AS MATERIALIZED (
     SELECT w.id, w.claim_no
-    FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS claim_no) AS w
+    FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS claim_no) AS w
     ORDER BY w.id
+),
+gone AS (
+    DELETE FROM outbox_schema.queue AS q
+    USING want AS w
+    WHERE q.id = w.id
+      AND q.claim_no = w.claim_no
+      AND q.locked_until IS NOT NULL
+      AND q.locked_by = $3
+    RETURNING q.id, q.claim_no, q.attempts, q.namespace, q.topic, q.locked_by, q.failures
 )
-UPDATE outbox_schema.events AS e
-SET status = 'delivered',
-    finalized_at = statement_timestamp(),
-    updated_at = statement_timestamp(),
-    locked_until = NULL,
-    last_error = NULL
-FROM want AS w
-WHERE e.id = w.id
-  AND e.claim_no = w.claim_no
-  AND e.status = 'processing'
-  AND e.locked_by = $1
-RETURNING e.id, e.claim_no
+INSERT INTO outbox_schema.delivered (id, claim_no, attempts, namespace, topic, locked_by, failures)
+SELECT g.id, g.claim_no, g.attempts, g.namespace, g.topic, g.locked_by, g.failures
+FROM gone AS g
+RETURNING id, claim_no
 `
 
 type EventAckParams struct {
-	WorkerID pgtype.UUID
 	Ids      []pgtype.UUID
 	ClaimNos []int64
+	WorkerID pgtype.UUID
 }
 
 type EventAckRow struct {
@@ -48,7 +49,7 @@ type EventAckRow struct {
 // and SessionGuard leaves no join except a nested loop over it. Returns the claims that it ended; EventStatuses tells what
 // became of the others.
 func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckRow, error) {
-	rows, err := q.db.Query(ctx, EventAck, arg.WorkerID, arg.Ids, arg.ClaimNos)
+	rows, err := q.db.Query(ctx, EventAck, arg.Ids, arg.ClaimNos, arg.WorkerID)
 	if err != nil {
 		return nil, err
 	}
@@ -70,22 +71,31 @@ func (q *Queries) EventAck(ctx context.Context, arg EventAckParams) ([]EventAckR
 const EventAckDelete = `-- name: EventAckDelete :many
 WITH want AS MATERIALIZED (
     SELECT w.id, w.claim_no
-    FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS claim_no) AS w
+    FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS claim_no) AS w
     ORDER BY w.id
+),
+gone AS (
+    DELETE FROM outbox_schema.queue AS q
+    USING want AS w
+    WHERE q.id = w.id
+      AND q.claim_no = w.claim_no
+      AND q.locked_until IS NOT NULL
+      AND q.locked_by = $3
+    RETURNING q.id, q.claim_no
+),
+deleted AS (
+    DELETE FROM outbox_schema.events AS e
+    USING gone AS g
+    WHERE e.id = g.id
 )
-DELETE FROM outbox_schema.events AS e
-USING want AS w
-WHERE e.id = w.id
-  AND e.claim_no = w.claim_no
-  AND e.status = 'processing'
-  AND e.locked_by = $1
-RETURNING e.id, e.claim_no
+SELECT g.id, g.claim_no
+FROM gone AS g
 `
 
 type EventAckDeleteParams struct {
-	WorkerID pgtype.UUID
 	Ids      []pgtype.UUID
 	ClaimNos []int64
+	WorkerID pgtype.UUID
 }
 
 type EventAckDeleteRow struct {
@@ -95,7 +105,7 @@ type EventAckDeleteRow struct {
 
 // EventAck for topics that keep no history.
 func (q *Queries) EventAckDelete(ctx context.Context, arg EventAckDeleteParams) ([]EventAckDeleteRow, error) {
-	rows, err := q.db.Query(ctx, EventAckDelete, arg.WorkerID, arg.Ids, arg.ClaimNos)
+	rows, err := q.db.Query(ctx, EventAckDelete, arg.Ids, arg.ClaimNos, arg.WorkerID)
 	if err != nil {
 		return nil, err
 	}
@@ -115,49 +125,128 @@ func (q *Queries) EventAckDelete(ctx context.Context, arg EventAckDeleteParams) 
 }
 
 const EventClaim = `-- name: EventClaim :many
-WITH fresh AS MATERIALIZED (
-    SELECT e.id, e.next_attempt_at
-    FROM outbox_schema.events AS e
-    WHERE e.finalized_at IS NULL
-      AND e.namespace = $1
-      AND e.next_attempt_at <= statement_timestamp()
-      AND e.locked_until IS NULL
-      AND e.attempts < coalesce($2::integer, e.max_attempts)
-      AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
-      AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
-    ORDER BY e.next_attempt_at, e.id
-    LIMIT $5::integer
-    FOR NO KEY UPDATE SKIP LOCKED
+WITH span AS MATERIALIZED (
+    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+    FROM (
+        SELECT
+            unnest($1::smallint[]) AS lane,
+            unnest($2::timestamptz[]) AS after_due,
+            unnest($3::uuid[]) AS after_id,
+            unnest($4::integer[]) AS piece
+    ) AS l
+    LEFT JOIN LATERAL (
+        SELECT q.next_attempt_at, q.id
+        FROM outbox_schema.queue AS q
+        WHERE l.piece > 0
+          AND q.namespace = $5
+          AND q.lane = l.lane
+          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
+          AND q.next_attempt_at <= statement_timestamp()
+        ORDER BY q.next_attempt_at, q.id
+        OFFSET l.piece
+        LIMIT 1
+    ) AS m ON true
+),
+fresh AS MATERIALIZED (
+    SELECT s.lane, s.to_due, s.to_id, c.id, c.next_attempt_at
+    FROM span AS s
+    CROSS JOIN LATERAL (
+        SELECT q.id, q.next_attempt_at
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $5
+          AND q.lane = s.lane
+          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
+          AND (q.next_attempt_at, q.id) <= (
+              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.locked_until IS NULL
+          AND q.attempts < coalesce($6::integer, q.max_attempts)
+          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
+          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT $9::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT $10::integer
+),
+more AS MATERIALIZED (
+    SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
+        (($10::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
+    FROM (
+        SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
+            row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
+        FROM fresh AS r
+    ) AS f
+    WHERE f.n = $9::integer
+      AND (SELECT count(*) FROM fresh) < $10::integer
+),
+extra AS MATERIALIZED (
+    SELECT m.lane, c.id, c.next_attempt_at
+    FROM more AS m
+    CROSS JOIN LATERAL (
+        SELECT q.id, q.next_attempt_at
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $5
+          AND q.lane = m.lane
+          AND (q.next_attempt_at, q.id) > (m.after_due, m.after_id)
+          AND (q.next_attempt_at, q.id) <= (
+              coalesce(m.to_due, statement_timestamp()), coalesce(m.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.locked_until IS NULL
+          AND q.attempts < coalesce($6::integer, q.max_attempts)
+          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
+          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT m.quota
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT greatest(($10::integer) - (SELECT count(*) FROM fresh), 0)
+),
+taken AS MATERIALIZED (
+    SELECT f.id, f.next_attempt_at FROM fresh AS f
+    UNION ALL
+    SELECT x.id, x.next_attempt_at FROM extra AS x
 ),
 edge AS MATERIALIZED (
-    (SELECT f.next_attempt_at, f.id
-     FROM fresh AS f
-     WHERE (SELECT count(*) FROM fresh) >= $5::integer
-     ORDER BY f.next_attempt_at DESC, f.id DESC
+    (SELECT t.next_attempt_at, t.id
+     FROM taken AS t
+     WHERE (SELECT count(*) FROM taken) >= $10::integer
+     ORDER BY t.next_attempt_at DESC, t.id DESC
      LIMIT 1)
     UNION ALL
     SELECT statement_timestamp(), 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid
     ORDER BY next_attempt_at, id
     LIMIT 1
 ),
+late AS MATERIALIZED (
+    SELECT c.id, c.next_attempt_at, c.last
+    FROM span AS s
+    CROSS JOIN LATERAL (
+        SELECT
+            q.id,
+            q.next_attempt_at,
+            q.attempts + 1 >= coalesce($6::integer, q.max_attempts) AS last
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $5
+          AND q.lane = s.lane
+          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
+          AND (q.next_attempt_at, q.id) <= (
+              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND (q.next_attempt_at, q.id) <= (
+              (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
+          AND q.locked_until < statement_timestamp()
+          AND NOT q.id = ANY ($11::uuid[])
+          AND q.attempts < coalesce($6::integer, q.max_attempts)
+          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
+          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT $12::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+),
 reclaimed AS MATERIALIZED (
-    SELECT
-        e.id,
-        e.next_attempt_at,
-        e.attempts + 1 >= coalesce($2::integer, e.max_attempts) AS last
-    FROM outbox_schema.events AS e
-    WHERE e.finalized_at IS NULL
-      AND e.namespace = $1
-      AND (e.next_attempt_at, e.id) <= (
-          (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
-      AND e.locked_until < statement_timestamp()
-      AND NOT e.id = ANY ($6::uuid[])
-      AND e.attempts < coalesce($2::integer, e.max_attempts)
-      AND (cardinality($3::text[]) = 0 OR e.topic = ANY ($3::text[]))
-      AND (cardinality($4::uuid[]) = 0 OR e.tenant_id = ANY ($4::uuid[]))
-    ORDER BY e.next_attempt_at, e.id
-    LIMIT $7::integer
-    FOR NO KEY UPDATE SKIP LOCKED
+    SELECT r.id, r.next_attempt_at, r.last
+    FROM late AS r
+    ORDER BY r.next_attempt_at, r.id
+    LIMIT $12::integer
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM reclaimed AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
@@ -165,43 +254,56 @@ picked AS MATERIALIZED (
     (SELECT u.id
      FROM (SELECT s.id, s.next_attempt_at FROM reclaimed AS s
            UNION ALL
-           SELECT f.id, f.next_attempt_at FROM fresh AS f) AS u
+           SELECT t.id, t.next_attempt_at FROM taken AS t) AS u
      WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
-     LIMIT $5::integer)
+     LIMIT $10::integer)
 ),
 claimed AS (
-    UPDATE outbox_schema.events AS e
-    SET status = 'processing',
-        attempts = e.attempts + 1,
-        max_attempts = coalesce($2::integer, e.max_attempts),
-        claim_no = e.claim_no + 1,
-        locked_by = $8,
-        locked_until = clock_timestamp() + $9::interval,
+    UPDATE outbox_schema.queue AS q
+    SET attempts = q.attempts + 1,
+        max_attempts = coalesce($6::integer, q.max_attempts),
+        claim_no = q.claim_no + 1,
+        locked_by = $13,
+        locked_until = clock_timestamp() + $14::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
-    WHERE e.id = p.id
-    RETURNING e.id, e.topic, e.version, e.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
-        e.entity_version, e.headers, e.payload, e.attempts, e.max_attempts, e.claim_no, e.created_at,
-        e.next_attempt_at
+    WHERE q.id = p.id
+    RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane
 )
-SELECT c.id, c.topic, c.version, c.tenant_id,
-    coalesce(c.dedupe_key, '') AS dedupe_key,
-    coalesce(c.partition_key, '') AS partition_key,
-    coalesce(c.entity_type, '') AS entity_type,
-    coalesce(c.entity_id, '') AS entity_id,
-    coalesce(c.entity_version, 0) AS entity_version,
-    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
-    EXISTS (SELECT FROM reclaimed AS s WHERE s.id = c.id)::boolean AS reclaimed
-FROM claimed AS c
-ORDER BY c.next_attempt_at, c.id
+SELECT r.id, r.topic, r.version, r.tenant_id, r.dedupe_key, r.partition_key, r.entity_type, r.entity_id, r.entity_version,
+    r.headers, r.payload, r.attempts, r.max_attempts, r.claim_no, r.created_at, r.next_attempt_at, r.lane, r.reclaimed
+FROM (
+    SELECT c.id, c.topic, c.version, c.tenant_id,
+        coalesce(e.dedupe_key, '') AS dedupe_key,
+        coalesce(e.partition_key, '') AS partition_key,
+        coalesce(e.entity_type, '') AS entity_type,
+        coalesce(e.entity_id, '') AS entity_id,
+        coalesce(e.entity_version, 0) AS entity_version,
+        e.headers, e.payload, c.attempts, c.max_attempts, c.claim_no, e.created_at, c.next_attempt_at, c.lane,
+        EXISTS (SELECT FROM reclaimed AS s WHERE s.id = c.id)::boolean AS reclaimed
+    FROM claimed AS c
+    LEFT JOIN outbox_schema.events AS e ON e.id = c.id
+    UNION ALL
+    SELECT s.to_id, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, s.to_due, s.lane, false
+    FROM span AS s
+    WHERE s.to_id IS NOT NULL
+    UNION ALL
+    SELECT NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, clock_timestamp(), statement_timestamp(), -1, false
+) AS r
+ORDER BY r.next_attempt_at, r.id
 `
 
 type EventClaimParams struct {
+	Lanes       []int16
+	AfterDues   []pgtype.Timestamptz
+	AfterIds    []pgtype.UUID
+	Pieces      []int32
 	Namespace   string
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Quota       int32
 	BatchSize   int32
 	InFlight    []pgtype.UUID
 	Reclaims    int32
@@ -226,24 +328,37 @@ type EventClaimRow struct {
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
+	Lane          int16
 	Reclaimed     bool
 }
 
-// Leases up to batch_size events, oldest due first. fresh walks events_due past what is claimed and stops at the
-// limit. reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
-// none behind edge, which is where fresh reached its limit, and none of in_flight, which the claimer itself has yet to
+// Leases up to batch_size events: those of a lane oldest due first, and as many from each lane as from the others, as far
+// as they have any. Each lane is walked from (after_due, after_id) on: first for quota events; then the lanes that have more
+// share what is left of the batch. A walk passes over any number of events that it may not claim, so with piece it ends
+// after that many events, and its end is returned. MATERIALIZED and the joins keep LIMIT from being executed more than
+// once, and the outer LIMIT keeps what is not claimed from being locked.
+//
+// reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
+// none behind edge, which is where the others filled the batch, and none of in_flight, which the claimer itself has yet to
 // settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
-// compares the id too, because a million events may be due at one time. MATERIALIZED and the join keep LIMIT from being
-// executed more than once.
+// compares the id too, because a million events may be due at one time.
+//
 // The claim is a HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY
-// UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE that does not change the key. It is
-// compatible with the KEY SHARE lock of a foreign key that refers to the table.
+// UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE that does not change the key.
+//
+// Returns the events in the order in which they are due, without payload and created_at if the event is gone from events;
+// and, with claim_no 0, the end of each piece, and in lane -1 the time of the claim, with the time of its end as created_at.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
 	rows, err := q.db.Query(ctx, EventClaim,
+		arg.Lanes,
+		arg.AfterDues,
+		arg.AfterIds,
+		arg.Pieces,
 		arg.Namespace,
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Quota,
 		arg.BatchSize,
 		arg.InFlight,
 		arg.Reclaims,
@@ -274,6 +389,7 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 			&i.ClaimNo,
 			&i.CreatedAt,
 			&i.NextAttemptAt,
+			&i.Lane,
 			&i.Reclaimed,
 		); err != nil {
 			return nil, err
@@ -287,55 +403,131 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 }
 
 const EventClaimFresh = `-- name: EventClaimFresh :many
-WITH fresh AS MATERIALIZED (
-    SELECT e.id
-    FROM outbox_schema.events AS e
-    WHERE e.finalized_at IS NULL
-      AND e.namespace = $1
-      AND (e.next_attempt_at, e.id) > ($2::timestamptz, $3::uuid)
-      AND e.next_attempt_at <= statement_timestamp()
-      AND e.locked_until IS NULL
-      AND e.attempts < coalesce($4::integer, e.max_attempts)
-      AND (cardinality($5::text[]) = 0 OR e.topic = ANY ($5::text[]))
-      AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
-    ORDER BY e.next_attempt_at, e.id
-    LIMIT $7::integer
-    FOR NO KEY UPDATE SKIP LOCKED
+WITH span AS MATERIALIZED (
+    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+    FROM (
+        SELECT
+            unnest($1::smallint[]) AS lane,
+            unnest($2::timestamptz[]) AS after_due,
+            unnest($3::uuid[]) AS after_id,
+            unnest($4::integer[]) AS piece
+    ) AS l
+    LEFT JOIN LATERAL (
+        SELECT q.next_attempt_at, q.id
+        FROM outbox_schema.queue AS q
+        WHERE l.piece > 0
+          AND q.namespace = $5
+          AND q.lane = l.lane
+          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
+          AND q.next_attempt_at <= statement_timestamp()
+        ORDER BY q.next_attempt_at, q.id
+        OFFSET l.piece
+        LIMIT 1
+    ) AS m ON true
+),
+fresh AS MATERIALIZED (
+    SELECT s.lane, s.to_due, s.to_id, c.id, c.next_attempt_at
+    FROM span AS s
+    CROSS JOIN LATERAL (
+        SELECT q.id, q.next_attempt_at
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $5
+          AND q.lane = s.lane
+          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
+          AND (q.next_attempt_at, q.id) <= (
+              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.locked_until IS NULL
+          AND q.attempts < coalesce($6::integer, q.max_attempts)
+          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
+          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT $9::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT $10::integer
+),
+more AS MATERIALIZED (
+    SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
+        (($10::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
+    FROM (
+        SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
+            row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
+        FROM fresh AS r
+    ) AS f
+    WHERE f.n = $9::integer
+      AND (SELECT count(*) FROM fresh) < $10::integer
+),
+extra AS MATERIALIZED (
+    SELECT m.lane, c.id, c.next_attempt_at
+    FROM more AS m
+    CROSS JOIN LATERAL (
+        SELECT q.id, q.next_attempt_at
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $5
+          AND q.lane = m.lane
+          AND (q.next_attempt_at, q.id) > (m.after_due, m.after_id)
+          AND (q.next_attempt_at, q.id) <= (
+              coalesce(m.to_due, statement_timestamp()), coalesce(m.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.locked_until IS NULL
+          AND q.attempts < coalesce($6::integer, q.max_attempts)
+          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
+          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT m.quota
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT greatest(($10::integer) - (SELECT count(*) FROM fresh), 0)
+),
+picked AS MATERIALIZED (
+    SELECT f.id FROM fresh AS f
+    UNION ALL
+    SELECT x.id FROM extra AS x
 ),
 claimed AS (
-    UPDATE outbox_schema.events AS e
-    SET status = 'processing',
-        attempts = e.attempts + 1,
-        max_attempts = coalesce($4::integer, e.max_attempts),
-        claim_no = e.claim_no + 1,
-        locked_by = $8,
-        locked_until = clock_timestamp() + $9::interval,
+    UPDATE outbox_schema.queue AS q
+    SET attempts = q.attempts + 1,
+        max_attempts = coalesce($6::integer, q.max_attempts),
+        claim_no = q.claim_no + 1,
+        locked_by = $11,
+        locked_until = clock_timestamp() + $12::interval,
         updated_at = clock_timestamp()
-    FROM fresh AS f
-    WHERE e.id = f.id
-    RETURNING e.id, e.topic, e.version, e.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
-        e.entity_version, e.headers, e.payload, e.attempts, e.max_attempts, e.claim_no, e.created_at,
-        e.next_attempt_at
+    FROM picked AS p
+    WHERE q.id = p.id
+    RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane
 )
-SELECT c.id, c.topic, c.version, c.tenant_id,
-    coalesce(c.dedupe_key, '') AS dedupe_key,
-    coalesce(c.partition_key, '') AS partition_key,
-    coalesce(c.entity_type, '') AS entity_type,
-    coalesce(c.entity_id, '') AS entity_id,
-    coalesce(c.entity_version, 0) AS entity_version,
-    c.headers, c.payload, c.attempts, c.max_attempts, c.claim_no, c.created_at, c.next_attempt_at,
-    false AS reclaimed
-FROM claimed AS c
-ORDER BY c.next_attempt_at, c.id
+SELECT r.id, r.topic, r.version, r.tenant_id, r.dedupe_key, r.partition_key, r.entity_type, r.entity_id, r.entity_version,
+    r.headers, r.payload, r.attempts, r.max_attempts, r.claim_no, r.created_at, r.next_attempt_at, r.lane, r.reclaimed
+FROM (
+    SELECT c.id, c.topic, c.version, c.tenant_id,
+        coalesce(e.dedupe_key, '') AS dedupe_key,
+        coalesce(e.partition_key, '') AS partition_key,
+        coalesce(e.entity_type, '') AS entity_type,
+        coalesce(e.entity_id, '') AS entity_id,
+        coalesce(e.entity_version, 0) AS entity_version,
+        e.headers, e.payload, c.attempts, c.max_attempts, c.claim_no, e.created_at, c.next_attempt_at, c.lane,
+        false AS reclaimed
+    FROM claimed AS c
+    LEFT JOIN outbox_schema.events AS e ON e.id = c.id
+    UNION ALL
+    SELECT s.to_id, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, s.to_due, s.lane, false
+    FROM span AS s
+    WHERE s.to_id IS NOT NULL
+    UNION ALL
+    SELECT NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, clock_timestamp(), statement_timestamp(), -1, false
+) AS r
+ORDER BY r.next_attempt_at, r.id
 `
 
 type EventClaimFreshParams struct {
+	Lanes       []int16
+	AfterDues   []pgtype.Timestamptz
+	AfterIds    []pgtype.UUID
+	Pieces      []int32
 	Namespace   string
-	AfterDue    pgtype.Timestamptz
-	AfterID     pgtype.UUID
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Quota       int32
 	BatchSize   int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
@@ -358,20 +550,22 @@ type EventClaimFreshRow struct {
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
+	Lane          int16
 	Reclaimed     bool
 }
 
-// EventClaim without events whose lease ran out, for a dispatcher that claims those only once per poll interval: a
-// smaller plan, and one walk instead of two. It starts after (after_due, after_id). A dispatcher with a backlog has
-// claimed up to there, so it need not walk past what is in flight.
+// EventClaim without events whose lease ran out: a smaller plan, and one walk instead of two.
 func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams) ([]EventClaimFreshRow, error) {
 	rows, err := q.db.Query(ctx, EventClaimFresh,
+		arg.Lanes,
+		arg.AfterDues,
+		arg.AfterIds,
+		arg.Pieces,
 		arg.Namespace,
-		arg.AfterDue,
-		arg.AfterID,
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Quota,
 		arg.BatchSize,
 		arg.WorkerID,
 		arg.Lease,
@@ -400,6 +594,7 @@ func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams
 			&i.ClaimNo,
 			&i.CreatedAt,
 			&i.NextAttemptAt,
+			&i.Lane,
 			&i.Reclaimed,
 		); err != nil {
 			return nil, err
@@ -419,20 +614,20 @@ WITH want AS (
         unnest($3::bigint[]) AS claim_no
 ),
 own AS MATERIALIZED (
-    SELECT e.id
+    SELECT q.id
     FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = $4
-    ORDER BY e.id
-    FOR NO KEY UPDATE OF e SKIP LOCKED
+    JOIN outbox_schema.queue AS q ON q.id = w.id AND q.claim_no = w.claim_no
+    WHERE q.locked_until IS NOT NULL
+      AND q.locked_by = $4
+    ORDER BY q.id
+    FOR NO KEY UPDATE OF q SKIP LOCKED
 )
-UPDATE outbox_schema.events AS e
+UPDATE outbox_schema.queue AS q
 SET locked_until = clock_timestamp() + $1::interval,
     updated_at = statement_timestamp()
 FROM own AS o
-WHERE e.id = o.id
-RETURNING e.id, e.claim_no
+WHERE q.id = o.id
+RETURNING q.id, q.claim_no
 `
 
 type EventExtendParams struct {
@@ -468,52 +663,6 @@ func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]Eve
 			return nil, err
 		}
 		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const EventFinalTopics = `-- name: EventFinalTopics :many
-WITH RECURSIVE step AS (
-    (SELECT e.topic
-     FROM outbox_schema.events AS e
-     WHERE e.namespace = $1
-       AND e.finalized_at IS NOT NULL
-     ORDER BY e.topic
-     LIMIT 1)
-    UNION ALL
-    SELECT (
-        SELECT e.topic
-        FROM outbox_schema.events AS e
-        WHERE e.namespace = $1
-          AND e.finalized_at IS NOT NULL
-          AND e.topic > s.topic
-        ORDER BY e.topic
-        LIMIT 1)
-    FROM step AS s
-    WHERE s.topic IS NOT NULL
-)
-SELECT s.topic::text AS topic
-FROM step AS s
-WHERE s.topic IS NOT NULL
-`
-
-// Lists the topics of a namespace that have final events, with one index probe per topic.
-func (q *Queries) EventFinalTopics(ctx context.Context, namespace string) ([]string, error) {
-	rows, err := q.db.Query(ctx, EventFinalTopics, namespace)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var topic string
-		if err := rows.Scan(&topic); err != nil {
-			return nil, err
-		}
-		items = append(items, topic)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -570,29 +719,41 @@ func (q *Queries) EventIDByKey(ctx context.Context, arg EventIDByKeyParams) ([]E
 }
 
 const EventInsert = `-- name: EventInsert :one
-INSERT INTO outbox_schema.events (
-    id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-    entity_version, headers, payload, max_attempts, next_attempt_at)
-VALUES (
-    $1, $2, $3, $4, $5, nullif($6::text, ''),
-    nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-    CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13,
-    coalesce($14::timestamptz, statement_timestamp()))
-ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+WITH inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
+        entity_version, headers, payload)
+    VALUES (
+        $11, $1, $2, $3, $4, nullif($12::text, ''),
+        nullif($13::text, ''), nullif($14::text, ''), nullif($15::text, ''),
+        CASE WHEN $14::text <> '' THEN $16::bigint END, $17, $18)
+    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING events.id
+)
+INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
+SELECT i.id, $1, $2, $3, $4, $5, $6,
+    coalesce($7::timestamptz, statement_timestamp())
+FROM inserted AS i
 RETURNING
     (CASE
-        WHEN NOT $15::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
-        ELSE pg_notify($17::text, '') IS NOT NULL
+        WHEN NOT $8::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($9::bigint) THEN false
+        ELSE pg_notify($10::text, '') IS NOT NULL
     END)::boolean AS woke
 `
 
 type EventInsertParams struct {
-	ID            pgtype.UUID
 	Namespace     string
 	Topic         string
 	Version       int32
 	TenantID      pgtype.UUID
+	Lane          int16
+	MaxAttempts   int32
+	NotBefore     pgtype.Timestamptz
+	Wake          bool
+	LockKey       int64
+	Channel       string
+	ID            pgtype.UUID
 	DedupeKey     string
 	PartitionKey  string
 	EntityType    string
@@ -600,24 +761,25 @@ type EventInsertParams struct {
 	EntityVersion int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
-	MaxAttempts   int32
-	NotBefore     pgtype.Timestamptz
-	Wake          bool
-	LockKey       int64
-	Channel       string
 }
 
-// Writes one event unless its dedupe key is taken. Then there is no row, and never an error that would abort the
-// caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
+// Writes one event and its state unless its dedupe key is taken. Then there is no row, and never an error that would abort
+// the caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
 // woke reports whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
 // exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
 func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, EventInsert,
-		arg.ID,
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
 		arg.TenantID,
+		arg.Lane,
+		arg.MaxAttempts,
+		arg.NotBefore,
+		arg.Wake,
+		arg.LockKey,
+		arg.Channel,
+		arg.ID,
 		arg.DedupeKey,
 		arg.PartitionKey,
 		arg.EntityType,
@@ -625,11 +787,6 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 		arg.EntityVersion,
 		arg.Headers,
 		arg.Payload,
-		arg.MaxAttempts,
-		arg.NotBefore,
-		arg.Wake,
-		arg.LockKey,
-		arg.Channel,
 	)
 	var woke bool
 	err := row.Scan(&woke)
@@ -648,22 +805,30 @@ WITH wanted AS (
         unnest($10::bigint[]) AS entity_version,
         unnest($11::jsonb[]) AS headers,
         unnest($12::jsonb[]) AS payload,
-        unnest($13::integer[]) AS max_attempts,
-        unnest($14::timestamptz[]) AS not_before
+        unnest($13::smallint[]) AS lane,
+        unnest($14::integer[]) AS max_attempts,
+        unnest($15::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, max_attempts, next_attempt_at)
+        entity_version, headers, payload)
     SELECT
-        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $16, $17, $18, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
-        w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
+        w.headers, w.payload
     FROM wanted AS w
     ORDER BY w.dedupe_key COLLATE "C"
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
+),
+queued AS (
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
+    SELECT w.id, $16, $17, $18, w.tenant_id, coalesce(w.lane, $19::smallint), w.max_attempts,
+        coalesce(w.not_before, statement_timestamp())
+    FROM wanted AS w
+    WHERE (w.id = ANY (SELECT i.id FROM inserted AS i)) IS TRUE
 )
 SELECT
     count(*) AS written,
@@ -689,11 +854,13 @@ type EventInsertManyParams struct {
 	EntityVersions []int64
 	Headers        []json.RawMessage
 	Payloads       []json.RawMessage
+	Lanes          []int16
 	MaxAttempts    []int32
 	NotBefore      []pgtype.Timestamptz
 	Namespace      string
 	Topic          string
 	Version        int32
+	TopicLane      int16
 }
 
 type EventInsertManyRow struct {
@@ -704,7 +871,9 @@ type EventInsertManyRow struct {
 
 // EventInsert for a slice, in one statement. Rows are inserted by dedupe key, in Go's order, so that two calls with keys
 // in common wait for each other in one order and cannot deadlock. The doorbell is tried once.
-// An array may be shorter than ids, and is empty when no event has a value: unnest pads it with nulls.
+// An array may be shorter than ids, and is empty when no event has a value: unnest pads it with nulls. IS TRUE keeps the
+// ANY from becoming a join, which the planner of the caller's transaction may run as a nested loop over all pairs; as it
+// is, each id is looked up in a hash table.
 // Returns how many were written and, if not all were, their ids; the others are duplicates.
 func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) (EventInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertMany,
@@ -720,11 +889,13 @@ func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams
 		arg.EntityVersions,
 		arg.Headers,
 		arg.Payloads,
+		arg.Lanes,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
+		arg.TopicLane,
 	)
 	var i EventInsertManyRow
 	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
@@ -743,20 +914,27 @@ WITH wanted AS (
         unnest($10::bigint[]) AS entity_version,
         unnest($11::jsonb[]) AS headers,
         unnest($12::jsonb[]) AS payload,
-        unnest($13::integer[]) AS max_attempts,
-        unnest($14::timestamptz[]) AS not_before
+        unnest($13::smallint[]) AS lane,
+        unnest($14::integer[]) AS max_attempts,
+        unnest($15::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, max_attempts, next_attempt_at)
+        entity_version, headers, payload)
     SELECT
-        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $16, $17, $18, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
-        w.headers, w.payload, w.max_attempts, coalesce(w.not_before, statement_timestamp())
+        w.headers, w.payload
     FROM wanted AS w
     RETURNING events.id
+),
+queued AS (
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
+    SELECT w.id, $16, $17, $18, w.tenant_id, coalesce(w.lane, $19::smallint), w.max_attempts,
+        coalesce(w.not_before, statement_timestamp())
+    FROM wanted AS w
 )
 SELECT
     count(*) AS written,
@@ -782,11 +960,13 @@ type EventInsertManyKeylessParams struct {
 	EntityVersions []int64
 	Headers        []json.RawMessage
 	Payloads       []json.RawMessage
+	Lanes          []int16
 	MaxAttempts    []int32
 	NotBefore      []pgtype.Timestamptz
 	Namespace      string
 	Topic          string
 	Version        int32
+	TopicLane      int16
 }
 
 type EventInsertManyKeylessRow struct {
@@ -811,11 +991,13 @@ func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertMan
 		arg.EntityVersions,
 		arg.Headers,
 		arg.Payloads,
+		arg.Lanes,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
+		arg.TopicLane,
 	)
 	var i EventInsertManyKeylessRow
 	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
@@ -834,27 +1016,51 @@ WITH want AS (
 ),
 own AS MATERIALIZED (
     SELECT
-        e.id,
-        w.permanent OR e.attempts >= e.max_attempts AS dies,
+        q.id,
+        w.permanent OR q.attempts >= q.max_attempts AS dies,
         coalesce(w.retry_at, clock_timestamp() + w.delay_us * interval '1 microsecond') AS due,
-        w.error
+        w.error,
+        CASE WHEN jsonb_array_length(q.failures) >= 5 THEN q.failures - 0 ELSE coalesce(q.failures, '[]') END
+            || jsonb_build_object('attempt', q.attempts, 'at', statement_timestamp(), 'worker', q.locked_by, 'error', w.error) AS failures
     FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = $7
-    ORDER BY e.id
-    FOR NO KEY UPDATE OF e
+    JOIN outbox_schema.queue AS q ON q.id = w.id AND q.claim_no = w.claim_no
+    WHERE q.locked_until IS NOT NULL
+      AND q.locked_by = $7
+    ORDER BY q.id
+    FOR NO KEY UPDATE OF q
+),
+retried AS (
+    UPDATE outbox_schema.queue AS q
+    SET next_attempt_at = o.due,
+        updated_at = statement_timestamp(),
+        locked_until = NULL,
+        failures = o.failures
+    FROM own AS o
+    WHERE q.id = o.id
+      AND NOT o.dies
+    RETURNING q.id, q.claim_no
+),
+gone AS (
+    DELETE FROM outbox_schema.queue AS q
+    USING own AS o
+    WHERE q.id = o.id
+      AND o.dies
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.locked_by,
+        o.failures::jsonb AS failures, o.error::text AS error
+),
+died AS (
+    INSERT INTO outbox_schema.dead_letters (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
+        headers, payload, created_at, attempts, max_attempts, claim_no, locked_by, failures, error)
+    SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
+        e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
+        g.max_attempts, g.claim_no, g.locked_by, g.failures, g.error
+    FROM gone AS g
+    LEFT JOIN outbox_schema.events AS e ON e.id = g.id
 )
-UPDATE outbox_schema.events AS e
-SET status = CASE WHEN o.dies THEN 'dead' ELSE 'pending' END,
-    finalized_at = CASE WHEN o.dies THEN statement_timestamp() END,
-    next_attempt_at = CASE WHEN o.dies THEN e.next_attempt_at ELSE o.due END,
-    updated_at = statement_timestamp(),
-    locked_until = NULL,
-    last_error = o.error
-FROM own AS o
-WHERE e.id = o.id
-RETURNING e.id, e.claim_no, o.dies::boolean AS died
+SELECT r.id, r.claim_no, false AS died FROM retried AS r
+UNION ALL
+SELECT g.id, g.claim_no, true AS died FROM gone AS g
 `
 
 type EventNackParams struct {
@@ -873,8 +1079,8 @@ type EventNackRow struct {
 	Died    bool
 }
 
-// Marks events as failed: pending again, due after the delay or at retry_at, or dead if it was the last attempt or the
-// failure is permanent. Guard and lock order are those of EventAck.
+// Records a failed attempt, and makes the event due after the delay or at retry_at. If it was the last attempt or the
+// failure is permanent, the event becomes a dead letter. Guard and lock order are those of EventAck.
 func (q *Queries) EventNack(ctx context.Context, arg EventNackParams) ([]EventNackRow, error) {
 	rows, err := q.db.Query(ctx, EventNack,
 		arg.Ids,
@@ -903,64 +1109,165 @@ func (q *Queries) EventNack(ctx context.Context, arg EventNackParams) ([]EventNa
 	return items, nil
 }
 
-const EventPrune = `-- name: EventPrune :execrows
-WITH old AS MATERIALIZED (
-    SELECT e.id
-    FROM outbox_schema.events AS e
-    WHERE e.namespace = $1
-      AND e.topic = $2
-      AND e.status = $3
-      AND e.finalized_at IS NOT NULL
-      AND e.finalized_at < statement_timestamp() - $4::interval
-    ORDER BY e.finalized_at
-    LIMIT $5::integer
-    FOR UPDATE SKIP LOCKED
-)
-DELETE FROM outbox_schema.events AS e
-USING old AS o
-WHERE e.id = o.id
+const EventProbe = `-- name: EventProbe :exec
+SELECT
+FROM outbox_schema.events, outbox_schema.queue, outbox_schema.delivered, outbox_schema.dead_letters
+LIMIT 0
 `
 
-type EventPruneParams struct {
+// Fails when the tables do not exist.
+func (q *Queries) EventProbe(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, EventProbe)
+	return err
+}
+
+const EventPruneDead = `-- name: EventPruneDead :one
+WITH old AS MATERIALIZED (
+    SELECT d.id
+    FROM outbox_schema.dead_letters AS d
+    JOIN outbox_schema.events AS e ON e.id = d.id
+    WHERE d.namespace = $1
+      AND d.topic = $2
+      AND d.died_at < statement_timestamp() - $3::interval
+      AND d.listener IS NULL
+    ORDER BY d.died_at
+    LIMIT $4::integer
+    FOR UPDATE SKIP LOCKED
+),
+strays AS MATERIALIZED (
+    SELECT o.id
+    FROM (
+        SELECT d.id
+        FROM outbox_schema.dead_letters AS d
+        WHERE d.namespace = $1
+          AND d.topic = $2
+          AND d.died_at < statement_timestamp() - $3::interval
+      AND d.listener IS NULL
+        ORDER BY d.died_at
+        LIMIT $4::integer
+    ) AS o
+    WHERE NOT EXISTS (SELECT FROM outbox_schema.events AS e WHERE e.id = o.id)
+),
+gone AS (
+    DELETE FROM outbox_schema.dead_letters AS d
+    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM strays AS s) AS o
+    WHERE d.id = o.id
+      AND d.listener IS NULL
+    RETURNING d.id
+),
+deleted AS (
+    DELETE FROM outbox_schema.events AS e
+    USING old AS o
+    WHERE e.id = o.id
+)
+SELECT count(*) FROM gone
+`
+
+type EventPruneDeadParams struct {
 	Namespace string
 	Topic     string
-	Status    string
 	Retention pgtype.Interval
 	BatchSize int32
 }
 
-// Deletes one chunk of final events past their retention, oldest first, by events_final. FOR UPDATE, because it
-// deletes: a row that a foreign key has locked is skipped, and not waited for.
-func (q *Queries) EventPrune(ctx context.Context, arg EventPruneParams) (int64, error) {
-	result, err := q.db.Exec(ctx, EventPrune,
+// Deletes one chunk of dead letters of a queue topic past their retention, oldest first, with their events. FOR UPDATE, because it
+// deletes: a row that a foreign key has locked is skipped, and not waited for. strays are those whose event is gone, among
+// the oldest.
+func (q *Queries) EventPruneDead(ctx context.Context, arg EventPruneDeadParams) (int64, error) {
+	row := q.db.QueryRow(ctx, EventPruneDead,
 		arg.Namespace,
 		arg.Topic,
-		arg.Status,
 		arg.Retention,
 		arg.BatchSize,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const EventPruneDelivered = `-- name: EventPruneDelivered :one
+WITH old AS MATERIALIZED (
+    SELECT d.id
+    FROM outbox_schema.delivered AS d
+    JOIN outbox_schema.events AS e ON e.id = d.id
+    WHERE d.namespace = $1
+      AND d.topic = $2
+      AND d.finalized_at < statement_timestamp() - $3::interval
+    ORDER BY d.finalized_at
+    LIMIT $4::integer
+    FOR UPDATE SKIP LOCKED
+),
+strays AS MATERIALIZED (
+    SELECT o.id
+    FROM (
+        SELECT d.id
+        FROM outbox_schema.delivered AS d
+        WHERE d.namespace = $1
+          AND d.topic = $2
+          AND d.finalized_at < statement_timestamp() - $3::interval
+        ORDER BY d.finalized_at
+        LIMIT $4::integer
+    ) AS o
+    WHERE NOT EXISTS (SELECT FROM outbox_schema.events AS e WHERE e.id = o.id)
+),
+gone AS (
+    DELETE FROM outbox_schema.delivered AS d
+    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM strays AS s) AS o
+    WHERE d.id = o.id
+    RETURNING d.id
+),
+deleted AS (
+    DELETE FROM outbox_schema.events AS e
+    USING old AS o
+    WHERE e.id = o.id
+)
+SELECT count(*) FROM gone
+`
+
+type EventPruneDeliveredParams struct {
+	Namespace string
+	Topic     string
+	Retention pgtype.Interval
+	BatchSize int32
+}
+
+// Deletes one chunk of delivered events past their retention, oldest first, with their events. FOR UPDATE, because it
+// deletes: a row that a foreign key has locked is skipped, and not waited for. strays are those whose event is gone, among
+// the oldest.
+func (q *Queries) EventPruneDelivered(ctx context.Context, arg EventPruneDeliveredParams) (int64, error) {
+	row := q.db.QueryRow(ctx, EventPruneDelivered,
+		arg.Namespace,
+		arg.Topic,
+		arg.Retention,
+		arg.BatchSize,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const EventQueue = `-- name: EventQueue :one
 WITH inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
-        entity_version, headers, payload, max_attempts, next_attempt_at)
+        entity_version, headers, payload)
     VALUES (
         $4, $1, $2, $5, $6, nullif($3::text, ''),
         nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-        CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13,
-        coalesce($14::timestamptz, statement_timestamp()))
+        CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+    RETURNING events.id
+),
+queued AS (
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
+    SELECT i.id, $1, $2, $5, $6, $13, $14,
+        coalesce($15::timestamptz, statement_timestamp())
+    FROM inserted AS i
     RETURNING
         CASE
-            WHEN NOT $15::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($16::bigint) THEN false
-            ELSE pg_notify($17::text, '') IS NOT NULL
+            WHEN NOT $16::boolean THEN false
+            WHEN pg_try_advisory_xact_lock_shared($17::bigint) THEN false
+            ELSE pg_notify($18::text, '') IS NOT NULL
         END AS woke
 )
 SELECT
@@ -972,7 +1279,7 @@ SELECT
           AND e.topic = $2
           AND e.dedupe_key = $3::text
     ) END)::uuid AS rival
-FROM (SELECT EXISTS (SELECT FROM inserted WHERE woke IS NOT NULL) AS written) AS n
+FROM (SELECT EXISTS (SELECT FROM queued WHERE woke IS NOT NULL) AS written) AS n
 `
 
 type EventQueueParams struct {
@@ -988,6 +1295,7 @@ type EventQueueParams struct {
 	EntityVersion int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
+	Lane          int16
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Wake          bool
@@ -1017,6 +1325,7 @@ func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQu
 		arg.EntityVersion,
 		arg.Headers,
 		arg.Payload,
+		arg.Lane,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Wake,
@@ -1036,26 +1345,25 @@ WITH want AS (
         unnest($3::bigint[]) AS delay_us
 ),
 own AS MATERIALIZED (
-    SELECT e.id, w.delay_us
+    SELECT q.id, w.delay_us
     FROM want AS w
-    JOIN outbox_schema.events AS e ON e.id = w.id AND e.claim_no = w.claim_no
-    WHERE e.status = 'processing'
-      AND e.locked_by = $4
-    ORDER BY e.id
-    FOR NO KEY UPDATE OF e
+    JOIN outbox_schema.queue AS q ON q.id = w.id AND q.claim_no = w.claim_no
+    WHERE q.locked_until IS NOT NULL
+      AND q.locked_by = $4
+    ORDER BY q.id
+    FOR NO KEY UPDATE OF q
 )
-UPDATE outbox_schema.events AS e
-SET status = 'pending',
-    attempts = greatest(e.attempts - 1, 0),
+UPDATE outbox_schema.queue AS q
+SET attempts = greatest(q.attempts - 1, 0),
     next_attempt_at = CASE
         WHEN o.delay_us > 0 THEN statement_timestamp() + o.delay_us * interval '1 microsecond'
-        ELSE e.next_attempt_at
+        ELSE q.next_attempt_at
     END,
     updated_at = statement_timestamp(),
     locked_until = NULL
 FROM own AS o
-WHERE e.id = o.id
-RETURNING e.id, e.claim_no
+WHERE q.id = o.id
+RETURNING q.id, q.claim_no
 `
 
 type EventReleaseParams struct {
@@ -1098,9 +1406,31 @@ func (q *Queries) EventRelease(ctx context.Context, arg EventReleaseParams) ([]E
 }
 
 const EventStatuses = `-- name: EventStatuses :many
-SELECT e.id, e.status, e.claim_no, e.locked_by, e.attempts, coalesce(e.last_error, '') AS last_error
-FROM (SELECT unnest($1::uuid[]) AS id) AS w
-JOIN outbox_schema.events AS e ON e.id = w.id
+SELECT
+    s.id::uuid AS id,
+    s.status::text AS status,
+    s.claim_no::bigint AS claim_no,
+    s.locked_by::uuid AS locked_by,
+    s.attempts::integer AS attempts,
+    coalesce(s.last_error, '')::text AS last_error
+FROM (
+    SELECT w.id,
+        CASE
+            WHEN q.locked_until IS NOT NULL THEN 'processing'
+            WHEN q.id IS NOT NULL THEN 'pending'
+            WHEN d.id IS NOT NULL THEN 'delivered'
+            WHEN x.id IS NOT NULL THEN 'dead'
+        END AS status,
+        coalesce(q.claim_no, d.claim_no, x.claim_no) AS claim_no,
+        coalesce(q.locked_by, d.locked_by, x.locked_by) AS locked_by,
+        coalesce(q.attempts, d.attempts, x.attempts) AS attempts,
+        x.error AS last_error
+    FROM (SELECT unnest($1::uuid[]) AS id) AS w
+    LEFT JOIN outbox_schema.queue AS q ON q.id = w.id
+    LEFT JOIN outbox_schema.delivered AS d ON d.id = w.id
+    LEFT JOIN outbox_schema.dead_letters AS x ON x.id = w.id AND x.listener IS NULL
+) AS s
+WHERE s.status IS NOT NULL
 `
 
 type EventStatusesRow struct {
@@ -1140,57 +1470,117 @@ func (q *Queries) EventStatuses(ctx context.Context, ids []pgtype.UUID) ([]Event
 	return items, nil
 }
 
-const EventSweepDead = `-- name: EventSweepDead :one
-WITH spent AS MATERIALIZED (
-    SELECT
-        e.id,
-        (
-            e.locked_until IS NULL
-            OR e.updated_at > e.locked_until
-            OR $1::interval = interval '0'
-        ) AS dies
-    FROM outbox_schema.events AS e
-    WHERE e.finalized_at IS NULL
-      AND e.namespace = $2
-      AND e.next_attempt_at <= statement_timestamp()
-      AND e.attempts >= coalesce($3::integer, e.max_attempts)
-      AND (
-          e.locked_until IS NULL
-          OR e.locked_until < statement_timestamp()
-              AND NOT e.updated_at > greatest(e.locked_until, statement_timestamp() - $1::interval)
-      )
-      AND NOT e.id = ANY ($4::uuid[])
-      AND (cardinality($5::text[]) = 0 OR e.topic = ANY ($5::text[]))
-      AND (cardinality($6::uuid[]) = 0 OR e.tenant_id = ANY ($6::uuid[]))
-    ORDER BY e.next_attempt_at, e.id
-    LIMIT $7::integer
-    FOR NO KEY UPDATE SKIP LOCKED
+const EventSweepDead = `-- name: EventSweepDead :many
+WITH span AS MATERIALIZED (
+    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+    FROM (
+        SELECT
+            unnest($1::smallint[]) AS lane,
+            unnest($2::timestamptz[]) AS after_due,
+            unnest($3::uuid[]) AS after_id,
+            unnest($4::integer[]) AS piece
+    ) AS l
+    LEFT JOIN LATERAL (
+        SELECT q.next_attempt_at, q.id
+        FROM outbox_schema.queue AS q
+        WHERE l.piece > 0
+          AND q.namespace = $5
+          AND q.lane = l.lane
+          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
+          AND q.next_attempt_at <= statement_timestamp()
+        ORDER BY q.next_attempt_at, q.id
+        OFFSET l.piece
+        LIMIT 1
+    ) AS m ON true
 ),
-swept AS (
-    UPDATE outbox_schema.events AS e
-    SET status = CASE WHEN s.dies THEN 'dead' ELSE e.status END,
-        finalized_at = CASE WHEN s.dies THEN statement_timestamp() END,
-        updated_at = statement_timestamp(),
-        locked_until = CASE WHEN s.dies THEN NULL ELSE e.locked_until END,
-        last_error = CASE
-            WHEN NOT s.dies THEN e.last_error
-            WHEN e.locked_until IS NULL THEN coalesce(e.last_error, 'attempts spent: the limit was lowered')
-            ELSE 'lease ran out on attempt ' || e.attempts || ', worker ' || coalesce(e.locked_by::text, 'unknown')
-                || ' did not answer' || coalesce('; before: ' || left(e.last_error, 450), '')
-            END
+spent AS MATERIALIZED (
+    SELECT c.id, c.dies, c.error
+    FROM span AS s
+    CROSS JOIN LATERAL (
+        SELECT
+            q.id,
+            (
+                q.locked_until IS NULL
+                OR q.updated_at > q.locked_until
+                OR $6::interval = interval '0'
+            ) AS dies,
+            CASE
+                WHEN q.locked_until IS NULL THEN coalesce(q.failures -> -1 ->> 'error', 'attempts spent: the limit was lowered')
+                ELSE 'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown')
+                    || ' did not answer' || coalesce('; before: ' || left(q.failures -> -1 ->> 'error', 450), '')
+            END AS error
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $5
+          AND q.lane = s.lane
+          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
+          AND (q.next_attempt_at, q.id) <= (
+              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.attempts >= coalesce($7::integer, q.max_attempts)
+          AND (
+              q.locked_until IS NULL
+              OR q.locked_until < statement_timestamp()
+                  AND NOT q.updated_at > greatest(q.locked_until, statement_timestamp() - $6::interval)
+          )
+          AND NOT q.id = ANY ($8::uuid[])
+          AND (cardinality($9::text[]) = 0 OR q.topic = ANY ($9::text[]))
+          AND (cardinality($10::uuid[]) = 0 OR q.tenant_id = ANY ($10::uuid[]))
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT $11::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT $11::integer
+),
+noted AS (
+    UPDATE outbox_schema.queue AS q
+    SET updated_at = statement_timestamp()
     FROM spent AS s
-    WHERE e.id = s.id
-    RETURNING s.dies
+    WHERE q.id = s.id
+      AND NOT s.dies
+    RETURNING q.id
+),
+gone AS (
+    DELETE FROM outbox_schema.queue AS q
+    USING spent AS s
+    WHERE q.id = s.id
+      AND s.dies
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.locked_by,
+        q.locked_until, q.failures, s.error::text AS error
+),
+died AS (
+    INSERT INTO outbox_schema.dead_letters (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
+        headers, payload, created_at, attempts, max_attempts, claim_no, locked_by, failures, error)
+    SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
+        e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
+        g.max_attempts, g.claim_no, g.locked_by,
+        CASE
+            WHEN g.locked_until IS NULL THEN g.failures
+            WHEN jsonb_array_length(g.failures) >= 5 THEN g.failures - 0
+            ELSE coalesce(g.failures, '[]')
+        END || CASE
+            WHEN g.locked_until IS NULL THEN '[]'
+            ELSE jsonb_build_object('attempt', g.attempts, 'at', statement_timestamp(), 'worker', g.locked_by, 'error', g.error)
+        END,
+        g.error
+    FROM gone AS g
+    LEFT JOIN outbox_schema.events AS e ON e.id = g.id
+    ON CONFLICT (id) WHERE listener IS NULL DO NOTHING
 )
-SELECT
-    count(*) FILTER (WHERE w.dies) AS died,
-    count(*) FILTER (WHERE NOT w.dies) AS noted
-FROM swept AS w
+SELECT -1::smallint AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
+    (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted
+UNION ALL
+SELECT s.lane, s.to_due, s.to_id, 0, 0
+FROM span AS s
+WHERE s.to_id IS NOT NULL
 `
 
 type EventSweepDeadParams struct {
-	Grace       pgtype.Interval
+	Lanes       []int16
+	AfterDues   []pgtype.Timestamptz
+	AfterIds    []pgtype.UUID
+	Pieces      []int32
 	Namespace   string
+	Grace       pgtype.Interval
 	MaxAttempts *int32
 	InFlight    []pgtype.UUID
 	Topics      []string
@@ -1199,28 +1589,89 @@ type EventSweepDeadParams struct {
 }
 
 type EventSweepDeadRow struct {
+	Lane  int32
+	ToDue pgtype.Timestamptz
+	ToID  pgtype.UUID
 	Died  int64
 	Noted int64
 }
 
 // Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
-// whose attempts exceed a limit that was lowered since. Walks the due part of events_due. SKIP LOCKED, so that it never
-// waits for a late ack. An event whose lease ran out is only noted at first, by an updated_at past locked_until. No
-// claim and no renewal leaves such a value. The holder may be alive, and may have been without the database for as long
-// as every other process. The event becomes dead if nothing has changed after the grace, which counts from the first
-// sweep that finds it and in which the holder can settle it by its fence. in_flight is left out, because the sweeper
-// itself has yet to settle it. Returns how many became dead, and how many were noted.
-func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) (EventSweepDeadRow, error) {
-	row := q.db.QueryRow(ctx, EventSweepDead,
-		arg.Grace,
+// whose attempts exceed a limit that was lowered since. Walks the due part of the lanes, in pieces as EventClaim does. SKIP
+// LOCKED, so that it never waits for a late ack. An event whose lease ran out is only noted at first, by an updated_at past
+// locked_until. No claim and no renewal leaves such a value. The holder may be alive, and may have been without the database
+// for as long as every other process. The event becomes dead if nothing has changed after the grace, which counts from the
+// first sweep that finds it and in which the holder can settle it by its fence. in_flight is left out, because the sweeper
+// itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted, and the end of each piece.
+func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) ([]EventSweepDeadRow, error) {
+	rows, err := q.db.Query(ctx, EventSweepDead,
+		arg.Lanes,
+		arg.AfterDues,
+		arg.AfterIds,
+		arg.Pieces,
 		arg.Namespace,
+		arg.Grace,
 		arg.MaxAttempts,
 		arg.InFlight,
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
 	)
-	var i EventSweepDeadRow
-	err := row.Scan(&i.Died, &i.Noted)
-	return i, err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventSweepDeadRow
+	for rows.Next() {
+		var i EventSweepDeadRow
+		if err := rows.Scan(
+			&i.Lane,
+			&i.ToDue,
+			&i.ToID,
+			&i.Died,
+			&i.Noted,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventUnsettle = `-- name: EventUnsettle :execrows
+WITH queued AS MATERIALIZED (
+    SELECT q.id
+    FROM (SELECT unnest($1::uuid[]) AS id) AS w
+    JOIN outbox_schema.queue AS q ON q.id = w.id
+    FOR NO KEY UPDATE OF q
+),
+undelivered AS (
+    DELETE FROM outbox_schema.delivered AS d
+    USING queued AS b
+    WHERE d.id = b.id
+    RETURNING d.id
+),
+undead AS (
+    DELETE FROM outbox_schema.dead_letters AS x
+    USING queued AS b
+    WHERE x.id = b.id
+      AND x.listener IS NULL
+    RETURNING x.id
+)
+SELECT u.id FROM undelivered AS u
+UNION ALL
+SELECT u.id FROM undead AS u
+`
+
+// Deletes the final state of events that are in the queue as well, which only a change by hand can cause. They could not be
+// settled: their final state would be there twice.
+func (q *Queries) EventUnsettle(ctx context.Context, ids []pgtype.UUID) (int64, error) {
+	result, err := q.db.Exec(ctx, EventUnsettle, ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
