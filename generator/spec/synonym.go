@@ -17,7 +17,7 @@ var keySynonyms = map[string][]string{
 	"routing_key": {"partition_key", "key"}, "message_key": {"key", "partition_key"},
 	"data": {"payload"}, "body": {"payload"}, "properties": {"payload", "fields"}, "attributes": {"payload", "fields"},
 	"fields": {"payload"}, "payload": {"fields"}, "values": {"enum"}, "events": {"topics"}, "messages": {"topics"},
-	"aggregate": {"entity"}, "fairness_key": {"fairness"}, "ttl": {"retention"},
+	"aggregate": {"entity"}, "ttl": {"retention"},
 	"max_length": {"max_len"}, "max_size": {"max_len"}, "max_items": {"max_len"}, "length": {"max_len"}, "min_length": {"min_len"},
 	"min_size": {"min_len"}, "min_items": {"min_len"}, "minimum": {"min"}, "min_value": {"min"}, "maximum": {"max"}, "max_value": {"max"},
 	"regex": {"pattern"}, "regexp": {"pattern"}, "nullable": {"optional"}, "secret": {"sensitive"}, "private": {"sensitive"},
