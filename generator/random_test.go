@@ -114,9 +114,13 @@ func (s *sourceWriter) topic(name, full string) {
 		s.line(8, "delivery: log")
 		s.line(8, "listeners: none")
 	}
-	if rapid.Bool().Draw(s.t, "tenant") {
+	tenant := rapid.Bool().Draw(s.t, "tenant")
+	if tenant {
 		s.line(8, "tenant: tenant_id")
 		s.line(8, `dedupe_key: "{tenant_id}/p-{text}-s/lit/{number}"`)
+	}
+	if tenant && delivery == "queue" && rapid.Bool().Draw(s.t, "fairness") {
+		s.line(8, "fairness: tenant")
 	}
 	if rapid.Bool().Draw(s.t, "partition") {
 		s.line(8, `partition_key: "{day}"`)

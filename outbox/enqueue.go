@@ -267,6 +267,13 @@ func (m *Message) check() error {
 		return fmt.Errorf("max attempts %d is not between 1 and 2147483647", m.MaxAttempts)
 	case m.Log && !m.NotBefore.IsZero():
 		return errors.New("not before: listeners get the events of a log topic in order, so that none can be put off")
+	case m.Fairness == "":
+	case m.Fairness != FairnessTenant:
+		return fmt.Errorf("fairness %q is not a valid fairness: use %q, or none", m.Fairness, FairnessTenant)
+	case m.Log:
+		return fmt.Errorf("fairness %q: listeners get the events of a log topic in order, so that tenants cannot take turns: use no fairness", m.Fairness)
+	case !m.TenantID.Valid:
+		return fmt.Errorf("fairness %q needs the tenant of the event, which has none: set TenantID, or use no fairness", m.Fairness)
 	}
 	if y := m.NotBefore.UTC().Year(); !m.NotBefore.IsZero() && (y < 1 || y > 9999) {
 		return fmt.Errorf("not before: year %d is not between 1 and 9999", y)

@@ -82,9 +82,14 @@ func badMessages() map[string]struct {
 		"headers large": {func(m *outbox.Message) {
 			m.Headers = map[string]string{"a": strings.Repeat("x", outbox.MaxPayloadBytes)}
 		}, outbox.ErrPayloadTooLarge},
-		"namespace":         {func(m *outbox.Message) { m.Namespace = "Mini" }, nil},
-		"topic":             {func(m *outbox.Message) { m.Topic = "" }, nil},
-		"version":           {func(m *outbox.Message) { m.Version = -1 }, nil},
+		"namespace": {func(m *outbox.Message) { m.Namespace = "Mini" }, nil},
+		"topic":     {func(m *outbox.Message) { m.Topic = "" }, nil},
+		"version":   {func(m *outbox.Message) { m.Version = -1 }, nil},
+		"fairness":  {func(m *outbox.Message) { m.Fairness = "tennant" }, nil},
+		"fairness, no tenant": {func(m *outbox.Message) {
+			m.Fairness, m.TenantID, m.DedupeKey = outbox.FairnessTenant, uuid.NullUUID{}, ""
+		}, nil},
+		"fairness in a log": {func(m *outbox.Message) { m.Fairness, m.Log = outbox.FairnessTenant, true }, nil},
 		"version too large": {func(m *outbox.Message) { m.Version = 1 << 31 }, nil},
 		"attempts":          {func(m *outbox.Message) { m.MaxAttempts = -1 }, nil},
 		"not before":        {func(m *outbox.Message) { m.NotBefore = time.Date(294277, 1, 1, 0, 0, 0, 0, time.UTC) }, nil},

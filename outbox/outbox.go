@@ -48,6 +48,10 @@ type Message struct {
 	Version int
 	// TenantID is the owner, if the topic has one.
 	TenantID uuid.NullUUID
+	// Fairness says how the events of the topic take turns: "" means that the oldest due one is first, and FairnessTenant, which
+	// needs TenantID, that no tenant waits behind another's burst. All events of a topic should have the same. It is an error
+	// with Log, because listeners get events in the order of the log.
+	Fairness Fairness
 	// DedupeKey is unique within the topic for as long as the event is kept; "" means none. With a tenant
 	// it starts with TenantID and a slash.
 	DedupeKey string

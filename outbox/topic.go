@@ -30,7 +30,10 @@ type TopicSpec struct {
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
 	// producers that use PREPARE TRANSACTION, which refuses NOTIFY.
 	Silent bool
-	Retry  Retry
+	// Fairness says how the events of the topic take turns; "" means that the oldest due one is first. An enqueue returns an
+	// error if it is set with Log, or if it is FairnessTenant and Keys returns no tenant.
+	Fairness Fairness
+	Retry    Retry
 	// Lease is how long other workers must wait for an event after its worker has crashed; 0 means 30 s.
 	Lease     time.Duration
 	Retention Retention
@@ -38,6 +41,15 @@ type TopicSpec struct {
 	// means that events have no keys.
 	Keys func(payload any) Keys
 }
+
+// Fairness says how the events of a queue topic take turns when more of them are due than are handled at once. The zero
+// value, "", claims them in the order in which they fall due, whoever owns them.
+type Fairness string
+
+// FairnessTenant gives each tenant its own turn: no tenant waits behind another's burst. The events of a tenant are still
+// claimed in the order in which they fall due. Tenants are spread over 32 lanes by a hash, so that two tenants may share a
+// lane, in which the oldest due event is first. It costs nothing at enqueue.
+const FairnessTenant Fairness = "tenant"
 
 // NewTopic returns the topic that spec describes. If spec is wrong, each enqueue returns an error. If P has a method
 // Validate() error, each payload is validated before it is enqueued.
@@ -207,7 +219,10 @@ func (t *UntypedTopic) pointerTo(p any) (any, error) {
 
 // build is message. It sets doing to what it calls.
 func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Message, error) {
-	m := Message{Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.Version(), Log: t.spec.Log, MaxAttempts: t.spec.Retry.MaxAttempts}
+	m := Message{
+		Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.Version(), Log: t.spec.Log, Fairness: t.spec.Fairness,
+		MaxAttempts: t.spec.Retry.MaxAttempts,
+	}
 	var invalid error
 	if v, ok := p.(validator); ok {
 		*doing = "Validate"

@@ -50,7 +50,7 @@ const (
 	PatternInvalid    Rule = "pattern-invalid"
 )
 
-// Rules about tenants, keys and entities.
+// Rules about tenants, keys, entities and turns.
 const (
 	TenantUnknownField    Rule = "tenant-unknown-field"
 	TenantNotUUID         Rule = "tenant-not-uuid"
@@ -73,6 +73,8 @@ const (
 	EntitySensitive       Rule = "entity-sensitive-field"
 	EntityNotInjective    Rule = "entity-not-injective"
 	EntityVersionType     Rule = "entity-version-type"
+	FairnessNeedsTenant   Rule = "fairness-needs-tenant"
+	FairnessLogTopic      Rule = "fairness-log-topic"
 )
 
 // Rules about publishing and consuming.
@@ -171,6 +173,8 @@ var rules = []RuleInfo{
 	{EntitySensitive, "An entity has no sensitive field, because logs and the CLI show entities."},
 	{EntityNotInjective, "Different field values never give the same entity id: it has a placeholder, and a '/' between any two."},
 	{EntityVersionType, "An entity version is a field of type int32 or int64."},
+	{FairnessNeedsTenant, "A topic with fairness: tenant has a tenant."},
+	{FairnessLogTopic, "Only a queue topic has fairness: listeners get the events of a log topic in order."},
 
 	{RetryBounds, "max_attempts is 1 to 1000, base_delay is at least 1ms and at most max_delay, and max_delay is at most 720h."},
 	{RetryShort, "Warning: the retries of a topic or listener last at least ten minutes, so that a restart of what it calls makes no dead letters."},

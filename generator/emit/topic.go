@@ -43,6 +43,9 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	if !t.Wake {
 		list = append(list, member{"Silent", jen.True()})
 	}
+	if t.Fairness == model.FairnessTenant {
+		list = append(list, member{"Fairness", jen.Qual(outboxPath, "FairnessTenant")})
+	}
 	if !isLog(t) {
 		list = append(list, member{"Retry", retry(t.Retry)}, member{"Lease", duration(t.Lease)})
 	}

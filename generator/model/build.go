@@ -185,6 +185,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 		b.dedupeWindow(s, t)
 	}
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
+	b.fairness(s, t)
 	b.entity(s, t)
 	b.publish(s, t)
 	if !b.checkName(s.Name, "topic") {

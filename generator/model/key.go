@@ -163,6 +163,20 @@ func (b *builder) tenant(s *spec.Topic, t *Topic) {
 	t.Tenant = f
 }
 
+// fairness sets the fairness of t. It reports one that t cannot have.
+func (b *builder) fairness(s *spec.Topic, t *Topic) {
+	if !s.Fairness.Set() {
+		return
+	}
+	t.Fairness = Fairness(s.Fairness.V)
+	switch {
+	case t.Delivery == Log:
+		b.Errorf(s.Fairness.Pos, diag.FairnessLogTopic, "fairness: topic %s has delivery log, whose events listeners get in order: remove fairness, which only applies to a queue topic", showTopic(t))
+	case !s.Tenant.Set(): // one that is set and wrong is reported as such
+		b.Errorf(s.Fairness.Pos, diag.FairnessNeedsTenant, "fairness: topic %s has no tenant to give turns to: set tenant to a uuid field of its payload, or remove fairness", showTopic(t))
+	}
+}
+
 func (t *Topic) field(name string) *Field {
 	for _, f := range t.Fields {
 		if f.Name == name {

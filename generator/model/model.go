@@ -55,6 +55,12 @@ const (
 	Log   Delivery = "log"
 )
 
+// Fairness says how the events of a queue topic take turns. "" means that the oldest due one is first.
+type Fairness string
+
+// FairnessTenant means that no tenant waits behind another's burst.
+const FairnessTenant Fairness = "tenant"
+
 // Topic is one kind of event.
 type Topic struct {
 	Namespace *Namespace
@@ -73,6 +79,7 @@ type Topic struct {
 	Tenant       *Field       // nil when the topic has no tenant
 	DedupeKey    *Template    // nil when the topic has no dedupe key
 	PartitionKey *Template    // nil when the topic has no partition key
+	Fairness     Fairness     // of a queue topic; FairnessTenant only with a Tenant
 	Entity       *Entity      // nil when the topic names no entity
 	Publish      *Publication // nil when the topic is not published
 }

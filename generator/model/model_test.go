@@ -78,6 +78,7 @@ func TestBuildTheSampleOfTheDesign(t *testing.T) {
 		},
 	}, turn.DedupeKey)
 	require.Equal(t, []model.Segment{{Field: field["chat_id"]}}, turn.PartitionKey.Segments)
+	require.Equal(t, model.FairnessTenant, turn.Fairness)
 	require.Equal(t, "turn", turn.Entity.Type)
 	require.Same(t, field["turn_version"], turn.Entity.Version)
 	require.Same(t, outcome, field["outcome"].Type.Type)

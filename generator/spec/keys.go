@@ -210,6 +210,8 @@ var topic = &record[Topic]{
 			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it must start with {<tenant field>}/."),
 		optional("partition_key", templateText, func(t *Topic) *Value[string] { return &t.PartitionKey },
 			"Template of the key that keeps events together when they are published, and in order when a listener reads them."),
+		optional("fairness", oneOf("tenant"), func(t *Topic) *Value[string] { return &t.Fairness },
+			"tenant: no tenant waits behind another's burst. Queue topics with a tenant only. Default: the oldest due event is first, whoever owns it."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
 		optional("publish", publish, func(t *Topic) *Publish { return &t.Publish },

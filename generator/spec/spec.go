@@ -102,7 +102,7 @@ type Namespace struct {
 	Topics Section[*Topic]
 }
 
-// Topic is a topic. When they are set, Delivery is queue or log, and Listeners is "none".
+// Topic is a topic. When they are set, Delivery is queue or log, Listeners is "none", and Fairness is tenant.
 type Topic struct {
 	Name         Value[string]
 	Doc          Value[string]
@@ -113,6 +113,7 @@ type Topic struct {
 	Tenant       Value[string]
 	DedupeKey    Value[string]
 	PartitionKey Value[string]
+	Fairness     Value[string]
 	Entity       Entity
 	Publish      Publish
 	Policy       Policy

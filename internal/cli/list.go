@@ -23,6 +23,7 @@ type topicRow struct {
 	Tenant       string        `json:"tenant,omitempty"`
 	DedupeKey    string        `json:"dedupe_key,omitempty"`
 	PartitionKey string        `json:"partition_key,omitempty"`
+	Fairness     string        `json:"fairness,omitempty"`
 	Entity       *entityRow    `json:"entity,omitempty"`
 	Wake         string        `json:"wake"`
 	Lease        string        `json:"lease,omitempty"`
@@ -118,6 +119,7 @@ func newTopicRow(t *model.Topic) topicRow {
 		Delivery:     string(t.Delivery),
 		DedupeKey:    templateText(t.DedupeKey),
 		PartitionKey: templateText(t.PartitionKey),
+		Fairness:     string(t.Fairness),
 		Wake:         "doorbell",
 		Retention:    retentionRow{Delivered: span(t.Retention.Delivered), Dead: span(t.Retention.Dead)},
 		Publish:      newPublishRow(t.Publish),
@@ -147,7 +149,7 @@ func newTopicRow(t *model.Topic) topicRow {
 }
 
 func topicTable(rows []topicRow) [][]any {
-	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"}}
+	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "FAIRNESS", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"}}
 	for _, r := range rows {
 		attempts, listeners, to := "-", "-", "-"
 		if r.Publish != nil {
@@ -162,7 +164,7 @@ func topicTable(rows []topicRow) [][]any {
 			}
 			listeners = cmp.Or(strings.Join(names, ","), "none")
 		}
-		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey),
+		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey), dash(r.Fairness),
 			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, to, listeners})
 	}
 	return table
