@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
@@ -99,28 +98,27 @@ func (a *Admin) blockedBy(ctx context.Context, topics map[string]outbox.Retentio
 // pruneQueue deletes, or in a preview counts, the final events of the queue that are past their retention.
 func (a *Admin) pruneQueue(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
 	for _, name := range slices.Sorted(maps.Keys(topics)) {
-		delivered, err := a.pruneFinal(ctx, name, "delivered", topics[name].Delivered)
-		if r.Queue += delivered; err != nil {
-			return err
-		}
-		dead, err := a.pruneFinal(ctx, name, "dead", topics[name].Dead)
-		if r.Queue += dead; err != nil {
+		n, err := a.pruneFinal(ctx, name, topics[name])
+		if r.Queue += n; err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *Admin) pruneFinal(ctx context.Context, name, status string, keep time.Duration) (int64, error) {
+func (a *Admin) pruneFinal(ctx context.Context, name string, keep outbox.Retention) (int64, error) {
 	namespace, topic, _ := strings.Cut(name, "/")
-	if a.preview {
-		n, err := a.db.EachPlanned(a.pool).EventPrunable(ctx, dbsqlc.EventPrunableParams{
-			Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep),
-		})
-		return n, dbschema.Wrap("prune", err)
+	if !a.preview {
+		n, err := retention.Queue(ctx, a.db, a.pool, namespace, topic, keep)
+		return int64(n), err
 	}
-	n, err := retention.Queue(ctx, a.db, a.pool, namespace, topic, status, keep)
-	return int64(n), err
+	q := a.db.EachPlanned(a.pool)
+	delivered, err := q.EventPrunableDelivered(ctx, dbsqlc.EventPrunableDeliveredParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered)})
+	if err != nil {
+		return 0, dbschema.Wrap("prune", err)
+	}
+	dead, err := q.EventPrunableDead(ctx, dbsqlc.EventPrunableDeadParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead)})
+	return delivered + dead, dbschema.Wrap("prune", err)
 }
 
 // retentions lists topics for SQL.

@@ -47,7 +47,7 @@ func TestDefaultsOfTheRoleDoNotMatterToTheQueue(t *testing.T) {
 	require.Equal(t, []queue.Outcome{queue.Already, queue.Lost, queue.Lost, queue.Applied}, outcomes)
 	_, err = s.SweepDead(t.Context())
 	require.NoError(t, err)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET finalized_at = finalized_at - interval '1 year' WHERE finalized_at IS NOT NULL")
+	pgtest.Execute(t, pool, "UPDATE testing.events SET finalized_at = finalized_at - interval '1 year' WHERE finalized_at IS NOT NULL")
 	n, err := s.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2, n)

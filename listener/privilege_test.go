@@ -58,7 +58,7 @@ func TestListenerPrivileges(t *testing.T) {
 	require.NoError(t, err)
 	runtimetest.Skip(t, a, uuid.Nil)
 	require.Equal(t, 2, runtimetest.Rewind(t, a, time.Time{}))
-	pruner := as(t, pool, tables, "SELECT, DELETE ON outbox.log", "SELECT, UPDATE, DELETE ON outbox.events")
+	pruner := as(t, pool, tables, "SELECT, DELETE ON outbox.log", "SELECT, UPDATE, DELETE ON testing.events")
 	_, err = runtimetest.AdminOf(t, pruner).Prune(t.Context(), map[string]outbox.Retention{"test/said": {Delivered: time.Nanosecond}})
 	require.NoError(t, err)
 	h.Fail = nil

@@ -165,7 +165,7 @@ func TestPruneOfTheQueue(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	pgtest.Execute(t, pool, `INSERT INTO outbox.events (id, namespace, topic, payload, status, max_attempts, finalized_at)
+	pgtest.Execute(t, pool, `INSERT INTO testing.events (id, namespace, topic, payload, status, max_attempts, finalized_at)
 		SELECT gen_random_uuid(), 'jobs', t.topic, '{}', s.status, 5, CASE WHEN s.status IN ('delivered', 'dead') THEN now() - make_interval(hours => h) END
 		FROM unnest('{one,two}'::text[]) AS t (topic), unnest('{pending,delivered,dead}'::text[]) AS s (status), generate_series(0, 9) AS h`)
 	r := prune(t, pool, map[string]outbox.Retention{
@@ -174,7 +174,7 @@ func TestPruneOfTheQueue(t *testing.T) {
 	require.Equal(t, admin.PruneReport{Queue: 8 + 7, BlockedBy: map[string]int64{}}, r)
 	require.Equal(t, "one dead 3, one delivered 2, one pending 10, two dead 10, two delivered 10, two pending 10", pgtest.Value[string](t, pool,
 		`SELECT string_agg(concat(topic, ' ', status, ' ', n), ', ' ORDER BY topic, status)
-		FROM (SELECT topic, status, count(*) AS n FROM outbox.events GROUP BY topic, status) AS o`))
+		FROM (SELECT topic, status, count(*) AS n FROM testing.events GROUP BY topic, status) AS o`))
 }
 
 // Nobody runs the abandoned listener, and an event of the parking one waits. A process that runs another listener

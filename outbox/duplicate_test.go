@@ -101,7 +101,7 @@ func TestConcurrentDuplicatesLeaveEveryTransactionUsable(t *testing.T) {
 		}
 		close(start)
 		wg.Wait()
-		id := pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE dedupe_key = $1", m.DedupeKey)
+		id := pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM testing.events WHERE dedupe_key = $1", m.DedupeKey)
 		winners := 0
 		for _, r := range results {
 			if !r.committed {
@@ -146,7 +146,7 @@ func TestDuplicateUnderEachIsolationLevel(t *testing.T) {
 			n++
 			m := runtimetest.Message(runtimetest.TenantA, n)
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{IsoLevel: level})
-			pgtest.Value[int](t, tx, "SELECT count(*) FROM outbox.events") // takes the snapshot
+			pgtest.Value[int](t, tx, "SELECT count(*) FROM testing.events") // takes the snapshot
 			rival := runtimetest.EnqueueAll(t, pool, m)[0]
 			receipt, err := enqueue(tx, m)
 			if level == pgx.ReadCommitted {
@@ -192,7 +192,7 @@ func TestEnqueueManyReceiptsAreInOrder(t *testing.T) {
 	for i, r := range receipts {
 		var key, headers string
 		var n int
-		require.NoError(t, pool.QueryRow(t.Context(), `SELECT dedupe_key, (payload->>'n')::int, coalesce(headers->>'n', '') FROM outbox.events WHERE id = $1`, r.ID).
+		require.NoError(t, pool.QueryRow(t.Context(), `SELECT dedupe_key, (payload->>'n')::int, coalesce(headers->>'n', '') FROM testing.events WHERE id = $1`, r.ID).
 			Scan(&key, &n, &headers))
 		require.Equal(t, ms[i].DedupeKey, key)
 		require.Equal(t, ms[i].Headers["n"], headers)
@@ -235,7 +235,7 @@ func TestEnqueueManyOverlappingDoesNotDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Equal(t, runtimetest.CountWhere(t, pool, "true"), pgtest.Value[int](t, pool, "SELECT count(DISTINCT dedupe_key) FROM outbox.events"))
+	require.Equal(t, runtimetest.CountWhere(t, pool, "true"), pgtest.Value[int](t, pool, "SELECT count(DISTINCT dedupe_key) FROM testing.events"))
 }
 
 // Statements of a thousand are cut by Go's order of keys. A database that sorts words as people do would
@@ -249,7 +249,7 @@ func TestEnqueueManyInsertsInByteOrderWhateverTheCollation(t *testing.T) {
 	}
 	runtimetest.EnqueueAll(t, pool, ms...)
 	require.Equal(t, []string{"-a", "A", "B", "Z", "_", "a", "a-", "b", "z", "ä"},
-		pgtest.Value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM outbox.events"))
+		pgtest.Value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM testing.events"))
 }
 
 // collated returns a database whose default collation is English, where the server can do that.

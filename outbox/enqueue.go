@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/jsonb"
+	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -93,8 +94,16 @@ func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, 
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, MaxAttempts: int32(m.MaxAttempts), NotBefore: pgvalue.Time(m.NotBefore),
+		Headers: headers, Payload: m.Payload, Lane: m.lane(), MaxAttempts: int32(m.MaxAttempts), NotBefore: pgvalue.Time(m.NotBefore),
 	}
+}
+
+// lane returns the lane of m in the queue.
+func (m *Message) lane() int16 {
+	if m.Fairness == FairnessTenant {
+		return lane.Of(m.Topic, m.TenantID)
+	}
+	return lane.Of(m.Topic, uuid.NullUUID{})
 }
 
 // insertTries is how often an event is inserted whose dedupe key was taken at first, and free again when its owner was
@@ -207,7 +216,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 		_, _ = q.EventQueue(context.Background(), dbsqlc.EventQueueParams{
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
-			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, MaxAttempts: p.MaxAttempts,
+			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Lane: p.Lane, MaxAttempts: p.MaxAttempts,
 			NotBefore: p.NotBefore, Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
 		})
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -155,6 +156,8 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 		EntityVersions: column(part, func(i int) (int64, bool) { v := ms[i].Entity.Version; return v, ms[i].Entity.Type != "" }),
 		Headers:        column(part, func(i int) (json.RawMessage, bool) { return e.headers[i], e.headers[i] != nil }),
 		Payloads:       column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
+		TopicLane:      lane.Of(first.Topic, uuid.NullUUID{}),
+		Lanes:          column(part, func(i int) (int16, bool) { return ms[i].lane(), ms[i].Fairness == FairnessTenant }),
 		MaxAttempts:    column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
 		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgvalue.Time(ms[i].NotBefore); return t, t.Valid }),
 	}

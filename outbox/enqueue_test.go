@@ -128,7 +128,7 @@ func TestEnqueueRefusesBeforeSendingAndLeavesTransactionUsable(t *testing.T) {
 		}
 		_, err := outbox.EnqueueMany(t.Context(), tx, "", []outbox.Message{runtimetest.Message(runtimetest.TenantA, 1), {Namespace: runtimetest.Namespace, Topic: "pong", Payload: []byte("1")}})
 		require.ErrorContains(t, err, "one call takes one topic")
-		require.Zero(t, pgtest.Value[int](t, tx, "SELECT count(*) FROM outbox.events"))
+		require.Zero(t, pgtest.Value[int](t, tx, "SELECT count(*) FROM testing.events"))
 		_, err = outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, 1))
 		require.NoError(t, err)
 	})
@@ -248,7 +248,7 @@ func TestTenantMismatchAgainstOracleAndCheck(t *testing.T) {
 	}
 	pgtest.Execute(t, pool, `CREATE FUNCTION accepts(tenant uuid, key text) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
-			INSERT INTO outbox.events (namespace, topic, tenant_id, dedupe_key, payload) VALUES ('test', 'raw', tenant, key, '1');
+			INSERT INTO testing.events (namespace, topic, tenant_id, dedupe_key, payload) VALUES ('test', 'raw', tenant, key, '1');
 			RETURN true;
 		EXCEPTION WHEN check_violation THEN RETURN false;
 		END $$`)
@@ -261,7 +261,7 @@ func TestRawSQLCannotBreakTheTable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	insert := func(columns, values string) error {
-		_, err := pool.Exec(t.Context(), "INSERT INTO outbox.events (namespace, topic, payload, "+columns+") VALUES ('test', 'raw', '1', "+values+")")
+		_, err := pool.Exec(t.Context(), "INSERT INTO testing.events (namespace, topic, payload, "+columns+") VALUES ('test', 'raw', '1', "+values+")")
 		return err
 	}
 	require.NoError(t, insert("tenant_id, dedupe_key", "'"+runtimetest.TenantA.String()+"', '"+runtimetest.TenantA.String()+"/1'"))
@@ -285,7 +285,7 @@ func TestRawSQLCannotBreakTheTable(t *testing.T) {
 		require.ErrorAs(t, insert(columns, values), &pg, columns)
 		require.Equal(t, "23514", pg.Code, columns)
 	}
-	_, err := pool.Exec(t.Context(), "UPDATE outbox.events SET tenant_id = gen_random_uuid()")
+	_, err := pool.Exec(t.Context(), "UPDATE testing.events SET tenant_id = gen_random_uuid()")
 	require.ErrorContains(t, err, "events_dedupe_tenant_check")
 }
 
@@ -361,7 +361,7 @@ func TestEnqueueInsideSavepoints(t *testing.T) {
 				receipt, err := outbox.Enqueue(t.Context(), tx, "", runtimetest.Message(runtimetest.TenantA, n))
 				require.NoError(t, err)
 				require.False(t, receipt.Duplicate)
-				_, err = tx.Exec(t.Context(), "DELETE FROM outbox.events WHERE id = $1", receipt.ID)
+				_, err = tx.Exec(t.Context(), "DELETE FROM testing.events WHERE id = $1", receipt.ID)
 				require.NoError(t, err)
 				continue
 			}
@@ -460,7 +460,7 @@ func TestEnqueueWhenOwnerOfTheKeyIsPrunedMeanwhile(t *testing.T) {
 		pool := pgtest.Database(t)
 		old := runtimetest.EnqueueAll(t, pool, runtimetest.Message(runtimetest.TenantA, 1))[0]
 		tx := &sabotagedTx{Tx: pgtest.Begin(t, pool, pgx.TxOptions{}), before: map[int]func(){
-			2: func() { pgtest.Execute(t, pool, "DELETE FROM outbox.events") },
+			2: func() { pgtest.Execute(t, pool, "DELETE FROM testing.events") },
 		}}
 		var receipt outbox.Receipt
 		if many {

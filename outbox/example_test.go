@@ -302,7 +302,7 @@ func ExampleContextWithTrace() {
 		log.Fatal(err)
 	}
 	var traceparent string
-	err = pool.QueryRow(ctx, "SELECT headers->>'traceparent' FROM outbox.events").Scan(&traceparent)
+	err = pool.QueryRow(ctx, "SELECT headers->>'traceparent' FROM outbox.event_status").Scan(&traceparent)
 	fmt.Println(traceparent, err)
 	// Output: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 <nil>
 }

@@ -56,7 +56,7 @@ func TestEveryExecMode(t *testing.T) {
 					require.False(t, receipt.Duplicate)
 				})
 			}
-			require.Equal(t, 8, pgtest.Count(t, pool, `SELECT (SELECT count(*) FROM outbox.events WHERE headers->>'a' = 'b') + (SELECT count(*) FROM outbox.log WHERE headers->>'a' = 'b')`))
+			require.Equal(t, 8, pgtest.Count(t, pool, `SELECT (SELECT count(*) FROM testing.events WHERE headers->>'a' = 'b') + (SELECT count(*) FROM outbox.log WHERE headers->>'a' = 'b')`))
 			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(runtimetest.JobTopic("any"), func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 				if d.Attempt == 1 && d.Payload.N == 2 {
 					return fmt.Errorf("again")

@@ -47,7 +47,7 @@ func TestNilListsAndMapsGoOutEmpty(t *testing.T) {
 			receipt, err = topic.Untyped().Enqueue(t.Context(), tx, p)
 			return err
 		}))
-		return pgtest.Value[map[string]any](t, pool, "SELECT payload FROM outbox.events WHERE id = $1", receipt.ID)
+		return pgtest.Value[map[string]any](t, pool, "SELECT payload FROM testing.events WHERE id = $1", receipt.ID)
 	}
 	inner := map[string]any{"labels": map[string]any{}, "at": "0001-01-01T00:00:00Z"}
 	require.Equal(t, map[string]any{

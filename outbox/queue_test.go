@@ -95,7 +95,7 @@ func TestResolveOfADeletedRival(t *testing.T) {
 		pgtest.AwaitBlocked(t, pool, 1)
 		require.NoError(t, rivalTx.Commit(t.Context()))
 		require.NoError(t, <-sent)
-		pgtest.Execute(t, pool, "DELETE FROM outbox.events")
+		pgtest.Execute(t, pool, "DELETE FROM testing.events")
 		pgtest.Execute(t, pool, "DELETE FROM outbox.log")
 		for range 2 {
 			receipt, err := queued.Resolve(t.Context(), tx)

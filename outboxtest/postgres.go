@@ -32,7 +32,7 @@ func Postgres(t testing.TB, opts ...Option) *pgxpool.Pool {
 		opt(&o)
 	}
 	if len(o.schemas) == 0 {
-		return pgtest.Database(t)
+		return pgtest.Plain(t)
 	}
 	pool := pgtest.Pool(t, pgtest.Empty(t))
 	for _, schema := range o.schemas {

@@ -182,11 +182,11 @@ CROSS JOIN LATERAL (
 -- Leases up to batch_size events: those of a lane oldest due first, and as many from each lane as from the others, as far
 -- as they have any. Each lane is walked from (after_due, after_id) on: first for quota events; then the lanes that have more
 -- share what is left of the batch. A walk passes over any number of events that it may not claim, so with piece it ends
--- after that many events, and its end is returned. MATERIALIZED and the joins keep LIMIT from being executed more than
+-- after that many events, and its end is returned, unless a batch of claimable ones is among them. MATERIALIZED and the joins keep LIMIT from being executed more than
 -- once, and the outer LIMIT keeps what is not claimed from being locked.
 --
 -- reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
--- none behind edge, which is where the others filled the batch, and none of in_flight, which the claimer itself has yet to
+-- none behind edge, which is where the others filled the batch, in their lane or in all, and none of in_flight, which the claimer itself has yet to
 -- settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
 -- compares the id too, because a million events may be due at one time.
 --
@@ -208,6 +208,27 @@ WITH span AS MATERIALIZED (
         SELECT q.next_attempt_at, q.id
         FROM outbox_schema.queue AS q
         WHERE l.piece > 0
+          AND (
+              SELECT count(*)
+              FROM (
+                  SELECT
+                  FROM (
+                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
+                      FROM outbox_schema.queue AS p
+                      WHERE p.namespace = @namespace
+                        AND p.lane = l.lane
+                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
+                        AND p.next_attempt_at <= statement_timestamp()
+                      ORDER BY p.next_attempt_at, p.id
+                      LIMIT l.piece
+                  ) AS c
+                  WHERE c.locked_until IS NULL
+                    AND c.attempts < coalesce(sqlc.narg('max_attempts')::integer, c.max_attempts)
+                    AND (cardinality(@topics::text[]) = 0 OR c.topic = ANY (@topics::text[]))
+                    AND (cardinality(@tenant_ids::uuid[]) = 0 OR c.tenant_id = ANY (@tenant_ids::uuid[]))
+                  LIMIT @batch_size::integer
+              ) AS n
+          ) < @batch_size::integer
           AND q.namespace = @namespace
           AND q.lane = l.lane
           AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
@@ -271,9 +292,9 @@ extra AS MATERIALIZED (
     LIMIT greatest((@batch_size::integer) - (SELECT count(*) FROM fresh), 0)
 ),
 taken AS MATERIALIZED (
-    SELECT f.id, f.next_attempt_at FROM fresh AS f
+    SELECT f.lane, f.id, f.next_attempt_at FROM fresh AS f
     UNION ALL
-    SELECT x.id, x.next_attempt_at FROM extra AS x
+    SELECT x.lane, x.id, x.next_attempt_at FROM extra AS x
 ),
 edge AS MATERIALIZED (
     (SELECT t.next_attempt_at, t.id
@@ -286,9 +307,21 @@ edge AS MATERIALIZED (
     ORDER BY next_attempt_at, id
     LIMIT 1
 ),
+stretch AS MATERIALIZED (
+    SELECT s.lane, s.after_due, s.after_id, coalesce(t.next_attempt_at, s.to_due) AS to_due, coalesce(t.id, s.to_id) AS to_id
+    FROM span AS s
+    LEFT JOIN LATERAL (
+        SELECT t.next_attempt_at, t.id
+        FROM taken AS t
+        WHERE t.lane = s.lane
+          AND (SELECT count(*) FROM taken) >= @batch_size::integer
+        ORDER BY t.next_attempt_at DESC, t.id DESC
+        LIMIT 1
+    ) AS t ON true
+),
 late AS MATERIALIZED (
     SELECT c.id, c.next_attempt_at, c.last
-    FROM span AS s
+    FROM stretch AS s
     CROSS JOIN LATERAL (
         SELECT
             q.id,
@@ -378,6 +411,27 @@ WITH span AS MATERIALIZED (
         SELECT q.next_attempt_at, q.id
         FROM outbox_schema.queue AS q
         WHERE l.piece > 0
+          AND (
+              SELECT count(*)
+              FROM (
+                  SELECT
+                  FROM (
+                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
+                      FROM outbox_schema.queue AS p
+                      WHERE p.namespace = @namespace
+                        AND p.lane = l.lane
+                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
+                        AND p.next_attempt_at <= statement_timestamp()
+                      ORDER BY p.next_attempt_at, p.id
+                      LIMIT l.piece
+                  ) AS c
+                  WHERE c.locked_until IS NULL
+                    AND c.attempts < coalesce(sqlc.narg('max_attempts')::integer, c.max_attempts)
+                    AND (cardinality(@topics::text[]) = 0 OR c.topic = ANY (@topics::text[]))
+                    AND (cardinality(@tenant_ids::uuid[]) = 0 OR c.tenant_id = ANY (@tenant_ids::uuid[]))
+                  LIMIT @batch_size::integer
+              ) AS n
+          ) < @batch_size::integer
           AND q.namespace = @namespace
           AND q.lane = l.lane
           AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
@@ -643,7 +697,8 @@ WHERE q.id = o.id
 RETURNING q.id, q.claim_no;
 
 -- name: EventStatuses :many
--- Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked.
+-- Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked. LIMIT as in
+-- EventIDByKey.
 SELECT
     s.id::uuid AS id,
     s.status::text AS status,
@@ -664,9 +719,25 @@ FROM (
         coalesce(q.attempts, d.attempts, x.attempts) AS attempts,
         x.error AS last_error
     FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
-    LEFT JOIN outbox_schema.queue AS q ON q.id = w.id
-    LEFT JOIN outbox_schema.delivered AS d ON d.id = w.id
-    LEFT JOIN outbox_schema.dead_letters AS x ON x.id = w.id AND x.listener IS NULL
+    LEFT JOIN LATERAL (
+        SELECT o.id, o.locked_until, o.claim_no, o.locked_by, o.attempts
+        FROM outbox_schema.queue AS o
+        WHERE o.id = w.id
+        LIMIT 1
+    ) AS q ON true
+    LEFT JOIN LATERAL (
+        SELECT o.id, o.claim_no, o.locked_by, o.attempts
+        FROM outbox_schema.delivered AS o
+        WHERE o.id = w.id
+        LIMIT 1
+    ) AS d ON true
+    LEFT JOIN LATERAL (
+        SELECT o.id, o.claim_no, o.locked_by, o.attempts, o.error
+        FROM outbox_schema.dead_letters AS o
+        WHERE o.id = w.id
+          AND o.listener IS NULL
+        LIMIT 1
+    ) AS x ON true
 ) AS s
 WHERE s.status IS NOT NULL;
 

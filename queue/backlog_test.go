@@ -16,7 +16,7 @@ import (
 )
 
 // predate makes events due before all others, as if their transaction had taken longer.
-const predate = "UPDATE outbox.events SET next_attempt_at = next_attempt_at - interval '1 h' WHERE (payload->>'n')::int >= $1"
+const predate = "UPDATE testing.events SET next_attempt_at = next_attempt_at - interval '1 h' WHERE (payload->>'n')::int >= $1"
 
 // A dispatcher with a backlog continues to claim from its latest position. Events that committed late must not wait for
 // the end of the backlog, even if there are more of them than one claim takes.

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // The two statements of a claim agree, whatever the table holds: EventClaimFresh takes what EventClaim takes without
-// reclaimed events, except for events before its start position. It also changes the rows in the same way.
+// reclaimed events, and changes the rows in the same way. Both take from every lane.
 func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -28,8 +27,8 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	s, err := NewStore(pool, StoreConfig{Namespace: "test"})
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), `
-		INSERT INTO outbox.events (namespace, topic, tenant_id, payload, headers, status, attempts, max_attempts, next_attempt_at, locked_by, locked_until, finalized_at)
-		SELECT CASE WHEN n % 13 = 0 THEN 'other' ELSE 'test' END, 't' || n % 3, CASE WHEN n % 2 = 0 THEN md5((n % 4)::text)::uuid END,
+		INSERT INTO testing.events (lane, namespace, topic, tenant_id, payload, headers, status, attempts, max_attempts, next_attempt_at, locked_by, locked_until, finalized_at)
+		SELECT n % 3, CASE WHEN n % 13 = 0 THEN 'other' ELSE 'test' END, 't' || n % 3, CASE WHEN n % 2 = 0 THEN md5((n % 4)::text)::uuid END,
 			to_jsonb(n), CASE WHEN n % 5 = 0 THEN '{"a": "b"}'::jsonb END, u.status, n % 4, 1 + n % 5, now() + (n % 10 - 8) * interval '1 h',
 			CASE WHEN u.status = 'processing' THEN gen_random_uuid() END,
 			CASE WHEN u.status = 'processing' THEN now() + (n % 3 - 1) * interval '1 h' END,
@@ -38,7 +37,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	require.NoError(t, err)
 
 	var places []place
-	rows, err := pool.Query(t.Context(), "SELECT next_attempt_at, id FROM outbox.events")
+	rows, err := pool.Query(t.Context(), "SELECT next_attempt_at, id FROM testing.events")
 	require.NoError(t, err)
 	var p place
 	var id pgtype.UUID
@@ -52,7 +51,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	taken := 0
 	for round := range 300 {
 		if round == 200 { // no row order is the right one by accident
-			_, err = pool.Exec(t.Context(), "DROP INDEX outbox.events_due")
+			_, err = pool.Exec(t.Context(), "DROP INDEX outbox.queue_due")
 			require.NoError(t, err)
 		}
 		c := &claim{size: events, lease: time.Hour, maxAttempts: random.IntN(4)}
@@ -62,33 +61,36 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 		if random.IntN(3) == 0 {
 			c.tenants = []uuid.UUID{uuid.MustParse("cfcd2084-95d5-65ef-66e7-dff9f98764da")} // md5('0')
 		}
-		if random.IntN(2) == 0 {
-			c.after = places[random.IntN(len(places))]
+		for n := range 1 + random.IntN(3) {
+			c.starts = append(c.starts, start{lane: int16(n)})
 		}
-		want := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
-		want.claimed = slices.DeleteFunc(want.claimed, func(o *Claimed) bool { return placeOf(o).compare(c.after) <= 0 })
+		all := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 		got := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
-		require.Equal(t, want.claimed, got.claimed)
+		require.Equal(t, all, got)
 		taken += len(got.claimed)
-		if c.after == (place{}) {
-			require.Equal(t, want.table, got.table)
+		for i := range c.starts {
+			if random.IntN(2) == 0 {
+				c.starts[i].after = places[random.IntN(len(places))]
+			}
+			c.starts[i].piece = random.IntN(6)
 		}
-		if c.size = random.IntN(10) + 1; len(got.claimed) > c.size {
-			part := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
-			require.Equal(t, got.claimed[:c.size], part.claimed, "the first ones")
-		}
+		c.size = random.IntN(10) + 1
+		want := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+		part := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+		require.Equal(t, want, part)
+		requireShared(t, c, all.claimed, part)
 	}
 	require.Greater(t, taken, 300)
 
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	c := &claim{size: events, lease: time.Hour}
+	c := &claim{size: events, lease: time.Hour, starts: new(walk).starts()}
 	fresh := func() []*Claimed {
 		return claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
 	}
 	all := fresh()
-	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", pgvalue.UUID(all[0].ID))
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", pgvalue.UUID(all[0].ID))
 	require.NoError(t, err)
 	require.Equal(t, all[1:], fresh(), "what is locked is passed over")
 }
@@ -96,7 +98,51 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 // traces holds what a claim returned, and what the table holds after it except for the times that the claim set.
 type traces struct {
 	claimed []*Claimed
+	ends    map[int16]place
 	table   []*string
+}
+
+// requireShared checks a claim of c against all that could be claimed in its lanes: from each lane the oldest of its piece,
+// no more than fit, as many as fit, and no lane less than its quota while another has more than its quota.
+func requireShared(t *testing.T, c *claim, all []*Claimed, got traces) {
+	t.Helper()
+	byLane := func(events []*Claimed) map[int16][]*Claimed {
+		m := make(map[int16][]*Claimed)
+		for _, e := range events {
+			m[e.lane] = append(m[e.lane], e)
+		}
+		return m
+	}
+	had, took := byLane(all), byLane(got.claimed)
+	possible, starved, served := 0, false, false
+	for _, s := range c.starts {
+		var walked []*Claimed
+		for _, e := range had[s.lane] {
+			end, ended := got.ends[s.lane]
+			if placeOf(e).compare(s.after) > 0 && (!ended || placeOf(e).compare(end) <= 0) {
+				walked = append(walked, e)
+			}
+		}
+		possible += len(walked)
+		n := len(took[s.lane])
+		require.Equal(t, ids(walked[:n]), ids(took[s.lane]), "the oldest of the lane")
+		starved = starved || n < min(c.quota(), len(walked))
+		served = served || n > c.quota()
+	}
+	require.False(t, starved && served)
+	require.LessOrEqual(t, len(got.claimed), c.size)
+	if len(c.starts) == 1 {
+		require.Len(t, got.claimed, min(possible, c.size))
+	}
+	require.GreaterOrEqual(t, len(got.claimed), min(possible, c.size, c.quota()))
+}
+
+func ids(events []*Claimed) []uuid.UUID {
+	ids := []uuid.UUID{}
+	for _, e := range events {
+		ids = append(ids, e.ID)
+	}
+	return ids
 }
 
 func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*dbsqlc.Queries)) (r traces) {
@@ -108,11 +154,12 @@ func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*dbsqlc.Queri
 	text, args := s.db.Record(call)
 	rows, err := tx.Query(t.Context(), text, args...)
 	require.NoError(t, err)
-	found, err := s.scanClaimed(rows, time.Time{})
-	require.NoError(t, err)
-	r.claimed = append([]*Claimed{}, found...)
+	var x roundTrip
+	require.NoError(t, s.scanClaimed(rows, &x, time.Time{}))
+	require.Empty(t, x.strays)
+	r.claimed, r.ends = append([]*Claimed{}, x.claimed...), x.ends
 	rows, err = tx.Query(t.Context(), `SELECT (to_jsonb(e) - '{locked_until,updated_at}'::text[])::text || (locked_until > now() + interval '50 min')::text ||
-		(updated_at >= now())::text FROM outbox.events AS e ORDER BY e.id`)
+		(updated_at >= now())::text FROM testing.events AS e ORDER BY e.id`)
 	require.NoError(t, err)
 	r.table, err = pgx.CollectRows(rows, pgx.RowTo[*string])
 	require.NoError(t, err)

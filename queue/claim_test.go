@@ -86,7 +86,7 @@ func withAndWithoutIndex(t *testing.T, test func(*testing.T, *pgxpool.Pool)) {
 	t.Run("no index", func(t *testing.T) {
 		t.Parallel()
 		pool := pgtest.Database(t)
-		pgtest.Execute(t, pool, "DROP INDEX outbox.events_due")
+		pgtest.Execute(t, pool, "DROP INDEX outbox.queue_due")
 		pgtest.Execute(t, pool, "ALTER DATABASE "+pool.Config().ConnConfig.Database+" SET enable_nestloop = off")
 		test(t, pgtest.Pool(t, pgtest.URL(t, pool)))
 	})
@@ -97,9 +97,9 @@ func testClaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, n)
 	// There are few distinct times, the ids do not follow them, and the rows are in no order on disk.
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET id = gen_random_uuid(), next_attempt_at = statement_timestamp() - (random() * 20)::int * interval '1 min'`)
+	pgtest.Execute(t, pool, `UPDATE testing.events SET id = gen_random_uuid(), next_attempt_at = statement_timestamp() - (random() * 20)::int * interval '1 min'`)
 	due := map[uuid.UUID]time.Time{}
-	rows, err := pool.Query(t.Context(), "SELECT id, next_attempt_at FROM outbox.events")
+	rows, err := pool.Query(t.Context(), "SELECT id, next_attempt_at FROM testing.events")
 	require.NoError(t, err)
 	var id uuid.UUID
 	var at time.Time
@@ -214,10 +214,10 @@ func TestClaimFilters(t *testing.T) {
 				require.True(t, !c.tenant.Valid || c.tenant == got.TenantID)
 			}
 			if state == "fresh" { // the second time all events are reclaimed
-				pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
+				pgtest.Execute(t, pool, `UPDATE testing.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
 					locked_until = statement_timestamp() - interval '1 s'`)
 			} else {
-				pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'pending', attempts = 0, locked_until = NULL`)
+				pgtest.Execute(t, pool, `UPDATE testing.events SET status = 'pending', attempts = 0, locked_until = NULL`)
 			}
 		}
 	}
@@ -300,12 +300,12 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 	receipts := runtimetest.EnqueueN(t, pool, 20)
 	s := runtimetest.NewStore(t, pool)
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", receipts[0].ID)
+	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", receipts[0].ID)
 	require.NoError(t, err)
 	claimed := runtimetest.ClaimN(t, s, 19)
 	require.NotContains(t, runtimetest.IDsOf(claimed), receipts[0].ID)
 	runtimetest.ExpireLeases(t, pool)
-	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events FOR UPDATE")
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.queue FOR UPDATE")
 	require.NoError(t, err)
 	runtimetest.ClaimN(t, s, 0) // reclaimed events too
 	n, err := s.SweepDead(t.Context())
@@ -353,22 +353,22 @@ func testReclaimOrder(t *testing.T, pool *pgxpool.Pool) {
 	old := runtimetest.EnqueueN(t, pool, 2)
 	runtimetest.ClaimN(t, s, 2)
 	young := runtimetest.EnqueueN(t, pool, 10)
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - interval '1 min'`) // one due time for all, so that ids decide the order
+	pgtest.Execute(t, pool, `UPDATE testing.events SET next_attempt_at = statement_timestamp() - interval '1 min'`) // one due time for all, so that ids decide the order
 	runtimetest.ExpireLeases(t, pool)
 	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{old[0].ID, old[1].ID, young[0].ID}, runtimetest.IDsOf(claimed))
 	require.Equal(t, 9, runtimetest.CountWhere(t, pool, "status = 'pending'"), "what gave way to a reclaimed event stays as it was")
 	// An event behind a full batch waits until its lease has run out.
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
+	pgtest.Execute(t, pool, `UPDATE testing.events SET locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() WHERE status = 'processing'`)
 	claimed, err = s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uuid.UUID{young[1].ID, young[2].ID, young[3].ID}, runtimetest.IDsOf(claimed))
 	// The oldest of many reclaimed events come first, whatever their order on disk.
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = 1, locked_by = gen_random_uuid(),
+	pgtest.Execute(t, pool, `UPDATE testing.events SET status = 'processing', attempts = 1, locked_by = gen_random_uuid(),
 		locked_until = statement_timestamp() - interval '1 s', next_attempt_at = statement_timestamp() - interval '1 h'`)
 	for i := len(young) - 1; i >= 0; i-- {
-		pgtest.Execute(t, pool, "UPDATE outbox.events SET next_attempt_at = next_attempt_at - $2 * interval '1 min' WHERE id = $1", young[i].ID, 100-i)
+		pgtest.Execute(t, pool, "UPDATE testing.events SET next_attempt_at = next_attempt_at - $2 * interval '1 min' WHERE id = $1", young[i].ID, 100-i)
 	}
 	claimed, err = s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 3})
 	require.NoError(t, err)
@@ -387,7 +387,7 @@ func testReclaimMix(t *testing.T, pool *pgxpool.Pool) {
 	receipts := runtimetest.EnqueueN(t, pool, 8)
 	age := func(reclaimed ...int) {
 		for i, r := range receipts {
-			pgtest.Execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() - $2 * interval '1 min', attempts = 1,
+			pgtest.Execute(t, pool, `UPDATE testing.events SET next_attempt_at = statement_timestamp() - $2 * interval '1 min', attempts = 1,
 				status = CASE WHEN $3 THEN 'processing' ELSE 'pending' END,
 				locked_until = CASE WHEN $3 THEN statement_timestamp() - interval '1 s' END WHERE id = $1`, r.ID, 100-i, slices.Contains(reclaimed, i))
 		}
@@ -428,7 +428,7 @@ func TestReclaimLeavesEventsOfOthersAndSpentOnes(t *testing.T) {
 	other.Namespace = "elsewhere"
 	runtimetest.EnqueueAll(t, pool, other)
 	spent := runtimetest.EnqueueN(t, pool, 1)[0].ID
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = CASE WHEN id = $1 THEN max_attempts ELSE 1 END,
+	pgtest.Execute(t, pool, `UPDATE testing.events SET status = 'processing', attempts = CASE WHEN id = $1 THEN max_attempts ELSE 1 END,
 		locked_until = statement_timestamp() - interval '1 s'`, spent)
 	before := runtimetest.Fingerprint(t, pool)
 	runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 0)
@@ -441,7 +441,7 @@ func TestReclaimedEventOnItsLastAttemptIsClaimedAlone(t *testing.T) {
 	pool := pgtest.Database(t)
 	s := runtimetest.NewStore(t, pool)
 	poison := runtimetest.EnqueueN(t, pool, 1)[0].ID
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET max_attempts = 3")
+	pgtest.Execute(t, pool, "UPDATE testing.events SET max_attempts = 3")
 	good := runtimetest.EnqueueN(t, pool, 9)
 	for attempt := 1; attempt <= 3; attempt++ {
 		claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: 100})

@@ -114,7 +114,7 @@ func (c *crashing) loaded(t testing.TB, n int) {
 func (c *crashing) drained(t testing.TB) {
 	t.Helper()
 	c.finish()
-	pgtest.Settles(t, c.pool, 0, "SELECT count(*) FROM outbox.events WHERE finalized_at IS NULL")
+	pgtest.Settles(t, c.pool, 0, "SELECT count(*) FROM testing.events WHERE finalized_at IS NULL")
 	require.NoError(t, c.stop())
 }
 

@@ -132,7 +132,7 @@ func TestKilledEventsAreReclaimed(t *testing.T) {
 	watch := queue.Watch(d)
 	stop := runtimetest.StartDispatcher(t, d)
 	pgtest.Receive(t, watch.Idle, "idleness")
-	until := pgtest.Value[time.Time](t, pool, "SELECT min(locked_until) FROM outbox.events") // at least
+	until := pgtest.Value[time.Time](t, pool, "SELECT min(locked_until) FROM testing.events") // at least
 	c.Kill()
 	killed := pgtest.Value[time.Time](t, pool, "SELECT statement_timestamp()")
 	var last time.Time
@@ -164,7 +164,7 @@ func TestKilledOnLastAttempt(t *testing.T) {
 	killed := time.Now()
 	cfg := queue.Config{LeaseDuration: time.Second, PollInterval: 50 * time.Millisecond, Logger: runtimetest.DiscardLogger()}
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, b.handler(topic)))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE status = 'dead'")
 	t.Logf("lease %s: dead %s after the kill", cfg.LeaseDuration, time.Since(killed))
 	require.NoError(t, stop())
 	r := runtimetest.StateOf(t, pool, id)
@@ -192,7 +192,7 @@ func TestStoppedPastItsLease(t *testing.T) {
 		c.Await(t, runtimetest.Handling)
 		c.Signal(t, syscall.SIGSTOP)
 		stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, b.handler(topic)))
-		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'delivered'", id)
+		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND status = 'delivered'", id)
 		require.NoError(t, stop())
 		before := runtimetest.StateOf(t, pool, id)
 		c.Signal(t, syscall.SIGCONT)
@@ -233,7 +233,7 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 		defer close(settled)
 		for {
 			var open int
-			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM outbox.events WHERE finalized_at IS NULL").Scan(&open); err != nil || open == 0 {
+			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM testing.events WHERE finalized_at IS NULL").Scan(&open); err != nil || open == 0 {
 				return
 			}
 			select {
@@ -263,7 +263,7 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 		}
 	}
 	require.Equal(t, 99, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
-	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'dead' AND payload ->> 'secret' = 'poison' AND attempts = 5"))
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'dead' AND payload ->> 'secret' = 'poison' AND attempts = 5"))
 	require.Equal(t, 6, processes, "five died of it, the sixth finished")
 	b.check(t, pool, history.Conditions{Faults: true})
 }

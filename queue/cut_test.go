@@ -174,7 +174,7 @@ func TestBackendKilledInTheMiddleOfAnAck(t *testing.T) {
 		claimed := runtimetest.ClaimN(t, s, 3)
 		// The ack waits for a lock on the second row, so that it is known to be under way.
 		tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", claimed[1].ID)
+		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", claimed[1].ID)
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {
@@ -211,7 +211,7 @@ func TestAckWhoseContextEnds(t *testing.T) {
 	runtimetest.EnqueueN(t, pool, 2)
 	claimed := runtimetest.ClaimN(t, s, 2)
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", claimed[0].ID)
+	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", claimed[0].ID)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

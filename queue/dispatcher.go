@@ -318,6 +318,5 @@ func (d *Dispatcher) warnSmallPool() {
 
 // probe fails when the tables do not exist.
 func (d *Dispatcher) probe(ctx context.Context) error {
-	_, err := d.store.db.Each(d.pool).EventFinalTopics(ctx, d.store.namespace)
-	return dbschema.Wrap("probe schema "+d.store.db.Name(), err)
+	return dbschema.Wrap("probe schema "+d.store.db.Name(), d.store.db.Each(d.pool).EventProbe(ctx))
 }

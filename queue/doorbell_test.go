@@ -308,7 +308,7 @@ func TestRollbackRingsNobody(t *testing.T) {
 	require.Empty(t, ears.heard(t))
 	require.NoError(t, r.stop())
 	require.Empty(t, r.got)
-	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events"))
 }
 
 // recipient is a running dispatcher and the events that it handled.

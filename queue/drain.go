@@ -46,6 +46,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 	r.Dead += n
 	tried := make(map[*relay.Target]bool) // resting targets of which an event was tried
 	var finished []*task
+	walks := newClaims(d)
 	for x := new(roundTrip); ; {
 		x.claim = nil
 		try := d.tryable()
@@ -54,13 +55,24 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 			try = nil
 		case try != nil && !tried[try]:
 			tried[try] = true
-			x.claim = d.requestTry(try, true)
+			x.claim = walks.try(try, true)
 		default:
-			try, x.claim = nil, d.request(d.cfg.BatchSize, true)
+			try, x.claim = nil, walks.request(&walks.ahead, d.cfg.BatchSize, true)
 		}
+		more := false
 		err := d.roundTrip(context.WithoutCancel(ctx), x)
 		if try != nil {
 			try.OnTry(len(x.claimed) > 0)
+		}
+		switch {
+		case x.claim == nil || x.claimedAt.IsZero():
+		case try != nil:
+			walks.tried(try, x)
+			more = walks.tries[try] != nil && len(x.claimed) == 0
+			tried[try] = !more
+		default:
+			walks.ahead.advance(x)
+			more = walks.ahead.more()
 		}
 		settled, open := x.divide(finished)
 		l.settled(settled)
@@ -68,7 +80,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 		switch {
 		case len(x.claimed) == 0 && err != nil:
 			return err
-		case len(x.claimed) == 0 && try == nil:
+		case len(x.claimed) == 0 && try == nil && !more:
 			return nil
 		}
 		finished = open // what was claimed nevertheless is handled first

@@ -64,14 +64,14 @@ func TestDrainReport(t *testing.T) {
 		return err
 	}))
 	spent := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)[0]
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET status = 'processing', attempts = 3, claim_no = 3, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", spent, uuid.New())
+	pgtest.Execute(t, pool, "UPDATE testing.events SET status = 'processing', attempts = 3, claim_no = 3, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", spent, uuid.New())
 
 	report, err := d.Drain(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, queue.Report{Delivered: 23 + 1 + 7, Retried: 3 + 1 + 1, Dead: 2 + 1, Lost: 2 + 1}, report)
 	require.Equal(t, 31, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
-	require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'dead'"))
-	require.Equal(t, 6, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'pending'"), "the failed ones and the scheduled one")
+	require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'dead'"))
+	require.Equal(t, 6, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'pending'"), "the failed ones and the scheduled one")
 
 	report, err = d.Drain(t.Context())
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestDrainHonoursContext(t *testing.T) {
 			require.Equal(t, queue.Report{Delivered: started}, report)
 			require.GreaterOrEqual(t, started, 5)
 			require.LessOrEqual(t, started, 5+2, "none is started after the end")
-			require.Equal(t, 50-started, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0 AND locked_until IS NULL"))
+			require.Equal(t, 50-started, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0 AND locked_until IS NULL"))
 
 			first := started
 			report, err = d.Drain(t.Context())

@@ -30,7 +30,7 @@ func TestRetryDelayHasEqualJitter(t *testing.T) {
 	})))
 	want := time.Minute
 	for attempt := 1; attempt <= 6; attempt++ {
-		pgtest.Settles(t, pool, len(ids), "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = $1", attempt)
+		pgtest.Settles(t, pool, len(ids), "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = $1", attempt)
 		different := make(map[time.Duration]bool)
 		for _, id := range ids {
 			r := runtimetest.StateOf(t, pool, id)
@@ -41,7 +41,7 @@ func TestRetryDelayHasEqualJitter(t *testing.T) {
 			different[r.DueIn] = true
 		}
 		require.Greater(t, len(different), len(ids)/2, "spread out")
-		pgtest.Execute(t, pool, "UPDATE outbox.events SET next_attempt_at = now()")
+		pgtest.Execute(t, pool, "UPDATE testing.events SET next_attempt_at = now()")
 		want = min(2*want, 10*time.Minute)
 	}
 	require.NoError(t, stop())
@@ -55,12 +55,12 @@ func fail(t *testing.T, topic outbox.Topic[runtimetest.Job], log *runtimetest.Lo
 	cfg := runtimetest.QuickConfig()
 	cfg.Concurrency, cfg.Logger = 1, log.Logger()
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, fn)))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND attempts > 0 AND status <> 'processing' AND (status = 'dead' OR next_attempt_at > now() + interval '10 min')", id)
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND attempts > 0 AND status <> 'processing' AND (status = 'dead' OR next_attempt_at > now() + interval '10 min')", id)
 	// The worker that had it, or its successor, still works.
 	settled := runtimetest.JobTopic(topic.Untyped().Spec().Name)
 	settled = runtimetest.Altered(settled, func(s *outbox.TopicSpec) { s.Keys = nil })
 	other := runtimetest.EnqueueJobs(t, pool, settled, runtimetest.Job{N: -1})[0]
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND attempts > 0 AND status <> 'processing'", other)
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND attempts > 0 AND status <> 'processing'", other)
 	require.NoError(t, stop())
 	return runtimetest.StateOf(t, pool, id)
 }
@@ -122,7 +122,7 @@ func TestConfiguredMaxAttemptsWins(t *testing.T) {
 	cfg := runtimetest.QuickConfig()
 	cfg.MaxAttempts = 2
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error { return errors.New("no") })))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE status = 'dead'")
 	require.NoError(t, stop())
 	r := runtimetest.StateOf(t, pool, id)
 	require.Equal(t, 2, r.Attempts)
@@ -206,7 +206,7 @@ func TestWorkersAreReplaced(t *testing.T) {
 		jobs[i].Secret = "exit"
 	}
 	runtimetest.EnqueueJobs(t, pool, topic, jobs...)
-	pgtest.Settles(t, pool, 10, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 1")
+	pgtest.Settles(t, pool, 10, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 1")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
 	pgtest.Settles(t, pool, 3, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())
@@ -221,7 +221,7 @@ func TestNewerPayloadVersionIsNacked(t *testing.T) {
 	newer = runtimetest.Altered(newer, func(s *outbox.TopicSpec) { s.Version = 2 })
 	id := runtimetest.EnqueueJobs(t, pool, newer, runtimetest.NumberedJobs(1)...)[0]
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed)))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 1")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 1")
 	require.NoError(t, stop())
 	r := runtimetest.StateOf(t, pool, id)
 	require.Equal(t, "payload has version 2, this process knows 1", r.LastError)
@@ -242,11 +242,11 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 		`{"n": "` + secret + `"}`, `{"tenant_id": "` + secret + `"}`, `{"n": 41111111111111111111}`, `"` + secret + `"`, "null",
 	} {
 		var id uuid.UUID
-		require.NoError(t, pool.QueryRow(t.Context(), "INSERT INTO outbox.events (namespace, topic, payload) VALUES ('jobs', 'one', $1) RETURNING id", payload).Scan(&id))
+		require.NoError(t, pool.QueryRow(t.Context(), "INSERT INTO testing.events (namespace, topic, payload) VALUES ('jobs', 'one', $1) RETURNING id", payload).Scan(&id))
 		ids = append(ids, id)
 	}
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed)))
-	pgtest.Settles(t, pool, len(ids), "SELECT count(*) FROM outbox.events WHERE status = 'dead' AND attempts = 1")
+	pgtest.Settles(t, pool, len(ids), "SELECT count(*) FROM testing.events WHERE status = 'dead' AND attempts = 1")
 	require.NoError(t, stop())
 	var texts []string
 	for _, id := range ids {
@@ -295,7 +295,7 @@ func TestLogsHoldNoPayload(t *testing.T) {
 	})))
 	runtimetest.EnqueueJobs(t, pool, topic, jobs...)
 	log.Await(t, "lost to another claim")
-	pgtest.Settles(t, pool, 4, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
+	pgtest.Settles(t, pool, 4, "SELECT count(*) FROM testing.events WHERE status = 'dead'")
 	pgtest.Settles(t, pool, 1, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())
 	require.NotContains(t, log.String(), secret)

@@ -81,7 +81,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 		claimed, err := storeAs(t, pool, worker).Claim(t.Context(), ClaimConfig{BatchSize: n})
 		require.NoError(t, err)
 		require.NotEmpty(t, claimed)
-		_, err = admin.Exec(t.Context(), `UPDATE outbox.events SET attempts = max_attempts, locked_until = statement_timestamp() - interval '1 s'
+		_, err = admin.Exec(t.Context(), `UPDATE testing.events SET attempts = max_attempts, locked_until = statement_timestamp() - interval '1 s'
 			WHERE status = 'processing' AND random() < 0.2`)
 		require.NoError(t, err)
 		start := make(chan struct{})
@@ -120,7 +120,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 		}
 		close(start)
 		wg.Wait()
-		_, err = admin.Exec(t.Context(), "UPDATE outbox.events SET next_attempt_at = statement_timestamp() WHERE finalized_at IS NULL")
+		_, err = admin.Exec(t.Context(), "UPDATE testing.events SET next_attempt_at = statement_timestamp() WHERE finalized_at IS NULL")
 		require.NoError(t, err)
 	}
 	pool.Close() // the end of a session flushes its statistics
@@ -201,8 +201,8 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	pool = pgtest.Pool(t, pgtest.URL(t, pool))
 	errUndo := errors.New("undo")
 	require.ErrorIs(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(t.Context(), `UPDATE outbox.events SET attempts = attempts + 1 WHERE id IN (
-			SELECT id FROM outbox.events WHERE finalized_at IS NULL AND namespace = 'test'
+		tag, err := tx.Exec(t.Context(), `UPDATE testing.events SET attempts = attempts + 1 WHERE id IN (
+			SELECT id FROM testing.events WHERE finalized_at IS NULL AND namespace = 'test'
 			ORDER BY next_attempt_at, id LIMIT 5 FOR UPDATE SKIP LOCKED)`)
 		if err == nil && tag.RowsAffected() <= 5 {
 			err = fmt.Errorf("the classic claim took %d: these settings show nothing", tag.RowsAffected())

@@ -15,6 +15,7 @@ import (
 type Handler struct {
 	schema, namespace, topic string
 	lease                    time.Duration
+	fairness                 outbox.Fairness
 	policy                   policy
 	run                      func(context.Context, outbox.Event, json.RawMessage) error // nil without a handler
 	publication              *relay.Route                                               // in place of run
@@ -44,7 +45,7 @@ func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Del
 func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
 	spec := t.Spec()
 	th := Handler{
-		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, lease: spec.Lease,
+		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, lease: spec.Lease, fairness: spec.Fairness,
 		policy: policy{retry: settings.RetryWithDefaults(spec.Retry), retention: settings.RetentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {

@@ -49,7 +49,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	pgtest.Receive(t, started, "the handler")
 	rival := runtimetest.Dispatcher(t, pool, shortLease(), handler)
 	stopRival := runtimetest.StartDispatcher(t, rival)
-	first := pgtest.Value[time.Time](t, pool, "SELECT locked_until FROM outbox.events")
+	first := pgtest.Value[time.Time](t, pool, "SELECT locked_until FROM testing.events")
 	for pgtest.Value[bool](t, pool, "SELECT statement_timestamp() <= $1", first) {
 		pgtest.Receive(t, watch.Renewed, "a renewal")
 	}
@@ -63,7 +63,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 }
 
 // stealSQL gives an event to another worker, as a claim after the end of its lease would.
-const stealSQL = `UPDATE outbox.events
+const stealSQL = `UPDATE testing.events
 	SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = $2, locked_until = now() + interval '1 h'
 	WHERE id = $1`
 
@@ -170,7 +170,7 @@ func TestLeaseRunsOutWithoutDatabase(t *testing.T) {
 	pgtest.Receive(t, started, "the handler")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", id) // a renewal waits for this lock
+	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", id) // a renewal waits for this lock
 	require.NoError(t, err)
 	e := pgtest.Receive(t, ended, "the cancelled context")
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -211,7 +211,7 @@ func TestQueuedEventWithLostLeaseIsNotStarted(t *testing.T) {
 // lastAttempt puts an event into the state after a worker died on the last attempt but one.
 func lastAttempt(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET status = 'processing', attempts = max_attempts - 1, claim_no = 4,
+	pgtest.Execute(t, pool, `UPDATE testing.events SET status = 'processing', attempts = max_attempts - 1, claim_no = 4,
 		locked_by = $2, locked_until = now() - interval '1 s', next_attempt_at = now() WHERE id = $1`, id, uuid.New())
 }
 
@@ -245,7 +245,7 @@ func TestReclaimedLastAttemptRunsAlone(t *testing.T) {
 	for _, id := range late {
 		lastAttempt(t, pool, id)
 	}
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE attempts = max_attempts AND locked_until > now()") // one is claimed, and waits
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE attempts = max_attempts AND locked_until > now()") // one is claimed, and waits
 	require.Empty(t, started)
 	close(open)
 	pgtest.Settles(t, pool, 5, runtimetest.DeliveredSQL)
@@ -272,9 +272,9 @@ func TestStopHandsBackLastAttempt(t *testing.T) {
 	pgtest.Receive(t, started, "the handler")
 	id := enqueueLater(t, pool, topic, jobs[1])[0]
 	lastAttempt(t, pool, id)
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE attempts = max_attempts")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE attempts = max_attempts")
 	cancel()
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'pending' AND attempts = max_attempts - 1", id)
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND status = 'pending' AND attempts = max_attempts - 1", id)
 	close(open)
 	require.NoError(t, pgtest.Receive(t, ended, "the end of Run"))
 	require.Empty(t, started)

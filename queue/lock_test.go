@@ -30,7 +30,7 @@ func TestForeignKeyBlocksNothing(t *testing.T) {
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 5)
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := tx.Exec(t.Context(), "INSERT INTO note SELECT id FROM outbox.events")
+	_, err := tx.Exec(t.Context(), "INSERT INTO note SELECT id FROM testing.events")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
@@ -46,7 +46,7 @@ func TestForeignKeyBlocksNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Release(ctx, claimed[2])
 	require.NoError(t, err)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = max_attempts WHERE id = $1", claimed[3].ID)
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = max_attempts WHERE id = $1", claimed[3].ID)
 	runtimetest.ExpireLeases(t, pool, claimed[3].ID, claimed[4].ID)
 	n, err := s.SweepDead(ctx)
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestLockedRowCostsOnlyItsOwnLease(t *testing.T) {
 		pgtest.Receive(t, started, "a handler")
 	}
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id = $1 FOR UPDATE", ids[1])
+	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", ids[1])
 	require.NoError(t, err)
 	pgtest.Receive(t, lost, "the end of the locked event's lease")
 	for range 6 { // two more leases
@@ -127,7 +127,7 @@ func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	steal := claimed[3].ID
 	pgtest.Execute(t, pool, stealSQL, steal, uuid.New())
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE id IN ($1, $2) FOR UPDATE", claimed[1].ID, steal)
+	_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id IN ($1, $2) FOR UPDATE", claimed[1].ID, steal)
 	require.NoError(t, err)
 	outcomes, err := s.Extend(t.Context(), 2*runtimetest.LongLease, claimed...)
 	require.Equal(t, []queue.Outcome{queue.Applied, queue.Locked, queue.Applied, queue.Lost}, outcomes)

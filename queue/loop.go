@@ -46,21 +46,21 @@ type loop struct {
 	lastAttemptTick    <-chan time.Time // when to check on it again
 
 	passes      int  // passes under way
+	reclaiming  bool // one of them may reclaim events
 	settling    int  // events that they settle
 	claiming    int  // events that they may claim
 	reserved    int  // the room they need for those, in addition to what they settle in the same transaction
-	reclaiming  bool // one of them may reclaim events
 	dbRetry     backoff.Retrier
 	pace        doorbell.Pace // of claims that find nothing
 	settleErr   error         // why finished could not be settled
 	reclaimFrom time.Time     // after an outage: the time when other processes have settled what they have in flight
 
-	claimable   bool  // there may be something to claim
-	generation  int   // how often something has made it claimable
-	returns     int64 // how many returns of targets the loop has seen
-	backlog     bool  // the latest claim was full
-	claimAfter  place // in a backlog: the place up to which events are claimed, except those that committed late
-	nextReclaim time.Time
+	claimable  bool  // there may be something to claim
+	generation int   // how often something has made it claimable
+	returns    int64 // how many returns of targets the loop has seen
+	backlog    bool  // the latest claim was full
+	claims     *claims
+	looks      looks
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
@@ -75,7 +75,8 @@ type signals struct {
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room,
+		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room, claims: newClaims(d),
+		looks: looks{wanted: true},
 		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
 		publish: make(map[*relay.Target]chan *task), inFlightBy: make(map[*relay.Target]int),
 	}
@@ -183,6 +184,12 @@ func (l *loop) requestClaim() {
 	l.generation++
 }
 
+// requestLook makes the loop claim once more, and look from the head.
+func (l *loop) requestLook() {
+	l.looks.request()
+	l.requestClaim()
+}
+
 // startLastAttempt queues the pending event on its last attempt once nothing else is in flight. This event may have
 // killed its process before. If it does so again, every other event in flight loses an attempt. The wait for long
 // handlers is bounded: by lastAttemptLimit if they would lose one attempt of several, and by a lease if one of them
@@ -253,17 +260,23 @@ func (l *loop) onReport(t *task) {
 
 // wait sleeps until there is something to do.
 func (l *loop) wait() {
-	var try <-chan time.Time
+	var try, look <-chan time.Time
 	if now := time.Now(); l.passes < maxPasses {
 		if at := l.d.targets.Next(now); !at.IsZero() {
 			timer := time.NewTimer(at.Sub(now))
 			defer timer.Stop()
 			try = timer.C
 		}
+		if l.looks.wanted && l.looks.from.After(now) {
+			timer := time.NewTimer(l.looks.from.Sub(now))
+			defer timer.Stop()
+			look = timer.C
+		}
 	}
 	select {
 	case <-l.ctx.Done():
 	case <-try:
+	case <-look:
 	case t := <-l.reports:
 		l.onReport(t)
 	case p := <-l.donePasses:
@@ -278,8 +291,7 @@ func (l *loop) wait() {
 	case a := <-l.Answers():
 		l.onWake(a)
 	case <-l.Polls():
-		l.requestClaim()
-		l.nextReclaim = time.Time{}
+		l.requestLook()
 		l.OnPoll(l.pace.Pause())
 	}
 }
@@ -287,7 +299,10 @@ func (l *loop) wait() {
 // onWake handles an answer of the doorbell: the loop claims once more, immediately or after a pause.
 func (l *loop) onWake(a doorbell.Answer) {
 	look, pause := l.OnAnswer(a)
-	if look {
+	switch {
+	case look && pause == 0: // what was committed before this answer rang nobody
+		l.requestLook()
+	case look:
 		l.requestClaim()
 	}
 	if pause > 0 {

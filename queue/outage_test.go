@@ -67,7 +67,7 @@ func testOutage(t *testing.T, cut bool, most int) {
 	for range workers {
 		pgtest.Receive(t, started, "a handler")
 	}
-	pgtest.Settles(t, database, events, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND attempts = 1")
+	pgtest.Settles(t, database, events, "SELECT count(*) FROM testing.events WHERE status = 'processing' AND attempts = 1")
 	proxy.Swallow()
 	if cut {
 		proxy.Cut()
@@ -79,15 +79,15 @@ func testOutage(t *testing.T, cut bool, most int) {
 	for range events - early {
 		log.Await(t, `msg="lease lost"`)
 	}
-	pgtest.Settles(t, database, events, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND locked_until < now()")
+	pgtest.Settles(t, database, events, "SELECT count(*) FROM testing.events WHERE status = 'processing' AND locked_until < now()")
 	proxy.Pass()
 	proxy.Cut() // swallowed data never arrives
 	pgtest.Settles(t, database, early, runtimetest.DeliveredSQL)
-	pgtest.Settles(t, database, events-early-workers, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND attempts = 1 AND claim_no = 2 AND locked_until > now()")
+	pgtest.Settles(t, database, events-early-workers, "SELECT count(*) FROM testing.events WHERE status = 'processing' AND attempts = 1 AND claim_no = 2 AND locked_until > now()")
 	for range 4 {
 		pgtest.Receive(t, watch.Maintained, "a sweep")
 	}
-	require.Equal(t, workers, pgtest.Count(t, database, "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND claim_no = 1 AND locked_until < now()"), "still run here")
+	require.Equal(t, workers, pgtest.Count(t, database, "SELECT count(*) FROM testing.events WHERE status = 'processing' AND claim_no = 1 AND locked_until < now()"), "still run here")
 	close(back)
 	pgtest.Settles(t, database, events, runtimetest.DeliveredSQL+" AND attempts = 1")
 	require.NoError(t, stop())
@@ -130,7 +130,7 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	close(open)
 	proxy.Pass()
 	proxy.Cut()
-	pgtest.Settles(t, database, 1, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0")
+	pgtest.Settles(t, database, 1, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0")
 	require.NoError(t, stop())
 }
 
@@ -148,7 +148,7 @@ func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	claimed, err := holder.Claim(t.Context(), queue.ClaimConfig{})
 	require.NoError(t, err)
 	require.Len(t, claimed, 3)
-	const noted = "SELECT count(*) FROM outbox.events WHERE status = 'processing' AND updated_at > locked_until"
+	const noted = "SELECT count(*) FROM testing.events WHERE status = 'processing' AND updated_at > locked_until"
 	sweeper := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed))
 	sweep := func(held ...uuid.UUID) (died, seen int) {
 		t.Helper()
@@ -159,7 +159,7 @@ func TestSweepNotesAnEventBeforeItIsDead(t *testing.T) {
 	died, seen := sweep()
 	require.Equal(t, []int{0, 0}, []int{died, seen}, "their leases last")
 	age := func(by time.Duration) {
-		pgtest.Execute(t, pool, "UPDATE outbox.events SET updated_at = updated_at - $1::interval, locked_until = locked_until - $1::interval", by)
+		pgtest.Execute(t, pool, "UPDATE testing.events SET updated_at = updated_at - $1::interval, locked_until = locked_until - $1::interval", by)
 	}
 	age(time.Hour) // longer than any grace: no process had the database
 	died, seen = sweep(ids[2])
@@ -225,7 +225,7 @@ func TestLastAttemptDoesNotStopTheOthers(t *testing.T) {
 			require.EqualValues(t, 0, pgtest.Receive(t, started, "the long handler"))
 			reclaimed := enqueueLater(t, pool, topic, jobs[1])[0]
 			lastAttempt(t, pool, reclaimed)
-			pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND claim_no = 5", reclaimed)
+			pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND claim_no = 5", reclaimed)
 			runtimetest.EnqueueJobs(t, pool, topic, jobs[2:]...)
 			pgtest.Settles(t, pool, 6, runtimetest.DeliveredSQL+" AND id <> $1", reclaimed)
 			if !c.startsAnyway {

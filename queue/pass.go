@@ -32,7 +32,7 @@ func (l *loop) room() int {
 	inFlight := l.inFlight - l.stalled()
 	busy := inFlight - len(l.finished) - l.settling
 	free := l.capacity - (inFlight - len(l.finished)) - l.reserved
-	if !l.claimable || l.claimsPaused() || free <= 0 || l.claiming > 0 && !l.backlog {
+	if !l.claimable && !l.looks.due(time.Now()) || l.claimsPaused() || free <= 0 || l.claiming > 0 && !l.backlog {
 		return 0
 	}
 	if busy+l.claiming > l.d.cfg.Concurrency && free < l.capacity/4 {
@@ -61,7 +61,7 @@ type pass struct {
 	x          *roundTrip
 	finished   []*task
 	want       int
-	reclaims   bool
+	look       bool          // the claim looks from the head
 	try        *relay.Target // the claim is of one event, to find out whether this target is available again
 	generation int           // when it started
 	began      time.Time
@@ -69,36 +69,35 @@ type pass struct {
 	err        error
 }
 
-// continues reports whether p claims, in a backlog, from where the latest claims have ended. An event before that
-// place, whose transaction committed late, is found by the next pass that reclaims.
-func (p *pass) continues() bool { return p.x.claim != nil && p.x.claim.after != place{} }
-
 func (p *pass) reserved() int { return max(0, p.want-len(p.finished)) }
+
+// reclaims reports whether p may claim events whose lease has run out.
+func (p *pass) reclaims() bool { return p.x.claim != nil && p.x.claim.reclaims > 0 }
 
 // send starts a pass that settles all finished tasks.
 func (l *loop) send(want int) {
-	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, generation: l.generation, began: time.Now(), tries: l.dbRetry.Tries()}
+	now := time.Now()
+	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, generation: l.generation, began: now, tries: l.dbRetry.Tries()}
 	l.finished = nil
 	if p.try = l.tryable(); p.try != nil {
-		p.reclaims = l.mayReclaim(time.Now())
-		p.x.claim, p.want = l.d.requestTry(p.try, p.reclaims), 1
-		p.x.claim.inFlight = l.leases.atRisk()
+		p.x.claim, p.want = l.claims.try(p.try, l.mayReclaim(now)), 1
 	} else if want > 0 {
-		p.reclaims = l.reclaimDue(time.Now())
-		p.x.claim = l.d.request(want, p.reclaims)
-		switch {
-		case p.x.claim == nil:
-		case p.reclaims:
-			p.x.claim.inFlight = l.leases.atRisk()
-		case l.backlog:
-			p.x.claim.after = l.claimAfter
+		if p.look = l.looks.due(now); p.look {
+			p.x.claim = l.claims.request(&l.looks.walk, want, l.mayReclaim(now))
+		} else {
+			p.x.claim = l.claims.request(&l.claims.ahead, want, false)
 		}
+		p.look = p.look && p.x.claim != nil
+	}
+	if p.reclaims() {
+		p.x.claim.inFlight = l.leases.atRisk()
 	}
 	l.passes++
 	l.settling += len(p.finished)
 	l.claiming += p.want
 	l.reserved += p.reserved()
-	l.reclaiming = l.reclaiming || p.reclaims
+	l.reclaiming = l.reclaiming || p.reclaims()
+	l.looks.running = l.looks.running || p.look
 	go func() {
 		p.err = l.d.roundTrip(l.DBCtx, p.x)
 		l.donePasses <- p
@@ -114,14 +113,9 @@ func (l *loop) tryable() *relay.Target {
 	return l.d.tryable()
 }
 
-// reclaimDue reports whether the next claim should take events whose lease has run out.
-func (l *loop) reclaimDue(now time.Time) bool {
-	return l.mayReclaim(now) && !now.Before(l.nextReclaim)
-}
-
-// mayReclaim reports whether such events may be taken. They may not while an event on its last attempt is in flight,
-// because one of them might kill the process. They may not right after an outage of the database either, because live
-// processes have yet to settle what they have in flight.
+// mayReclaim reports whether events whose lease has run out may be taken. They may not while an event on its last attempt
+// is in flight, because one of them might kill the process. They may not right after an outage of the database either,
+// because live processes have yet to settle what they have in flight.
 func (l *loop) mayReclaim(now time.Time) bool {
 	return !l.reclaiming && l.lastAttempt == nil && !now.Before(l.reclaimFrom)
 }
@@ -133,8 +127,11 @@ func (l *loop) onPassDone(p *pass) {
 	l.settling -= len(p.finished)
 	l.claiming -= p.want
 	l.reserved -= p.reserved()
-	if p.reclaims {
+	if p.reclaims() {
 		l.reclaiming = false
+	}
+	if p.look {
+		l.looks.running = false
 	}
 	if p.try != nil && len(p.x.claimed) == 0 {
 		p.try.OnTry(false)
@@ -144,6 +141,9 @@ func (l *loop) onPassDone(p *pass) {
 	l.inFlight -= len(settled)
 	l.leases.settled(settled)
 	l.d.account(p.x)
+	if len(p.x.releases) > 0 {
+		l.looks.soon() // the walk ahead may have passed them
+	}
 	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
 		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
 			l.pace.Took(time.Since(p.began))
@@ -162,9 +162,11 @@ func (l *loop) onPassDone(p *pass) {
 		l.settleErr = p.err
 	}
 	l.d.log.Error("database round trip failed", "error", p.err)
-	if p.want > 0 {
-		l.backlog, l.claimAfter = false, place{}
-		l.requestClaim() // a concurrent claim may have found nothing because this one had the rows locked
+	if p.want > 0 { // a concurrent claim may have passed over rows because this one had them locked
+		l.backlog = false
+		l.claims.failed()
+		l.looks.walk.failed()
+		l.requestLook()
 	}
 	if p.tries == l.dbRetry.Tries() { // otherwise another pass has paused for this outage
 		l.pause(l.dbRetry.Next())
@@ -174,26 +176,10 @@ func (l *loop) onPassDone(p *pass) {
 // reclaimPause is the time after an outage of the database within which every live process has had a pass.
 const reclaimPause = backoff.LongestPause + backoff.LongestPause/2
 
-// advance records how far p has claimed. A full claim from the start of the index covers everything up to its last
-// event, even if that moves the position back: more events may have committed late. A pass that started from the
-// position does not cover what is before it.
-func (l *loop) advance(p *pass) {
-	claimed := p.x.claimed
-	if l.backlog = len(claimed) == p.want; !l.backlog {
-		l.claimAfter = place{}
-		return
-	}
-	last := placeOf(claimed[len(claimed)-1])
-	if !p.continues() || p.x.claim.after.compare(l.claimAfter) <= 0 && last.compare(l.claimAfter) > 0 {
-		l.claimAfter = last
-	}
-}
-
 // onClaim queues what was claimed, and decides whether to claim again.
 func (l *loop) onClaim(p *pass) {
 	claimed := p.x.claimed
 	tasks := make([]task, len(claimed))
-	found := false
 	for i := range claimed {
 		t := &tasks[i]
 		t.Claimed, t.try = claimed[i], p.try
@@ -202,7 +188,6 @@ func (l *loop) onClaim(p *pass) {
 		if to := l.d.target(t.Topic); to.Publisher != nil {
 			l.inFlightBy[to]++
 		}
-		found = found || t.Reclaimed
 		switch {
 		case l.stopping:
 			l.handBack(t)
@@ -213,27 +198,44 @@ func (l *loop) onClaim(p *pass) {
 			l.start(t)
 		}
 	}
-	if p.try != nil { // the claim was not of the other targets
+	if p.x.claim == nil { // every target is away
+		l.claimable = l.claimable && p.generation != l.generation
+	} else if l.onWalk(p); p.try != nil { // the claim was not of the other targets
 		return
-	}
-	if p.reclaims && !found {
-		l.nextReclaim = time.Now().Add(l.d.cfg.PollInterval)
-	}
-	l.advance(p)
-	switch {
-	case p.continues(): // it has not covered what may have committed late
-		l.claimable = true
-	case len(claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
-		l.claimable = true
-	case p.generation == l.generation: // otherwise something has made it claimable since the pass started
-		l.claimable = false
+	} else {
+		l.backlog = len(claimed) == p.want
+		switch {
+		case len(claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
+			l.claimable = true
+			l.Found()
+		case l.claims.ahead.more():
+			l.claimable = l.claimable || !p.look
+		case p.generation == l.generation: // otherwise something has made it claimable since the pass started
+			l.claimable = false
+		}
 	}
 	switch {
 	case len(claimed) > 0:
-		l.Found()
 		l.Busy()
-	case l.claimable || l.claiming > 0:
+	case l.claimable || l.claiming > 0 || l.looks.wanted:
 	case l.Idle():
 		l.d.signals.idle.Emit()
 	}
+}
+
+// onWalk moves the walk of p's claim to where the claim has ended.
+func (l *loop) onWalk(p *pass) {
+	if p.err != nil && p.x.claimedAt.IsZero() {
+		return
+	}
+	if p.try != nil {
+		l.claims.tried(p.try, p.x)
+		return
+	}
+	if !p.look {
+		l.claims.ahead.advance(p.x)
+		l.looks.begin(time.Now(), len(p.x.claimed) > 0)
+		return
+	}
+	l.looks.onClaim(p.x, &l.claims.ahead, time.Now())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/retention"
@@ -34,33 +35,48 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 		_, err := pool.Exec(t.Context(), sql, args...)
 		require.NoError(t, err)
 	}
-	exec("ALTER TABLE outbox.events SET (autovacuum_enabled = off)")
-	exec("ANALYZE outbox.events") // statistics of the empty table
-	// Ids grow with time, as UUID v7 do; half of the backlog is due at the same time.
+	for _, table := range []string{"events", "queue", "delivered", "dead_letters"} {
+		exec("ALTER TABLE outbox." + table + " SET (autovacuum_enabled = off)")
+		exec("ANALYZE outbox." + table) // statistics of the empty table
+	}
+	// Ids grow with time, as UUID v7 do; half of the backlog is due at the same time. Half of all is in one lane.
 	exec(`CREATE FUNCTION v7(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
 		SELECT ('0190' || lpad(to_hex(n), 8, '0') || '7000' || '8' || substr(md5(n::text), 1, 15))::uuid $$`)
-	const columns = "INSERT INTO outbox.events (id, namespace, topic, tenant_id, dedupe_key, payload, status, next_attempt_at, finalized_at, attempts, claim_no, locked_by, locked_until) "
-	const common = "'test', 't' || n % 4, tenant, tenant || '/' || n, '{\"text\": \"some hundred bytes of payload, as events have, and a little more to fill a row\"}'"
-	const from = " FROM generate_series($1::bigint, $2::bigint) AS n, LATERAL (SELECT md5((n % 100)::text)::uuid AS tenant) AS u"
+	const from = ` FROM generate_series($1::bigint, $2::bigint) AS n, LATERAL (SELECT md5((n % 100)::text)::uuid AS tenant) AS u`
 	at := int64(0)
-	fill := func(n int, state string) {
-		exec(columns+"SELECT v7(n), "+common+", "+state+from, at+1, at+int64(n))
-		at += int64(n)
+	events := func(n int) (low, high int64) {
+		low, high = at+1, at+int64(n)
+		at = high
+		exec(`INSERT INTO outbox.events (id, namespace, topic, tenant_id, dedupe_key, payload)
+			SELECT v7(n), 'test', 't' || n % 4, tenant, tenant || '/' || n, '{"text": "some hundred bytes of payload, as events have, and a little more to fill a row"}'`+from, low, high)
+		return low, high
 	}
-	const now = "statement_timestamp()"
-	fill(planDelivered, "'delivered', "+now+" - (300000 - n) * interval '1 s', "+now+" - (300000 - n) * interval '1 s', 1, 1, v7(0), NULL")
-	fill(planDead, "'pending', "+now+" - interval '3 h', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
-	fill(planInFlight, "'processing', "+now+" - interval '2 h' + n * interval '1 ms', NULL, 1, 1, '00000000-0000-4000-8000-000000000001'::uuid, "+now+" + interval '1 h'")
-	fill(planBacklog/2, "'pending', "+now+" - interval '1 h', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
-	fill(planBacklog/2, "'pending', "+now+" - (500000 - n) * interval '1 ms', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
-	fill(planScheduled, "'pending', "+now+" + n * interval '1 s', NULL::timestamptz, 0, 0, NULL::uuid, NULL::timestamptz")
-	exec("UPDATE outbox.events SET status = 'delivered', finalized_at = " + now + " WHERE status = 'pending' AND next_attempt_at < " + now + " - interval '150 min'")
+	queue := func(n int, due, lease string) {
+		low, high := events(n)
+		exec(`INSERT INTO outbox.queue (id, namespace, topic, tenant_id, lane, attempts, claim_no, locked_by, next_attempt_at, locked_until)
+			SELECT v7(n), 'test', 't' || n % 4, tenant, CASE WHEN n % 2 = 0 THEN 5 ELSE n / 2 % 32 END,
+				CASE WHEN `+lease+` IS NULL THEN 0 ELSE 1 END, CASE WHEN `+lease+` IS NULL THEN 0 ELSE 1 END, '00000000-0000-4000-8000-000000000001',
+				statement_timestamp() `+due+", "+lease+from, low, high)
+	}
+	low, high := events(planDelivered)
+	exec(`INSERT INTO outbox.delivered (id, namespace, topic, attempts, claim_no, finalized_at)
+		SELECT v7(n), 'test', 't' || n % 4, 1, 1, statement_timestamp() - (300000 - n) * interval '1 s'`+from, low, high)
+	low, high = events(planDelivered / 10)
+	exec(`INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, created_at, attempts, claim_no, error, died_at)
+		SELECT v7(n), 'test', 't' || n % 4, 1, '{}', now(), 1, 1, 'error', statement_timestamp() - (300000 - n) * interval '1 s'`+from, low, high)
+	const never = "NULL::timestamptz"
+	queue(planDead, "- interval '3 h'", never)
+	queue(planInFlight, "- interval '2 h' + n * interval '1 ms'", "statement_timestamp() + interval '1 h'")
+	queue(planBacklog/2, "- interval '1 h'", never)
+	queue(planBacklog/2, "- (500000 - n) * interval '1 ms'", never)
+	queue(planScheduled, "+ n * interval '1 s'", never)
+	exec("DELETE FROM outbox.queue WHERE locked_until IS NULL AND next_attempt_at < statement_timestamp() - interval '150 min'")
 }
 
 // planStatements returns the statements of the runtime. They finalise the events in flight.
 func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	t.Helper()
-	rows, err := s.pool.Query(t.Context(), "SELECT id, claim_no FROM outbox.events WHERE status = 'processing' ORDER BY md5(id::text) LIMIT 1000")
+	rows, err := s.pool.Query(t.Context(), "SELECT id, claim_no FROM outbox.queue WHERE locked_until IS NOT NULL ORDER BY md5(id::text) LIMIT 1000")
 	require.NoError(t, err)
 	var ids []pgtype.UUID
 	var nos []int64
@@ -76,35 +92,56 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	var keys []string
 	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT array_agg(dedupe_key) FROM (SELECT dedupe_key FROM outbox.events WHERE topic = 't1' AND dedupe_key IS NOT NULL LIMIT 1000) AS k").Scan(&keys))
 	worker := pgvalue.UUID(s.worker)
+	fronts := make(map[int16]place) // in each lane, past the events in flight
+	rows, err = s.pool.Query(t.Context(), `SELECT lane, next_attempt_at, id FROM (
+		SELECT lane, next_attempt_at, id, row_number() OVER (PARTITION BY lane ORDER BY next_attempt_at, id) AS n
+		FROM outbox.queue WHERE locked_until IS NULL) AS q WHERE n = 100`)
+	require.NoError(t, err)
+	var n16 int16
 	var front place
-	var frontID pgtype.UUID
-	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT next_attempt_at, id FROM outbox.events
-		WHERE finalized_at IS NULL AND locked_until IS NULL ORDER BY next_attempt_at, id OFFSET 100 LIMIT 1`).Scan(&front.due, &frontID))
-	front.id = frontID.Bytes
-	fresh := func(after place) func(q *dbsqlc.Queries) {
+	_, err = pgx.ForEachRow(rows, []any{&n16, &front.due, &id}, func() error {
+		fronts[n16] = place{front.due, id.Bytes}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, fronts, lane.Count)
+	fresh := func(piece int, onward bool) func(q *dbsqlc.Queries) {
 		return func(q *dbsqlc.Queries) {
-			s.claimFrom(t.Context(), q, &claim{size: 100, lease: time.Minute, after: after})
+			c := &claim{size: 100, lease: time.Minute}
+			for n := range int16(lane.Count) {
+				s := start{lane: n, piece: piece}
+				if onward {
+					s.after = fronts[n]
+				}
+				c.starts = append(c.starts, s)
+			}
+			s.claimFrom(t.Context(), q, c)
 		}
 	}
 	claim := func(cfg ClaimConfig) func(q *dbsqlc.Queries) {
 		c, err := cfg.claim()
 		require.NoError(t, err)
+		c.starts = new(walk).starts()
 		return func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
 	}
 	nack := dbsqlc.EventNackParams{
 		Ids: ids, ClaimNos: nos, WorkerID: worker, DelaysUs: slices.Repeat([]int64{1e6}, n), RetryAts: slices.Repeat([]pgtype.Timestamptz{{}}, n),
 		Permanents: slices.Repeat([]bool{false}, n), Errors: slices.Repeat([]string{errors.ErrUnsupported.Error()}, n),
 	}
-	const head = planInFlight + planDead
+	// A claim from the head reads what it takes and the events in flight, twice: fresh events and expired leases are walked
+	// apart. To find the end of each piece it reads a piece of each lane.
+	const head, pieces = 2*planInFlight + planDead, lane.Count * firstPiece
+	lanes, dues, starts, sizes := params(new(walk).starts())
 	return []pgtest.Explained{
-		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + 100, Sorts: 10},
-		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + 300, Sorts: 110},
-		{Name: "claim 500", Call: claim(ClaimConfig{BatchSize: 500}), Reads: head + 1100, Sorts: 510},
-		{Name: "claim by topics", Call: claim(ClaimConfig{BatchSize: 100, Topics: []string{"t1", "t2", "none"}}), Reads: head + 500, Sorts: 110},
-		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantID: outbox.Tenant(uuid.MustParse("c4ca4238-a0b9-2382-0dcc-509a6f75849b"))}), Reads: head + 2500, Sorts: 20},
-		{Name: "claim with limit", Call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), Reads: head + 300, Sorts: 110},
-		{Name: "claim fresh", Call: fresh(place{}), Reads: head + 300, Sorts: 110},
-		{Name: "claim onward", Call: fresh(front), Reads: 300, Sorts: 110}, // past the events in flight
+		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + pieces + 100, Sorts: 200},
+		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + pieces + 600, Sorts: 300},
+		{Name: "claim 500", Call: claim(ClaimConfig{BatchSize: 500}), Reads: head + pieces + 2500, Sorts: 700},
+		{Name: "claim by topics", Call: claim(ClaimConfig{BatchSize: 100, Topics: []string{"t1", "t2", "none"}}), Reads: head + pieces + 1000, Sorts: 300},
+		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantID: outbox.Tenant(uuid.MustParse("c4ca4238-a0b9-2382-0dcc-509a6f75849b"))}), Reads: head + 3*pieces, Sorts: 200},
+		{Name: "claim with limit", Call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), Reads: head + pieces + 600, Sorts: 300},
+		{Name: "claim fresh", Call: fresh(0, false), Reads: head + 600, Sorts: 300},
+		{Name: "claim onward", Call: fresh(0, true), Reads: 600, Sorts: 300}, // past the events in flight
+		{Name: "claim a piece", Call: fresh(100, true), Reads: 600 + lane.Count*100, Sorts: 300},
 		{Name: "ack", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, Reads: 1000, Sorts: 1000, Sorted: true},
@@ -126,16 +163,16 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		// sort.
 		{Name: "sweep", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
+				Lanes: lanes, AfterDues: dues, AfterIds: starts, Pieces: sizes,
 				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
-		}, Reads: planBacklog + planInFlight + 1, Sorts: sweepChunk},
+		}, Reads: 2 * pieces, Sorts: sweepChunk},
 		{Name: "prune delivered", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "delivered", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
-		}, Reads: retention.PruneChunk, Sorts: retention.PruneChunk},
+			_, _ = q.EventPruneDelivered(t.Context(), dbsqlc.EventPruneDeliveredParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
+		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},
 		{Name: "prune dead", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventPrune(t.Context(), dbsqlc.EventPruneParams{Namespace: "test", Topic: "t1", Status: "dead", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
-		}, Reads: planDelivered / 4, Sorts: retention.PruneChunk}, // skips the events of this topic that were delivered that long ago
-		{Name: "final topics", Call: func(q *dbsqlc.Queries) { _, _ = q.EventFinalTopics(t.Context(), "test") }, Reads: 10, Sorts: 10},
+			_, _ = q.EventPruneDead(t.Context(), dbsqlc.EventPruneDeadParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
+		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},
 		{Name: "ids by key", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys})
 		}, Reads: 1000, Sorts: 1000, Callers: true},
@@ -154,7 +191,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 	require.NoError(t, err)
 	for _, statistics := range []string{"empty", "fresh"} {
 		if statistics == "fresh" {
-			_, err := pool.Exec(t.Context(), "ANALYZE outbox.events")
+			_, err := pool.Exec(t.Context(), "ANALYZE outbox.events, outbox.queue, outbox.delivered, outbox.dead_letters")
 			require.NoError(t, err)
 		}
 		for _, e := range planStatements(t, s) {
@@ -178,7 +215,7 @@ func TestClaimAndExtendAreHOTUpdates(t *testing.T) {
 		t.Helper()
 		var all int
 		require.Eventually(t, func() bool {
-			require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.events'::regclass").Scan(&all, &hot))
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.queue'::regclass").Scan(&all, &hot))
 			return all >= want
 		}, testPatience, 20*time.Millisecond)
 		require.Equal(t, want, all)

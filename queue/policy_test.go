@@ -43,7 +43,7 @@ func put(t testing.TB, pool *pgxpool.Pool, topic string, n int) {
 
 func statuses(t testing.TB, pool *pgxpool.Pool) map[string]int {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), "SELECT topic || ' ' || status, count(*) FROM outbox.events GROUP BY 1")
+	rows, err := pool.Query(t.Context(), "SELECT topic || ' ' || status, count(*) FROM testing.events GROUP BY 1")
 	require.NoError(t, err)
 	counts := map[string]int{}
 	var name string
@@ -126,7 +126,7 @@ func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 	require.NoError(t, err)
 	got := make(chan []Outcome, 1)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), "UPDATE outbox.events SET claim_no = claim_no + 1")
+		_, err := tx.Exec(t.Context(), "UPDATE testing.events SET claim_no = claim_no + 1")
 		go func() {
 			outcomes, err := s.Ack(t.Context(), claimed...)
 			if !errors.Is(err, outbox.ErrLeaseLost) {
@@ -157,7 +157,7 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	for _, topic := range []string{"short", "long", "gone", "unknown"} {
 		for _, hours := range []int{0, 2, 4, 6, 700, 800} {
 			for _, status := range []string{"delivered", "dead"} {
-				_, err := pool.Exec(t.Context(), `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+				_, err := pool.Exec(t.Context(), `INSERT INTO testing.events (namespace, topic, payload, status, finalized_at)
 					VALUES ('test', $1, '1', $2, statement_timestamp() - make_interval(hours => $3, mins => 1))`, topic, status, hours)
 				require.NoError(t, err)
 			}
@@ -181,7 +181,7 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 	mine, other := uuid.New(), uuid.New()
 	for _, topic := range []string{"ping", "pong"} {
 		for _, tenant := range []uuid.UUID{mine, other} {
-			_, err := pool.Exec(t.Context(), `INSERT INTO outbox.events (namespace, topic, tenant_id, payload, attempts) VALUES ('test', $1, $2, '1', 3)`, topic, tenant)
+			_, err := pool.Exec(t.Context(), `INSERT INTO testing.events (namespace, topic, tenant_id, payload, attempts) VALUES ('test', $1, $2, '1', 3)`, topic, tenant)
 			require.NoError(t, err)
 		}
 	}
@@ -221,7 +221,7 @@ func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
 	s := storeWith(t, pool, map[string]policy{"slow": {retry: outbox.Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: settings.RetentionWithDefaults(outbox.Retention{})}})
 	put(t, pool, "slow", 1)
 	for attempt, want := range []float64{1, 2, 4, 8} {
-		_, err := pool.Exec(t.Context(), "UPDATE outbox.events SET next_attempt_at = statement_timestamp()")
+		_, err := pool.Exec(t.Context(), "UPDATE testing.events SET next_attempt_at = statement_timestamp()")
 		require.NoError(t, err)
 		claimed, err := s.Claim(t.Context(), ClaimConfig{})
 		require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
 		_, err = s.Nack(t.Context(), Failure{Claimed: claimed[0], Err: errors.New("x")})
 		require.NoError(t, err)
 		var hours float64
-		require.NoError(t, pool.QueryRow(t.Context(), "SELECT (extract(epoch FROM next_attempt_at - statement_timestamp()) / 3600)::float8 FROM outbox.events").Scan(&hours))
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT (extract(epoch FROM next_attempt_at - statement_timestamp()) / 3600)::float8 FROM testing.events").Scan(&hours))
 		require.Greater(t, hours, want/2-0.01)
 		require.LessOrEqual(t, hours, want)
 	}

@@ -23,15 +23,15 @@ func TestSweepMakesLastAttemptsDeadLetters(t *testing.T) {
 	runtimetest.EnqueueN(t, pool, 6)
 	claimed := runtimetest.ClaimN(t, s, 5)
 	last, held, tried, lowered := claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5 WHERE id = ANY ($1)", []uuid.UUID{last, held})
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET last_error = repeat('€', 2000 / 3) WHERE id = $1", last)
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = 5, max_attempts = 5 WHERE id = ANY ($1)", []uuid.UUID{last, held})
+	pgtest.Execute(t, pool, "UPDATE testing.events SET last_error = repeat('€', 2000 / 3) WHERE id = $1", last)
 	_, err := s.Nack(t.Context(), failures(runtimetest.ErrHandler, claimed[3])...)
 	require.NoError(t, err)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 3, max_attempts = 2, next_attempt_at = statement_timestamp() WHERE id = $1", lowered)
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = 3, max_attempts = 2, next_attempt_at = statement_timestamp() WHERE id = $1", lowered)
 	other := runtimetest.Message(runtimetest.TenantA, 1)
 	other.Namespace = "elsewhere"
 	runtimetest.EnqueueAll(t, pool, other)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5 WHERE namespace = 'elsewhere'")
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = 5, max_attempts = 5 WHERE namespace = 'elsewhere'")
 	runtimetest.ExpireLeases(t, pool, last, tried)
 
 	n, err := s.SweepDead(t.Context())
@@ -58,7 +58,7 @@ func TestSweepTakesMoreThanOneChunk(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	runtimetest.EnqueueN(t, pool, 1203)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 5, max_attempts = 5")
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = 5, max_attempts = 5")
 	n, err := runtimetest.NewStore(t, pool).SweepDead(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1203, n)
@@ -78,7 +78,7 @@ func TestPruneKeepsToItsTopics(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	final := func(topic, status, age string, n int) {
-		pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+		pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, status, finalized_at)
 			SELECT 'test', $4, '1', $1, statement_timestamp() - $2::interval FROM generate_series(1, $3) AS i`, status, age, n, topic)
 	}
 	for _, topic := range []string{"usual", "other", "unknown"} {
@@ -93,9 +93,9 @@ func TestPruneKeepsToItsTopics(t *testing.T) {
 	final("short", "dead", "61 min", 1)
 	final("short", "dead", "121 min", 1)
 	runtimetest.EnqueueN(t, pool, 2)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET created_at = '2000-01-01', next_attempt_at = '2000-01-01' WHERE status = 'pending'")
+	pgtest.Execute(t, pool, "UPDATE testing.events SET created_at = '2000-01-01', next_attempt_at = '2000-01-01' WHERE status = 'pending'")
 	runtimetest.ClaimN(t, s, 1)
-	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) VALUES ('elsewhere', 'usual', '1', 'dead', '2000-01-01')`)
+	pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, status, finalized_at) VALUES ('elsewhere', 'usual', '1', 'dead', '2000-01-01')`)
 	unknown := runtimetest.CountWhere(t, pool, "topic = 'unknown'")
 	n, err := s.Prune(t.Context())
 	require.NoError(t, err)
@@ -139,11 +139,11 @@ func TestPruneAndSweepDoNotWaitForLocks(t *testing.T) {
 	pool := pgtest.Database(t)
 	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: runtimetest.Namespace, Retention: map[string]outbox.Retention{"ping": {}}})
 	require.NoError(t, err)
-	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
-	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, attempts, max_attempts) SELECT 'test', 'ping', '1', 5, 5 FROM generate_series(1, 3)`)
+	pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
+	pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, attempts, max_attempts) SELECT 'test', 'ping', '1', 5, 5 FROM generate_series(1, 3)`)
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 	for _, status := range []string{"delivered", "pending"} {
-		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.events WHERE status = $1 LIMIT 1 FOR UPDATE", status)
+		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE status = $1 LIMIT 1 FOR UPDATE", status)
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)

@@ -54,7 +54,7 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 		return nil
 	})))
 	pgtest.Settles(t, pool, 2, runtimetest.DeliveredSQL)
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE status = 'dead'")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE status = 'dead'")
 	require.NoError(t, stop())
 	require.Equal(t, kept, runtimetest.StateOf(t, pool, ids[1]).LastError)
 
@@ -110,7 +110,7 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	pgtest.Execute(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.payload->>'secret' = 'refuse' AND NEW.status <> 'processing' THEN RAISE EXCEPTION 'not this one'; END IF;
 		RETURN NEW; END $$`)
-	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE ON outbox.events FOR EACH ROW EXECUTE FUNCTION refuse()")
+	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE ON testing.events FOR EACH ROW EXECUTE FUNCTION refuse()")
 	jobs := runtimetest.NumberedJobs(60)
 	for _, i := range []int{3, 4, 31, 59} { // of which two fail
 		jobs[i].Secret = "refuse"
@@ -132,7 +132,7 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	})))
 	pgtest.Receive(t, all, "all handlers")
 	pgtest.Settles(t, pool, 29, runtimetest.DeliveredSQL)
-	pgtest.Settles(t, pool, 27, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 1 AND last_error = 'no'")
+	pgtest.Settles(t, pool, 27, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 1 AND last_error = 'no'")
 	for range 4 {
 		line := log.Await(t, "is left to its lease")
 		require.Contains(t, line, "not this one")
@@ -162,7 +162,7 @@ func TestRefusedRenewalCostsNoOther(t *testing.T) {
 	pgtest.Execute(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.payload->>'secret' = 'refuse' AND OLD.status = 'processing' THEN RAISE EXCEPTION 'not this one'; END IF;
 		RETURN NEW; END $$`)
-	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE ON outbox.events FOR EACH ROW EXECUTE FUNCTION refuse()")
+	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE ON testing.events FOR EACH ROW EXECUTE FUNCTION refuse()")
 	jobs := runtimetest.NumberedJobs(5)
 	jobs[2].Secret = "refuse"
 	lost, open := make(chan int64, 5), make(chan struct{})

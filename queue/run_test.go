@@ -145,7 +145,7 @@ func TestDispatcherServesItsTenants(t *testing.T) {
 	pgtest.Settles(t, pool, 2, runtimetest.DeliveredSQL)
 	pgtest.Receive(t, watch.Idle, "idleness")
 	require.NoError(t, stop())
-	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND claim_no = 0 AND tenant_id = $1", a[0].TenantID))
+	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND claim_no = 0 AND tenant_id = $1", a[0].TenantID))
 }
 
 func TestConcurrencyIsReachedAndNeverExceeded(t *testing.T) {
@@ -168,7 +168,7 @@ func TestConcurrencyIsReachedAndNeverExceeded(t *testing.T) {
 		}
 		<-open
 		var held int
-		if err := pool.QueryRow(ctx, "SELECT count(*) FROM outbox.events WHERE status = 'processing'").Scan(&held); err != nil {
+		if err := pool.QueryRow(ctx, "SELECT count(*) FROM testing.events WHERE status = 'processing'").Scan(&held); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -177,7 +177,7 @@ func TestConcurrencyIsReachedAndNeverExceeded(t *testing.T) {
 		return nil
 	})))
 	pgtest.Receive(t, full, "full concurrency")
-	pgtest.Settles(t, pool, batch, "SELECT count(*) FROM outbox.events WHERE status = 'processing'")
+	pgtest.Settles(t, pool, batch, "SELECT count(*) FROM testing.events WHERE status = 'processing'")
 	close(open)
 	pgtest.Settles(t, pool, events, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())
@@ -267,20 +267,20 @@ func TestMaintenance(t *testing.T) {
 	topic := runtimetest.JobTopic("one")
 	topic = runtimetest.Altered(topic, func(s *outbox.TopicSpec) { s.Retention = outbox.Retention{Delivered: time.Hour, Dead: time.Hour} })
 	ids := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET status = 'processing', attempts = 5, claim_no = 5, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", ids[0], uuid.New())
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET status = 'delivered', finalized_at = now() - interval '2 h' WHERE id = $1", ids[1])
+	pgtest.Execute(t, pool, "UPDATE testing.events SET status = 'processing', attempts = 5, claim_no = 5, locked_by = $2, locked_until = now() - interval '1 s' WHERE id = $1", ids[0], uuid.New())
+	pgtest.Execute(t, pool, "UPDATE testing.events SET status = 'delivered', finalized_at = now() - interval '2 h' WHERE id = $1", ids[1])
 	// Another process has a handler for this topic, with a longer retention.
-	pgtest.Execute(t, pool, `INSERT INTO outbox.events (namespace, topic, payload, status, finalized_at)
+	pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, status, finalized_at)
 		SELECT 'jobs', 'archive', '1', s, now() - interval '1 year' FROM unnest('{delivered, dead}'::text[]) AS s`)
 	log := runtimetest.NewLogSpy()
 	cfg := queue.Config{LeaseDuration: 2 * time.Second, PruneInterval: 100 * time.Millisecond, Logger: log.Logger()}
 	d := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed))
 	stop := runtimetest.StartDispatcher(t, d)
 	log.Await(t, `msg="events are dead: their workers died on the last attempt"`)
-	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.events WHERE id = $1", ids[1])
+	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM testing.events WHERE id = $1", ids[1])
 	pgtest.Settles(t, pool, 1, runtimetest.DeliveredSQL+" AND topic = 'one'")
 	require.NoError(t, stop())
-	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'archive'"), "not its topic")
+	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE topic = 'archive'"), "not its topic")
 	r := runtimetest.StateOf(t, pool, ids[0])
 	require.Equal(t, "dead", r.Status)
 	require.Contains(t, r.LastError, "lease ran out on attempt 5, worker ")
@@ -299,7 +299,7 @@ func TestRunSurvivesAnOutageOfTheDatabase(t *testing.T) {
 	watch := queue.Watch(d)
 	stop := runtimetest.StartDispatcher(t, d)
 	pgtest.Receive(t, watch.Idle, "idleness")
-	pgtest.Execute(t, pool, "ALTER TABLE outbox.events RENAME TO gone")
+	pgtest.Execute(t, pool, "ALTER TABLE outbox.queue RENAME TO gone")
 	log.Await(t, "database is not migrated")
 	pgtest.Execute(t, pool, "ALTER TABLE outbox.gone RENAME TO events")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)

@@ -101,6 +101,11 @@ type roundTrip struct {
 	acked, nacked, released, extended []Outcome
 	died                              []bool // by nack
 	claimed                           []*Claimed
+	strays                            []*Claimed      // claimed too, but their events are gone: they are made dead letters
+	ends                              map[int16]place // of pieces, by lane
+	claimedAt                         time.Time       // by the clock of the database
+	claimTook                         time.Duration   // there
+	unsettled                         int             // final states that were deleted, because their events were queued as well
 	refusals                          map[fence]error // the reasons of refused outcomes
 }
 
@@ -123,7 +128,17 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 	var err error
 	for range deadlockTries {
 		var pg *pgconn.PgError
-		if err = s.try(ctx, x); !errors.As(err, &pg) || pg.Code != "40P01" {
+		err = s.try(ctx, x)
+		if !errors.As(err, &pg) {
+			break
+		}
+		if pg.Code == "23505" && (pg.ConstraintName == "delivered_pkey" || pg.ConstraintName == "dead_letters_event") {
+			if n := s.unsettle(ctx, x); n > 0 {
+				x.unsettled += n
+				continue
+			}
+		}
+		if pg.Code != "40P01" {
 			break
 		}
 	}
@@ -131,7 +146,40 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 		return dbschema.Wrap(x.what(), err)
 	}
 	x.committed = true
+	if len(x.strays) > 0 {
+		s.bury(ctx, x.strays)
+	}
 	return s.resolveOutcomes(ctx, x)
+}
+
+// unsettle deletes the final states of what x settles, as far as it is queued, and returns how many there were. An event
+// has both only if somebody has written it by hand.
+func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
+	var ids []pgtype.UUID
+	for _, c := range x.acks {
+		ids = append(ids, pgvalue.UUID(c.ID))
+	}
+	for i := range x.nacks {
+		ids = append(ids, pgvalue.UUID(x.nacks[i].ID))
+	}
+	_ = s.guarded(ctx, x.what(), func(q *dbsqlc.Queries) error {
+		rows, err := q.EventUnsettle(ctx, ids)
+		n = int(rows)
+		return err
+	})
+	return n
+}
+
+var errStray = outbox.Permanent(errors.New("the event is gone from the table events: somebody has deleted its row by hand"))
+
+// bury makes dead letters of claims whose events are gone. If it fails, their leases run out and the next claim tries
+// again.
+func (s *Store) bury(ctx context.Context, strays []*Claimed) {
+	x := roundTrip{}
+	for _, c := range strays {
+		x.nacks = append(x.nacks, Failure{Claimed: *c, Err: errStray})
+	}
+	_ = s.roundTrip(ctx, &x)
 }
 
 // divide splits finished, whose settlement is x. settled are the settled ones. open must be settled again, because x
@@ -209,14 +257,14 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	})
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
-		s.queue(b, func(q *dbsqlc.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) (err error) {
-			x.claimed, err = s.scanClaimed(rows, deadline)
-			return err
+		s.queue(b, func(q *dbsqlc.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
+			x.claimed, x.strays, x.ends = nil, nil, nil // of an earlier try
+			return s.scanClaimed(rows, x, deadline)
 		})
 	}
 	s.db.Commit(b)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		x.claimed = nil // rolled back, or unknown: their leases run out
+		x.claimed, x.strays = nil, nil // rolled back, or unknown: their leases run out
 		return err
 	}
 	return nil

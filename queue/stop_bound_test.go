@@ -71,7 +71,7 @@ func TestStopIsBounded(t *testing.T) {
 			default:
 				runtimetest.EnqueueJobs(t, database, topic, runtimetest.NumberedJobs(2)...)
 				pgtest.Receive(t, started, "the handler")
-				pgtest.Settles(t, database, 2, "SELECT count(*) FROM outbox.events WHERE status = 'processing'")
+				pgtest.Settles(t, database, 2, "SELECT count(*) FROM testing.events WHERE status = 'processing'")
 			}
 			if c.away {
 				proxy.Swallow()

@@ -61,7 +61,7 @@ func TestStopWithHundredInFlight(t *testing.T) {
 		require.NoError(t, d.Run(ctx))
 		cancel()
 		require.Len(t, handled, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"))
-		require.Equal(t, enqueued-len(handled), pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0 AND locked_until IS NULL"))
+		require.Equal(t, enqueued-len(handled), pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0 AND locked_until IS NULL"))
 	}
 	report, err := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
 		mu.Lock()
@@ -100,7 +100,7 @@ func TestStopWaitsForHandlers(t *testing.T) {
 	pgtest.Receive(t, started, "a handler")
 	pgtest.Receive(t, started, "a handler")
 	cancel()
-	pgtest.Settles(t, pool, 8, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0") // handed back immediately
+	pgtest.Settles(t, pool, 8, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0") // handed back immediately
 	close(open)
 	require.NoError(t, pgtest.Receive(t, ended, "the end of Run"))
 	require.False(t, cancelled.Load(), "handlers may finish")

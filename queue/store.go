@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +49,10 @@ type ClaimConfig struct {
 	Topics []string
 	// TenantID, if valid, is the only tenant whose events are claimed.
 	TenantID uuid.NullUUID
+	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
+	// whatever stands between the events: it may return none although some are due. A loop that drains goes on until
+	// Cursor.Done. A claim without a Cursor begins at the head and ends when it finds something, or at the end.
+	Cursor *Cursor
 }
 
 // Claimed is an event held under a lease.
@@ -65,6 +67,7 @@ type Claimed struct {
 	due      time.Time     // by the database's clock
 	deadline time.Time     // on this process's monotonic clock, counted from before the claim was sent
 	after    time.Duration // how long after now a release makes it due; 0 keeps the time at which it was due
+	lane     int16
 }
 
 // Failure is a failed attempt, for Nack.
@@ -176,46 +179,51 @@ func (s *Store) policyOf(topic string) policy {
 // killed the previous holder.
 const reclaimsPerClaim = 5
 
-// Claim leases events that are due, oldest first, and returns them in that order. If none is due, the slice is empty.
-// The lease is committed and on disk before Claim returns. If ctx ends during the call, the events may have been
-// claimed nevertheless; they are claimable again when their lease has run out.
+// Claim leases events that are due and returns them in the order in which they are due. It takes as many from each lane
+// (of a topic, or of a tenant of a topic with fairness: tenant) as from the others, as far as they have any, and the
+// oldest of each. If none is due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx ends
+// during the call, the events may have been claimed nevertheless; they are claimable again when their lease has run out.
+//
+// A row of the queue whose event was deleted by hand is not returned: Claim makes it a dead letter.
 func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	c, err := cfg.claim()
 	if err != nil {
 		return nil, err
 	}
-	x := roundTrip{claim: c}
-	if err := s.roundTrip(ctx, &x); err != nil {
-		return nil, err
+	w, claimed := &walk{}, []Claimed{}
+	if cfg.Cursor != nil {
+		w = &cfg.Cursor.walk
 	}
-	claimed := make([]Claimed, len(x.claimed))
-	for i, c := range x.claimed {
-		claimed[i] = *c
+	for {
+		c.starts = w.starts()
+		x := roundTrip{claim: c}
+		err := s.roundTrip(ctx, &x)
+		if err != nil {
+			w.failed()
+			return nil, err
+		}
+		w.advance(&x)
+		if len(x.claimed) > 0 || len(x.strays) == 0 && (cfg.Cursor != nil || !w.more()) {
+			for _, c := range x.claimed {
+				claimed = append(claimed, *c)
+			}
+			return claimed, nil
+		}
 	}
-	return claimed, nil
 }
 
-// claim is a checked ClaimConfig, with fields that only a dispatcher sets.
+// claim is a checked ClaimConfig, with fields that only a walk and a dispatcher set.
 type claim struct {
 	size, reclaims, maxAttempts int
 	lease                       time.Duration
 	topics                      []string
 	tenants                     []uuid.UUID
-	after                       place       // where to begin, if nothing is reclaimed
+	starts                      []start
 	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
 }
 
-// place is a position in the order in which events are claimed. The zero value is before all events.
-type place struct {
-	due time.Time
-	id  uuid.UUID
-}
-
-func placeOf(c *Claimed) place { return place{c.due, c.ID} }
-
-func (p place) compare(o place) int {
-	return cmp.Or(p.due.Compare(o.due), bytes.Compare(p.id[:], o.id[:]))
-}
+// quota is how many events a claim takes from each lane before the lanes that have more share the rest.
+func (c *claim) quota() int { return max(c.size/len(c.starts), 1) }
 
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
@@ -249,59 +257,75 @@ func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
-	after := pgvalue.Time(c.after.due)
-	if !after.Valid {
-		after = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-	}
 	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
-		Namespace: p.Namespace, AfterDue: after, AfterID: pgvalue.UUID(c.after.id), MaxAttempts: p.MaxAttempts, Topics: p.Topics,
-		TenantIds: p.TenantIds, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
+		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Pieces: p.Pieces, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
+		Topics: p.Topics, TenantIds: p.TenantIds, Quota: p.Quota, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
 }
 
 func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
-	topics := c.topics
-	if topics == nil {
-		topics = []string{}
-	}
+	lanes, dues, ids, pieces := params(c.starts)
 	return dbsqlc.EventClaimParams{
-		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics, TenantIds: pgvalue.UUIDs(c.tenants),
-		BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight), WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
+		Lanes: lanes, AfterDues: dues, AfterIds: ids, Pieces: pieces,
+		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics), TenantIds: pgvalue.UUIDs(c.tenants),
+		Quota: int32(c.quota()), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
+		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
+}
+
+func topicsParam(topics []string) []string {
+	if topics == nil {
+		return []string{}
+	}
+	return topics
 }
 
 // claimedSlab is how many claimed events share an allocation, which lives until the last of them is released.
 const claimedSlab = 16
 
-// scanClaimed reads the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is already
+// scanClaimed reads into x the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is already
 // committed, so no value that a row can have may be an error here: an error would discard all events of the claim. The
 // variables therefore have types for every value of PostgreSQL, such as the infinity of a timestamptz.
-func (s *Store) scanClaimed(rows pgx.Rows, deadline time.Time) ([]*Claimed, error) {
+func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) error {
 	defer rows.Close()
-	var claimed []*Claimed
 	var slab []Claimed
 	for rows.Next() {
 		if len(slab) == 0 {
 			slab = make([]Claimed, claimedSlab)
 		}
 		c := &slab[0]
-		slab = slab[1:]
 		c.Namespace, c.deadline = s.namespace, deadline
 		var id, tenant pgtype.UUID
 		var createdAt, due pgtype.Timestamptz
 		var headers, payload []byte
 		if err := rows.Scan(
 			&id, &c.Topic, &c.Version, &tenant, &c.DedupeKey, &c.PartitionKey, &c.Entity.Type, &c.Entity.ID,
-			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.Reclaimed,
+			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.lane, &c.Reclaimed,
 		); err != nil {
-			return nil, err
+			return err
 		}
 		c.ID, c.Payload, c.CreatedAt, c.due = id.Bytes, payload, createdAt.Time, due.Time
+		switch {
+		case c.lane < 0:
+			x.claimedAt, x.claimTook = due.Time, createdAt.Time.Sub(due.Time)
+			continue
+		case c.ClaimNo == 0:
+			if x.ends == nil {
+				x.ends = make(map[int16]place)
+			}
+			x.ends[c.lane] = placeOf(c)
+			continue
+		}
+		slab = slab[1:]
 		c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
 		c.Headers = pgvalue.Headers(headers)
-		claimed = append(claimed, c)
+		if payload == nil {
+			x.strays = append(x.strays, c)
+		} else {
+			x.claimed = append(x.claimed, c)
+		}
 	}
-	return claimed, rows.Err()
+	return rows.Err()
 }
 
 // SweepDead makes dead letters of the events that no claim takes again, and returns how many. These are events whose
@@ -315,27 +339,38 @@ func (s *Store) SweepDead(ctx context.Context) (int, error) {
 
 const sweepChunk = 500
 
-// sweep makes dead letters of the events that c could never claim. An event whose lease has run out is only noted when
-// a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
+// sweep makes dead letters of the events that c could never claim, in pieces like a claim. An event whose lease has run
+// out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
-	topics := c.topics
-	if topics == nil {
-		topics = []string{}
-	}
-	for {
-		var row dbsqlc.EventSweepDeadRow
-		err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
-			row, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
-				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topics,
+	w := walk{piece: 2 * firstPiece}
+	for starts := w.starts(); len(starts) > 0; {
+		var rows []dbsqlc.EventSweepDeadRow
+		lanes, dues, ids, pieces := params(starts)
+		if err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
+			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
+				Lanes: lanes, AfterDues: dues, AfterIds: ids, Pieces: pieces,
+				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
 				TenantIds: pgvalue.UUIDs(c.tenants), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
-		})
-		died, noted = died+int(row.Died), noted+int(row.Noted)
-		if err != nil || row.Died+row.Noted < sweepChunk {
+		}); err != nil {
 			return died, noted, err
 		}
+		var next []start
+		found := 0
+		for _, row := range rows {
+			if row.Lane < 0 {
+				found = int(row.Died + row.Noted)
+				died, noted = died+int(row.Died), noted+int(row.Noted)
+				continue
+			}
+			next = append(next, start{int16(row.Lane), place{row.ToDue.Time, row.ToID.Bytes}, w.piece})
+		}
+		if found < sweepChunk { // otherwise there may be more in these pieces
+			starts = next
+		}
 	}
+	return died, noted, nil
 }
 
 // Prune deletes events that were delivered or died longer ago than the retention of their topic, in chunks of one
@@ -346,25 +381,12 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 	if len(s.policies) == 0 {
 		return 0, errors.New("prune: no topic has a known retention: name the topics in StoreConfig.Retention, or run `outboxgen prune`")
 	}
-	topics, err := s.db.Each(s.pool).EventFinalTopics(ctx, s.namespace)
-	if err != nil {
-		return 0, dbschema.Wrap("prune", err)
-	}
 	total := 0
-	for _, topic := range topics {
-		known, ok := s.policies[topic]
-		if !ok {
-			continue // a topic of another service, or of none
-		}
-		for _, rule := range [...]struct {
-			status string
-			keep   time.Duration
-		}{{"delivered", known.retention.Delivered}, {"dead", known.retention.Dead}} {
-			n, err := retention.Queue(ctx, s.db, s.pool, s.namespace, topic, rule.status, rule.keep)
-			total += n
-			if err != nil {
-				return total, err
-			}
+	for topic, known := range s.policies {
+		n, err := retention.Queue(ctx, s.db, s.pool, s.namespace, topic, known.retention)
+		total += n
+		if err != nil {
+			return total, err
 		}
 	}
 	return total, nil

@@ -147,7 +147,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 	invented := claimed[0]
 	invented.ID = uuid.New()
 	pending := claimed[0]
-	pending.ID, pending.ClaimNo = pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE status = 'pending'"), 0
+	pending.ID, pending.ClaimNo = pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM testing.events WHERE status = 'pending'"), 0
 	older, newer := claimed[1], claimed[2]
 	older.ClaimNo--
 	newer.ClaimNo++
@@ -218,7 +218,7 @@ func TestClaimThatIsLostWhileItIsFinalised(t *testing.T) {
 			runtimetest.EnqueueN(t, pool, 2)
 			claimed := runtimetest.ClaimN(t, s, 2)
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-			_, err := tx.Exec(t.Context(), `UPDATE outbox.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
+			_, err := tx.Exec(t.Context(), `UPDATE testing.events SET claim_no = claim_no + 1, attempts = attempts + 1, locked_by = gen_random_uuid() WHERE id = $1`, claimed[0].ID)
 			require.NoError(t, err)
 			if name == "extend" { // it does not wait for locks
 				require.Equal(t, []queue.Outcome{queue.Locked, queue.Applied}, finalise(s, claimed...))
@@ -262,7 +262,7 @@ func TestDeadEventStaysDead(t *testing.T) {
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 1)
 	claimed := runtimetest.ClaimN(t, s, 1)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = max_attempts")
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = max_attempts")
 	runtimetest.ExpireLeases(t, pool)
 	n, err := s.SweepDead(t.Context())
 	require.NoError(t, err)
@@ -311,8 +311,8 @@ func TestNackDecidesInTheDatabase(t *testing.T) {
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 7)
 	claimed := runtimetest.ClaimN(t, s, 7)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 25 WHERE id = $1", claimed[0].ID) // unknown to the worker
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET max_attempts = 1 WHERE id = $1", claimed[1].ID)
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = 25 WHERE id = $1", claimed[0].ID) // unknown to the worker
+	pgtest.Execute(t, pool, "UPDATE testing.events SET max_attempts = 1 WHERE id = $1", claimed[1].ID)
 	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 	fs := failures(runtimetest.ErrHandler, claimed...)
 	fs[2].Err = fmt.Errorf("wrapped: %w", outbox.Permanent(runtimetest.ErrHandler))

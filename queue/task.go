@@ -287,6 +287,13 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	if !x.committed {
 		return r
 	}
+	if n := len(x.strays); n > 0 {
+		r.Dead += n
+		d.log.Error("events are dead: their rows were deleted from the table events by hand", "count", n, slog.Any("", x.strays[0].Event))
+	}
+	if x.unsettled > 0 {
+		d.log.Error("events were queued although they were final: somebody has written their rows by hand", "count", x.unsettled)
+	}
 	for i, o := range x.acked {
 		switch o {
 		case 0: // not known yet

@@ -59,7 +59,7 @@ CREATE TABLE outbox_schema.queue (
     CONSTRAINT queue_lane_check CHECK (lane >= 0 AND lane < 32),
     CONSTRAINT queue_failures_check CHECK (jsonb_typeof(failures) = 'array')
 ) WITH (
-    fillfactor = 50,
+    fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 1

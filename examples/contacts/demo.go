@@ -175,7 +175,7 @@ func (d demo) account(ctx context.Context) error {
 	err := d.pool.QueryRow(ctx, `
 		SELECT
 			(SELECT count(*) FROM crm.identities WHERE tenant_id = ANY ($1)),
-			(SELECT count(*) FROM outbox.events WHERE tenant_id = ANY ($1) AND status = 'delivered'),
+			(SELECT count(*) FROM outbox.event_status WHERE tenant_id = ANY ($1) AND status = 'delivered'),
 			(SELECT count(*) FROM crm.directory WHERE tenant_id = ANY ($1))`,
 		d.tenants).Scan(&identities, &delivered, &entries)
 	if err != nil {

@@ -160,7 +160,7 @@ func (d demo) watch(ctx context.Context, stopped <-chan struct{}) error {
 func (d demo) backlog(ctx context.Context) (n int, err error) {
 	err = d.pool.QueryRow(ctx, `
 		SELECT count(*)
-		FROM outbox.events
+		FROM outbox.event_status
 		WHERE namespace = $1 AND tenant_id = $2 AND finalized_at IS NULL`,
 		events.OrderCreatedTopic.Untyped().Spec().Namespace, d.shop).Scan(&n)
 	if err != nil {
@@ -175,7 +175,7 @@ func (d demo) account(ctx context.Context) error {
 	err := d.pool.QueryRow(ctx, `
 		SELECT
 			(SELECT count(*) FROM shop.orders WHERE shop_id = $1),
-			(SELECT count(*) FROM outbox.events WHERE tenant_id = $1 AND status = 'delivered'),
+			(SELECT count(*) FROM outbox.event_status WHERE tenant_id = $1 AND status = 'delivered'),
 			(SELECT count(*) FROM shop.shipments WHERE shop_id = $1)`,
 		d.shop).Scan(&orders, &delivered, &shipments)
 	if err != nil {

@@ -163,7 +163,7 @@ func (d demo) account(ctx context.Context) error {
 			(SELECT count(*) FROM chat.messages WHERE thread_id = $2),
 			(SELECT count(*) FROM chat.messages WHERE thread_id = $2 AND role = 'user'),
 			(SELECT count(*) FROM outbox.log WHERE tenant_id = $1),
-			(SELECT count(*) FROM outbox.events WHERE tenant_id = $1 AND status = 'delivered'),
+			(SELECT count(*) FROM outbox.event_status WHERE tenant_id = $1 AND status = 'delivered'),
 			(SELECT count(*) FROM outbox.dead_letters WHERE tenant_id = $1)`,
 		d.tenant, d.thread).Scan(&messages, &questions, &logged, &jobs, &letters)
 	if err != nil {

@@ -138,6 +138,27 @@ WITH span AS MATERIALIZED (
         SELECT q.next_attempt_at, q.id
         FROM outbox_schema.queue AS q
         WHERE l.piece > 0
+          AND (
+              SELECT count(*)
+              FROM (
+                  SELECT
+                  FROM (
+                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
+                      FROM outbox_schema.queue AS p
+                      WHERE p.namespace = $5
+                        AND p.lane = l.lane
+                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
+                        AND p.next_attempt_at <= statement_timestamp()
+                      ORDER BY p.next_attempt_at, p.id
+                      LIMIT l.piece
+                  ) AS c
+                  WHERE c.locked_until IS NULL
+                    AND c.attempts < coalesce($6::integer, c.max_attempts)
+                    AND (cardinality($7::text[]) = 0 OR c.topic = ANY ($7::text[]))
+                    AND (cardinality($8::uuid[]) = 0 OR c.tenant_id = ANY ($8::uuid[]))
+                  LIMIT $9::integer
+              ) AS n
+          ) < $9::integer
           AND q.namespace = $5
           AND q.lane = l.lane
           AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
@@ -163,21 +184,21 @@ fresh AS MATERIALIZED (
           AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
           AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $9::integer
+        LIMIT $10::integer
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT $10::integer
+    LIMIT $9::integer
 ),
 more AS MATERIALIZED (
     SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
-        (($10::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
+        (($9::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
     FROM (
         SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
             row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
         FROM fresh AS r
     ) AS f
-    WHERE f.n = $9::integer
-      AND (SELECT count(*) FROM fresh) < $10::integer
+    WHERE f.n = $10::integer
+      AND (SELECT count(*) FROM fresh) < $9::integer
 ),
 extra AS MATERIALIZED (
     SELECT m.lane, c.id, c.next_attempt_at
@@ -198,17 +219,17 @@ extra AS MATERIALIZED (
         LIMIT m.quota
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT greatest(($10::integer) - (SELECT count(*) FROM fresh), 0)
+    LIMIT greatest(($9::integer) - (SELECT count(*) FROM fresh), 0)
 ),
 taken AS MATERIALIZED (
-    SELECT f.id, f.next_attempt_at FROM fresh AS f
+    SELECT f.lane, f.id, f.next_attempt_at FROM fresh AS f
     UNION ALL
-    SELECT x.id, x.next_attempt_at FROM extra AS x
+    SELECT x.lane, x.id, x.next_attempt_at FROM extra AS x
 ),
 edge AS MATERIALIZED (
     (SELECT t.next_attempt_at, t.id
      FROM taken AS t
-     WHERE (SELECT count(*) FROM taken) >= $10::integer
+     WHERE (SELECT count(*) FROM taken) >= $9::integer
      ORDER BY t.next_attempt_at DESC, t.id DESC
      LIMIT 1)
     UNION ALL
@@ -216,9 +237,21 @@ edge AS MATERIALIZED (
     ORDER BY next_attempt_at, id
     LIMIT 1
 ),
+stretch AS MATERIALIZED (
+    SELECT s.lane, s.after_due, s.after_id, coalesce(t.next_attempt_at, s.to_due) AS to_due, coalesce(t.id, s.to_id) AS to_id
+    FROM span AS s
+    LEFT JOIN LATERAL (
+        SELECT t.next_attempt_at, t.id
+        FROM taken AS t
+        WHERE t.lane = s.lane
+          AND (SELECT count(*) FROM taken) >= $9::integer
+        ORDER BY t.next_attempt_at DESC, t.id DESC
+        LIMIT 1
+    ) AS t ON true
+),
 late AS MATERIALIZED (
     SELECT c.id, c.next_attempt_at, c.last
-    FROM span AS s
+    FROM stretch AS s
     CROSS JOIN LATERAL (
         SELECT
             q.id,
@@ -257,7 +290,7 @@ picked AS MATERIALIZED (
            SELECT t.id, t.next_attempt_at FROM taken AS t) AS u
      WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
-     LIMIT $10::integer)
+     LIMIT $9::integer)
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
@@ -303,8 +336,8 @@ type EventClaimParams struct {
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
-	Quota       int32
 	BatchSize   int32
+	Quota       int32
 	InFlight    []pgtype.UUID
 	Reclaims    int32
 	WorkerID    pgtype.UUID
@@ -335,11 +368,11 @@ type EventClaimRow struct {
 // Leases up to batch_size events: those of a lane oldest due first, and as many from each lane as from the others, as far
 // as they have any. Each lane is walked from (after_due, after_id) on: first for quota events; then the lanes that have more
 // share what is left of the batch. A walk passes over any number of events that it may not claim, so with piece it ends
-// after that many events, and its end is returned. MATERIALIZED and the joins keep LIMIT from being executed more than
+// after that many events, and its end is returned, unless a batch of claimable ones is among them. MATERIALIZED and the joins keep LIMIT from being executed more than
 // once, and the outer LIMIT keeps what is not claimed from being locked.
 //
 // reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
-// none behind edge, which is where the others filled the batch, and none of in_flight, which the claimer itself has yet to
+// none behind edge, which is where the others filled the batch, in their lane or in all, and none of in_flight, which the claimer itself has yet to
 // settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
 // compares the id too, because a million events may be due at one time.
 //
@@ -358,8 +391,8 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
-		arg.Quota,
 		arg.BatchSize,
+		arg.Quota,
 		arg.InFlight,
 		arg.Reclaims,
 		arg.WorkerID,
@@ -416,6 +449,27 @@ WITH span AS MATERIALIZED (
         SELECT q.next_attempt_at, q.id
         FROM outbox_schema.queue AS q
         WHERE l.piece > 0
+          AND (
+              SELECT count(*)
+              FROM (
+                  SELECT
+                  FROM (
+                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
+                      FROM outbox_schema.queue AS p
+                      WHERE p.namespace = $5
+                        AND p.lane = l.lane
+                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
+                        AND p.next_attempt_at <= statement_timestamp()
+                      ORDER BY p.next_attempt_at, p.id
+                      LIMIT l.piece
+                  ) AS c
+                  WHERE c.locked_until IS NULL
+                    AND c.attempts < coalesce($6::integer, c.max_attempts)
+                    AND (cardinality($7::text[]) = 0 OR c.topic = ANY ($7::text[]))
+                    AND (cardinality($8::uuid[]) = 0 OR c.tenant_id = ANY ($8::uuid[]))
+                  LIMIT $9::integer
+              ) AS n
+          ) < $9::integer
           AND q.namespace = $5
           AND q.lane = l.lane
           AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
@@ -441,21 +495,21 @@ fresh AS MATERIALIZED (
           AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
           AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $9::integer
+        LIMIT $10::integer
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT $10::integer
+    LIMIT $9::integer
 ),
 more AS MATERIALIZED (
     SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
-        (($10::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
+        (($9::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
     FROM (
         SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
             row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
         FROM fresh AS r
     ) AS f
-    WHERE f.n = $9::integer
-      AND (SELECT count(*) FROM fresh) < $10::integer
+    WHERE f.n = $10::integer
+      AND (SELECT count(*) FROM fresh) < $9::integer
 ),
 extra AS MATERIALIZED (
     SELECT m.lane, c.id, c.next_attempt_at
@@ -476,7 +530,7 @@ extra AS MATERIALIZED (
         LIMIT m.quota
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT greatest(($10::integer) - (SELECT count(*) FROM fresh), 0)
+    LIMIT greatest(($9::integer) - (SELECT count(*) FROM fresh), 0)
 ),
 picked AS MATERIALIZED (
     SELECT f.id FROM fresh AS f
@@ -527,8 +581,8 @@ type EventClaimFreshParams struct {
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
-	Quota       int32
 	BatchSize   int32
+	Quota       int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
 }
@@ -565,8 +619,8 @@ func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
-		arg.Quota,
 		arg.BatchSize,
+		arg.Quota,
 		arg.WorkerID,
 		arg.Lease,
 	)
@@ -1426,9 +1480,25 @@ FROM (
         coalesce(q.attempts, d.attempts, x.attempts) AS attempts,
         x.error AS last_error
     FROM (SELECT unnest($1::uuid[]) AS id) AS w
-    LEFT JOIN outbox_schema.queue AS q ON q.id = w.id
-    LEFT JOIN outbox_schema.delivered AS d ON d.id = w.id
-    LEFT JOIN outbox_schema.dead_letters AS x ON x.id = w.id AND x.listener IS NULL
+    LEFT JOIN LATERAL (
+        SELECT o.id, o.locked_until, o.claim_no, o.locked_by, o.attempts
+        FROM outbox_schema.queue AS o
+        WHERE o.id = w.id
+        LIMIT 1
+    ) AS q ON true
+    LEFT JOIN LATERAL (
+        SELECT o.id, o.claim_no, o.locked_by, o.attempts
+        FROM outbox_schema.delivered AS o
+        WHERE o.id = w.id
+        LIMIT 1
+    ) AS d ON true
+    LEFT JOIN LATERAL (
+        SELECT o.id, o.claim_no, o.locked_by, o.attempts, o.error
+        FROM outbox_schema.dead_letters AS o
+        WHERE o.id = w.id
+          AND o.listener IS NULL
+        LIMIT 1
+    ) AS x ON true
 ) AS s
 WHERE s.status IS NOT NULL
 `
@@ -1442,7 +1512,8 @@ type EventStatusesRow struct {
 	LastError string
 }
 
-// Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked.
+// Reads the state of events, to tell a repeated finalisation from a lost lease and from a row that is locked. LIMIT as in
+// EventIDByKey.
 func (q *Queries) EventStatuses(ctx context.Context, ids []pgtype.UUID) ([]EventStatusesRow, error) {
 	rows, err := q.db.Query(ctx, EventStatuses, ids)
 	if err != nil {

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type cluster struct {
 
 	mu    sync.Mutex
 	admin *pgx.Conn
-	made  string // the name of the template, once it exists
+	made  map[string]string // the names of the templates that exist, by what they hold besides the outbox
 }
 
 // connect opens the session, marks the databases of this process as in use, and drops the databases of processes that were
@@ -96,29 +97,36 @@ func (c *cluster) sweep(ctx context.Context) error {
 	return nil
 }
 
-// template returns the name of the template database with the migrated outbox. The first process that needs these
-// migrations creates it.
-func (c *cluster) template(ctx context.Context) (string, error) {
+// template returns the name of the template database with the migrated outbox, in which more was executed. The first
+// process that needs these migrations creates it.
+func (c *cluster) template(ctx context.Context, more string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made != "" {
-		return c.made, nil
+	if name := c.made[more]; name != "" {
+		return name, nil
 	}
 	if _, err := c.admin.Exec(ctx, "SELECT pg_advisory_lock($1, 0)", templateLock); err != nil {
 		return "", err
 	}
 	name := templatePrefix + migrate.Hash()
-	err := c.makeTemplate(ctx, name)
+	if more != "" {
+		sum := sha256.Sum256([]byte(more))
+		name += fmt.Sprintf("_%x", sum[:4])
+	}
+	err := c.makeTemplate(ctx, name, more)
 	_, unlockErr := c.admin.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, 0)", templateLock)
 	if err := errors.Join(err, unlockErr); err != nil {
 		return "", err
 	}
-	c.made = name
+	if c.made == nil {
+		c.made = make(map[string]string)
+	}
+	c.made[more] = name
 	return name, nil
 }
 
 // makeTemplate creates and migrates a database, and then renames it, so that an incomplete template is never used.
-func (c *cluster) makeTemplate(ctx context.Context, name string) error {
+func (c *cluster) makeTemplate(ctx context.Context, name, more string) error {
 	var exists bool
 	err := c.admin.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists)
 	if err != nil || exists {
@@ -141,7 +149,9 @@ func (c *cluster) makeTemplate(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = migrate.Up(ctx, conn, Schema)
+	if _, err = migrate.Up(ctx, conn, Schema); err == nil && more != "" {
+		_, err = conn.Exec(ctx, more)
+	}
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return err
 	}

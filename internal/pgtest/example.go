@@ -49,7 +49,7 @@ func beginExample(template string) error {
 		return fmt.Errorf("pgtest: %w; or name a server in %s", err, URLVariable)
 	}
 	if template == "" {
-		if template, err = c.template(ctx); err != nil {
+		if template, err = c.template(ctx, ""); err != nil {
 			return fmt.Errorf("pgtest: make template database: %w", err)
 		}
 	}

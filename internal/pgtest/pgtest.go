@@ -7,6 +7,7 @@ package pgtest
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -36,12 +37,29 @@ const (
 // it: goleak.IgnoreAnyFunction(pgtest.Supervisor).
 const Supervisor = "github.com/outboxgen/outboxgen/internal/pgserver.(*process).supervise"
 
-// Database returns a pool on a new database with the outbox in the schema "outbox". After the test the pool is closed and
-// the database dropped. URL returns the URL of the database for another process.
+// state makes the view testing.events.
+//
+//go:embed state.sql
+var state string
+
+// Database returns a pool on a new database with the outbox in the schema "outbox", and with the view testing.events,
+// through which tests read and write the events of queue topics together with their state. After the test the pool is
+// closed and the database dropped. URL returns the URL of the database for another process.
 func Database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
+	return database(t, state)
+}
+
+// Plain is Database without the view.
+func Plain(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return database(t, "")
+}
+
+func database(t testing.TB, more string) *pgxpool.Pool {
+	t.Helper()
 	c := shared(t)
-	template, err := c.template(t.Context())
+	template, err := c.template(t.Context(), more)
 	if err != nil {
 		t.Fatalf("pgtest: make template database: %v", err)
 	}

@@ -22,13 +22,13 @@ func TestDatabaseIsMigratedAndPrivate(t *testing.T) {
 	t.Parallel()
 	first, second := pgtest.Database(t), pgtest.Database(t)
 	require.NoError(t, migrate.Validate(t.Context(), first, pgtest.Schema))
-	_, err := first.Exec(t.Context(), "INSERT INTO outbox.events (namespace, topic, payload) VALUES ('a', 'b', '{}')")
+	_, err := first.Exec(t.Context(), "INSERT INTO testing.events (namespace, topic, payload) VALUES ('a', 'b', '{}')")
 	require.NoError(t, err)
 	for pool, want := range map[interface {
 		QueryRow(context.Context, string, ...any) pgx.Row
 	}]int{first: 1, second: 0} {
 		var got int
-		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM outbox.events").Scan(&got))
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM testing.events").Scan(&got))
 		require.Equal(t, want, got)
 	}
 	conn, err := pgx.Connect(t.Context(), pgtest.URL(t, first))

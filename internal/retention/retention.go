@@ -3,7 +3,6 @@ package retention
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -66,21 +65,32 @@ func DeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, t
 	}
 }
 
-// Queue deletes events of a queue topic that have had a final status, "delivered" or "dead", for longer than keep, in
-// chunks of one transaction each, and returns how many.
-func Queue(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, namespace, topic, status string, keep time.Duration) (int, error) {
+// Queue deletes events of a queue topic that were delivered or died longer ago than keep says, in chunks of one
+// transaction each, and returns how many.
+func Queue(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, namespace, topic string, keep outbox.Retention) (int, error) {
 	total := 0
-	for {
-		var n int64
-		err := dbschema.Wrap("prune", db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
-			n, err = q.EventPrune(ctx, dbsqlc.EventPruneParams{
-				Namespace: namespace, Topic: topic, Status: status, Retention: pgvalue.Interval(keep), BatchSize: PruneChunk,
+	for _, chunk := range [...]func(*dbsqlc.Queries) (int64, error){
+		func(q *dbsqlc.Queries) (int64, error) {
+			return q.EventPruneDelivered(ctx, dbsqlc.EventPruneDeliveredParams{
+				Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered), BatchSize: PruneChunk,
 			})
-			return err
-		}))
-		total += int(n)
-		if err != nil || n < PruneChunk {
-			return total, err
+		},
+		func(q *dbsqlc.Queries) (int64, error) {
+			return q.EventPruneDead(ctx, dbsqlc.EventPruneDeadParams{
+				Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead), BatchSize: PruneChunk,
+			})
+		},
+	} {
+		for n := int64(PruneChunk); n >= PruneChunk; {
+			err := dbschema.Wrap("prune", db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
+				n, err = chunk(q)
+				return err
+			}))
+			total += int(n)
+			if err != nil {
+				return total, err
+			}
 		}
 	}
+	return total, nil
 }

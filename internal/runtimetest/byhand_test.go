@@ -44,7 +44,7 @@ func TestClaimReadsRowsWrittenByHand(t *testing.T) {
 				`entity_type, partition_key, dedupe_key) VALUES ('test', 'hand', '1', '', '', ''`,
 			}
 			for _, row := range rows {
-				pgtest.Execute(t, pool, "INSERT INTO outbox.events (namespace, topic, payload, "+row+")")
+				pgtest.Execute(t, pool, "INSERT INTO testing.events (namespace, topic, payload, "+row+")")
 			}
 			s := runtimetest.NewStore(t, pool)
 			claimed, err := s.Claim(t.Context(), queue.ClaimConfig{})
@@ -71,7 +71,7 @@ func TestReleaseNeverRefuses(t *testing.T) {
 	s := runtimetest.NewStore(t, pool)
 	runtimetest.EnqueueN(t, pool, 2)
 	claimed := runtimetest.ClaimN(t, s, 2)
-	pgtest.Execute(t, pool, "UPDATE outbox.events SET attempts = 0 WHERE id = $1", claimed[0].ID)
+	pgtest.Execute(t, pool, "UPDATE testing.events SET attempts = 0 WHERE id = $1", claimed[0].ID)
 	_, err := s.Release(t.Context(), claimed...)
 	require.NoError(t, err)
 	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "status = 'pending' AND attempts = 0"))

@@ -271,7 +271,7 @@ func TestForeignCodeIsContained(t *testing.T) {
 					}
 					over <- err
 				}()
-				dead := "FROM outbox.events WHERE status = 'dead'"
+				dead := "FROM testing.events WHERE status = 'dead'"
 				if runner.log {
 					dead = "FROM outbox.dead_letters"
 				}
@@ -389,5 +389,5 @@ func TestEnqueueSurvivesCodeOfItsTopic(t *testing.T) {
 		_, err := topic.Untyped().Enqueue(t.Context(), tx, panics{}, func() outbox.EnqueueOption { return nil }())
 		require.ErrorContains(t, err, "option 1 of 1 is nil")
 	})
-	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events"))
 }

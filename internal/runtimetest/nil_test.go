@@ -73,7 +73,7 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 	}
 	require.Zero(t, batch.Len())
 	var events int
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM outbox.events").Scan(&events))
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM testing.events").Scan(&events))
 	require.Zero(t, events, "and the transaction can be used")
 
 	queued, err := topic.Untyped().EnqueueInBatch(batch, p)

@@ -141,8 +141,8 @@ func outageListener(t *testing.T, pool *pgxpool.Pool, spec listener.Spec, o *out
 }
 
 // attemptsCharged adds up all counted attempts, in every table.
-const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM outbox.events WHERE status <> 'delivered')
-	+ (SELECT count(*) FROM outbox.events WHERE status = 'dead') + (SELECT count(*) FROM outbox.dead_letters)
+const attemptsCharged = `SELECT (SELECT coalesce(sum(attempts), 0) FROM testing.events WHERE status <> 'delivered')
+	+ (SELECT count(*) FROM testing.events WHERE status = 'dead') + (SELECT count(*) FROM outbox.dead_letters)
 	+ (SELECT coalesce(sum(attempts), 0) FROM outbox.parked) + (SELECT coalesce(sum(retry_count), 0) FROM outbox.listeners)`
 
 // TestOutageChargesNoAttempt: a target is unavailable for twenty pauses, like ten minutes with the default. This costs
@@ -184,7 +184,7 @@ func TestOutageChargesNoAttempt(t *testing.T) {
 				if topic.Untyped().Spec().Log {
 					require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
 				} else {
-					require.Equal(t, "1 60", pgtest.Value[string](t, pool, "SELECT max(attempts) || ' ' || count(*) FROM outbox.events WHERE status = 'delivered'"))
+					require.Equal(t, "1 60", pgtest.Value[string](t, pool, "SELECT max(attempts) || ' ' || count(*) FROM testing.events WHERE status = 'delivered'"))
 				}
 				require.Equal(t, 1, strings.Count(spy.String(), "resting: "), "said once")
 				require.Equal(t, 1, strings.Count(spy.String(), "back: "), "said once")
@@ -306,7 +306,7 @@ func TestUnwrittenHandlerWaits(t *testing.T) {
 		return outbox.Unimplemented("jobs/mail")
 	})))
 	require.Contains(t, spy.Await(t, "no handler is written"), "level=ERROR")
-	pgtest.Settles(t, pool, 30, "SELECT count(*) FROM outbox.events WHERE status = 'pending' AND attempts = 0")
+	pgtest.Settles(t, pool, 30, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0")
 	require.NoError(t, stop())
 	require.Zero(t, pgtest.Count(t, pool, attemptsCharged))
 	runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed)))

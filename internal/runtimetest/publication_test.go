@@ -59,8 +59,8 @@ func TestUnavailablePublisherCostsNoAttempt(t *testing.T) {
 		r.HandedBack = 0 // 3, then 1 after each pause
 		require.Equal(t, queue.Report{Resting: []string{"kafka:sc.test"}}, r)
 	}
-	require.Equal(t, "pending 0 3", pgtest.Value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM outbox.events GROUP BY status"))
-	require.Less(t, pgtest.Value[int](t, pool, "SELECT max(claim_no)::int FROM outbox.events"), 5, "a paused publisher's topics are not claimed")
+	require.Equal(t, "pending 0 3", pgtest.Value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM testing.events GROUP BY status"))
+	require.Less(t, pgtest.Value[int](t, pool, "SELECT max(claim_no)::int FROM testing.events"), 5, "a paused publisher's topics are not claimed")
 }
 
 // notSentOnce answers ErrNotSent to each event except the first, once.
@@ -96,7 +96,7 @@ func TestNotSentCostsNoAttempt(t *testing.T) {
 		require.Zero(t, r.Retried+r.Dead)
 		delivered += r.Delivered
 	}
-	require.Equal(t, "delivered 1 4", pgtest.Value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM outbox.events GROUP BY status"))
+	require.Equal(t, "delivered 1 4", pgtest.Value[string](t, pool, "SELECT status || ' ' || max(attempts) || ' ' || count(*) FROM testing.events GROUP BY status"))
 }
 
 func TestNotSentCostsAListenerNoAttempt(t *testing.T) {
@@ -144,7 +144,7 @@ func TestPublisherFailuresAreThoseOfTheEvent(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-over)
-	require.Equal(t, "dead1 pending1 pending0 delivered1", pgtest.Value[string](t, pool, "SELECT string_agg(status || attempts, ' ' ORDER BY id) FROM outbox.events"))
+	require.Equal(t, "dead1 pending1 pending0 delivered1", pgtest.Value[string](t, pool, "SELECT string_agg(status || attempts, ' ' ORDER BY id) FROM testing.events"))
 }
 
 func TestPublisherMustBeConfigured(t *testing.T) {

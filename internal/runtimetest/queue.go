@@ -33,12 +33,12 @@ func StateOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) EventState {
 	require.NoError(t, pool.QueryRow(context.Background(), `
 		SELECT status, attempts, max_attempts, claim_no, coalesce(last_error, ''), locked_until IS NOT NULL,
 			next_attempt_at - updated_at
-		FROM outbox.events WHERE id = $1`, id).
+		FROM testing.events WHERE id = $1`, id).
 		Scan(&r.Status, &r.Attempts, &r.MaxAttempts, &r.ClaimNo, &r.LastError, &r.Leased, &r.DueIn))
 	return r
 }
 
-const DeliveredSQL = "SELECT count(*) FROM outbox.events WHERE status = 'delivered'"
+const DeliveredSQL = "SELECT count(*) FROM testing.events WHERE status = 'delivered'"
 
 var TenantA = uuid.MustParse("6f1f4b0e-3c8a-4a57-9d2e-0f6b7c8d9eab")
 
@@ -101,19 +101,19 @@ func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 // ExpireLeases ends the leases of ids, or of all events, immediately.
 func ExpireLeases(t testing.TB, pool *pgxpool.Pool, ids ...uuid.UUID) {
 	t.Helper()
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET locked_until = statement_timestamp() - interval '1 s'
+	pgtest.Execute(t, pool, `UPDATE testing.events SET locked_until = statement_timestamp() - interval '1 s'
 		WHERE status = 'processing' AND (cardinality($1::uuid[]) = 0 OR id = ANY ($1::uuid[]))`, append([]uuid.UUID{}, ids...))
 }
 
 // MakeDue makes all events due.
 func MakeDue(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	pgtest.Execute(t, pool, `UPDATE outbox.events SET next_attempt_at = statement_timestamp() WHERE status = 'pending'`)
+	pgtest.Execute(t, pool, `UPDATE testing.events SET next_attempt_at = statement_timestamp() WHERE status = 'pending'`)
 }
 
 func CountWhere(t testing.TB, pool *pgxpool.Pool, where string, args ...any) int {
 	t.Helper()
-	return pgtest.Value[int](t, pool, "SELECT count(*) FROM outbox.events WHERE "+where, args...)
+	return pgtest.Value[int](t, pool, "SELECT count(*) FROM testing.events WHERE "+where, args...)
 }
 
 // Row has the columns of an event that the tests compare.
@@ -133,7 +133,7 @@ func RowOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) Row {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `SELECT status, attempts, max_attempts, claim_no, locked_by, locked_until IS NOT NULL AS locked,
 		finalized_at IS NOT NULL AS final, last_error, extract(epoch FROM next_attempt_at - statement_timestamp())::float8 AS due_in
-		FROM outbox.events WHERE id = $1`, id)
+		FROM testing.events WHERE id = $1`, id)
 	require.NoError(t, err)
 	r, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Row])
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func RowOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) Row {
 // Fingerprint hashes every column of every event. The hash is equal if nothing was changed.
 func Fingerprint(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
-	return pgtest.Value[string](t, pool, `SELECT coalesce(md5(string_agg(e::text, E'\n' ORDER BY e.id)), '') FROM outbox.events AS e`)
+	return pgtest.Value[string](t, pool, `SELECT coalesce(md5(string_agg(e::text, E'\n' ORDER BY e.id)), '') FROM testing.events AS e`)
 }
 
 func IDsOf(claimed []queue.Claimed) []uuid.UUID {

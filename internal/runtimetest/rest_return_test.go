@@ -48,14 +48,14 @@ func TestOneTryAtATime(t *testing.T) {
 			ready = true
 		}
 	}
-	before := pgtest.Value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM outbox.events WHERE topic = 'away'")
+	before := pgtest.Value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM testing.events WHERE topic = 'away'")
 	for range 3 { // checks of the dispatcher
 		id := runtimetest.EnqueueJobs(t, pool, busy, runtimetest.NumberedJobs(1)...)[0]
-		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.events WHERE id = $1 AND status = 'processing'", id)
+		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND status = 'processing'", id)
 	}
-	require.LessOrEqual(t, pgtest.Value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM outbox.events WHERE topic = 'away'"), before+1)
+	require.LessOrEqual(t, pgtest.Value[int64](t, pool, "SELECT sum(claim_no)::bigint FROM testing.events WHERE topic = 'away'"), before+1)
 	require.NoError(t, stop())
-	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE topic = 'away' AND (attempts > 0 OR status <> 'pending')"))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE topic = 'away' AND (attempts > 0 OR status <> 'pending')"))
 }
 
 // TestReturnWakesADispatcherThatPolls: after a target's return, the other events do not wait for the next poll.
@@ -100,8 +100,8 @@ func TestEventsOfACrashedProcessAreTried(t *testing.T) {
 	pgtest.Receive(t, tried, "the first")
 	pgtest.Receive(t, tried, "the second, or a try")
 	pgtest.Eventually(t, func() bool { // another process has claimed them, and was killed
-		tag, err := pool.Exec(t.Context(), `UPDATE outbox.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
-			locked_until = statement_timestamp() - interval '1 s' WHERE (SELECT count(*) FROM outbox.events WHERE status = 'pending') = 2`)
+		tag, err := pool.Exec(t.Context(), `UPDATE testing.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),
+			locked_until = statement_timestamp() - interval '1 s' WHERE (SELECT count(*) FROM testing.events WHERE status = 'pending') = 2`)
 		require.NoError(t, err)
 		return tag.RowsAffected() == 2
 	})

@@ -30,7 +30,7 @@ func failsAlways(t *testing.T, yaml outbox.Retry, cfg queue.Config) (runtimetest
 	require.NoError(t, err)
 	delay := untilDue(t, pool, id)
 	for runtimetest.WithoutDue(runtimetest.StateOf(t, pool, id)).Status == "pending" {
-		pgtest.Execute(t, pool, "UPDATE outbox.events SET next_attempt_at = statement_timestamp() WHERE id = $1", id)
+		pgtest.Execute(t, pool, "UPDATE testing.events SET next_attempt_at = statement_timestamp() WHERE id = $1", id)
 		_, err := d.Drain(t.Context())
 		require.NoError(t, err)
 	}
@@ -39,7 +39,7 @@ func failsAlways(t *testing.T, yaml outbox.Retry, cfg queue.Config) (runtimetest
 
 func untilDue(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) time.Duration {
 	t.Helper()
-	return pgtest.Value[time.Duration](t, pool, "SELECT next_attempt_at - statement_timestamp() FROM outbox.events WHERE id = $1", id)
+	return pgtest.Value[time.Duration](t, pool, "SELECT next_attempt_at - statement_timestamp() FROM testing.events WHERE id = $1", id)
 }
 
 // TestConfiguredRetryOverridesFieldByField: the fields that the config sets replace those of the YAML, also for events

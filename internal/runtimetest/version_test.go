@@ -76,6 +76,6 @@ func TestTopicWithoutVersion(t *testing.T) {
 		report, err := d.Drain(t.Context())
 		require.NoError(t, err)
 		require.NotZero(t, report.Retried)
-		require.Equal(t, "payload has version 2, this process knows 1", pgtest.Value[string](t, pool, "SELECT last_error FROM outbox.events"))
+		require.Equal(t, "payload has version 2, this process knows 1", pgtest.Value[string](t, pool, "SELECT last_error FROM testing.events"))
 	})
 }

@@ -238,7 +238,7 @@ func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 	require.NoError(t, <-ran)
 	var left string
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(status || ' ' || n, ', ' ORDER BY status)
-		FROM (SELECT status, count(*) AS n FROM outbox.events GROUP BY status) AS s`).Scan(&left))
+		FROM (SELECT status, count(*) AS n FROM outbox.event_status GROUP BY status) AS s`).Scan(&left))
 	require.Equal(t, fmt.Sprintf("dead %d, pending %d", limit, events-limit), left)
 }
 

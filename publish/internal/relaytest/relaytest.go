@@ -106,7 +106,7 @@ func Queue(t testing.TB, b Broker, events int) {
 		runs = append(runs, d.Run)
 	}
 	relay(t, pool, b, stepped, events, runs...)
-	require.Equal(t, 0, value(t, pool, "SELECT count(*) FROM outbox.events WHERE status <> 'delivered'"))
+	require.Equal(t, 0, value(t, pool, "SELECT count(*) FROM outbox.event_status WHERE status <> 'delivered'"))
 }
 
 // relay writes events, runs the publishing side, and consumes until the effect of each event is there.

@@ -21,7 +21,7 @@ type history struct {
 	kill       kill
 }
 
-// event is a row of outbox.events.
+// event is a row of outbox.event_status.
 type event struct {
 	ID        uuid.UUID
 	Turn      string // the id of its entity
@@ -40,7 +40,7 @@ func (d *demo) history(ctx context.Context) (history, error) {
 	}
 	rows, _ := d.pool.Query(ctx, `
 		SELECT id, entity_id, status, coalesce(last_error, '')
-		FROM outbox.events
+		FROM outbox.event_status
 		WHERE namespace = $1 AND topic = $2`, events.TurnFinalizedTopic.Untyped().Spec().Namespace, events.TurnFinalizedTopic.Untyped().Spec().Name)
 	if h.events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event]); err != nil {
 		return h, fmt.Errorf("read events: %w", err)
@@ -63,7 +63,7 @@ func (d *demo) counts(ctx context.Context) string {
 		SELECT count(*) FILTER (WHERE status = 'delivered'),
 		       count(*) FILTER (WHERE status = 'dead'),
 		       count(*) FILTER (WHERE finalized_at IS NULL)
-		FROM outbox.events`).Scan(&delivered, &dead, &left)
+		FROM outbox.event_status`).Scan(&delivered, &dead, &left)
 	if err != nil {
 		return "" // the producers and dispatchers report errors
 	}

@@ -79,7 +79,7 @@ func TestKeys(t *testing.T) {
 	var got [5]string
 	var version int64
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT tenant_id::text, dedupe_key, partition_key, entity_id, payload ->> 'turn_id', entity_version
-		FROM outbox.events`).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &version))
+		FROM outbox.event_status`).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &version))
 	require.Equal(t, [5]string{tenantText, key, "l", turnText, turnText}, got)
 	require.EqualValues(t, 7, version)
 }

@@ -1,0 +1,177 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/lane"
+	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// claims makes the claims of a dispatcher. They walk on from where the earlier ones have ended, and pass over nothing
+// twice.
+type claims struct {
+	d       *Dispatcher
+	ahead   walk
+	tries   map[*relay.Target]*walk // of claims that find out whether a target is available again
+	leftOut map[string]bool         // topics that some claim was not of, because their targets were away
+}
+
+func newClaims(d *Dispatcher) *claims {
+	return &claims{d: d, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool)}
+}
+
+// request returns a claim of up to size events, of the topics that are neither resting nor stalled, which goes on where w
+// is; or nil if all topics are.
+func (c *claims) request(w *walk, size int, reclaim bool) *claim {
+	q := c.d.request(size, reclaim)
+	if q == nil {
+		c.include(nil)
+		return nil
+	}
+	c.include(q.topics)
+	q.starts = w.starts()
+	return q
+}
+
+// include notes which topics are claimed. Events of those that were left out until now are behind the walk.
+func (c *claims) include(topics []string) {
+	if len(topics) == len(c.d.topics) && len(c.leftOut) == 0 {
+		return
+	}
+	claimed := make(map[string]bool, len(topics))
+	for _, topic := range topics {
+		claimed[topic] = true
+		if c.leftOut[topic] {
+			delete(c.leftOut, topic)
+			c.ahead.restart(c.d.lanes(topic)...)
+		}
+	}
+	for _, topic := range c.d.topics {
+		if !claimed[topic] {
+			c.leftOut[topic] = true
+		}
+	}
+}
+
+// try returns a claim of one event of t, to find out whether t is available again.
+func (c *claims) try(t *relay.Target, reclaim bool) *claim {
+	w := c.tries[t]
+	if w == nil {
+		w = &walk{}
+		c.tries[t] = w
+	}
+	q := c.d.requestTry(t, reclaim)
+	q.starts = w.starts()
+	return q
+}
+
+// tried moves the walk of tries of t.
+func (c *claims) tried(t *relay.Target, x *roundTrip) {
+	w := c.tries[t]
+	if w == nil {
+		return
+	}
+	if w.advance(x); len(x.claimed) > 0 || !w.more() {
+		delete(c.tries, t)
+	}
+}
+
+// failed notes that a claim has failed.
+func (c *claims) failed() { c.ahead.failed() }
+
+// lanes returns the lanes that have events of a topic; none means all.
+func (d *Dispatcher) lanes(topic string) []int16 {
+	if d.handlers[topic].fairness == outbox.FairnessTenant {
+		return nil
+	}
+	return []int16{lane.Of(topic, uuid.NullUUID{})}
+}
+
+const (
+	// lookEvery is how often a busy dispatcher looks from the head at most.
+	lookEvery = 100 * time.Millisecond
+	// lookShare is how many times as long as a look the pause after it is: looks take at most a twentieth of the time.
+	lookShare = 20
+)
+
+// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed
+// more than trail after their due time, that were released, or whose lease has run out. A round of looks goes from the
+// head, piece by piece, to where the walk ahead is.
+type looks struct {
+	walk    walk
+	wanted  bool      // a round is under way, or is to begin
+	running bool      // one of its claims is under way
+	again   bool      // another round is to follow, because it was requested during this one
+	urgent  bool      // without a pause
+	from    time.Time // when the next claim may begin
+}
+
+// due reports whether to look now.
+func (l *looks) due(now time.Time) bool { return l.wanted && !l.running && !now.Before(l.from) }
+
+// request asks for a round from the head that begins now.
+func (l *looks) request() {
+	if l.running {
+		l.again, l.urgent = true, true
+		return
+	}
+	l.walk.restart()
+	l.wanted, l.again, l.from = true, false, time.Time{}
+}
+
+// soon asks for a round from the head that begins when the pause after the latest look is over.
+func (l *looks) soon() {
+	if l.wanted {
+		l.again = true
+		return
+	}
+	l.walk.restart()
+	l.wanted = true
+}
+
+// begin starts a round if a claim has found something and it is time for a round.
+func (l *looks) begin(now time.Time, found bool) {
+	if found && !l.wanted && !now.Before(l.from) {
+		l.request()
+	}
+}
+
+// onClaim handles the end of a claim.
+func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
+	behind := false
+	for _, e := range x.claimed {
+		if e.Reclaimed || placeOf(e).compare(ahead.lanes[e.lane].after) < 0 {
+			behind = true
+		}
+	}
+	l.walk.advance(x)
+	for i := range l.walk.lanes {
+		at, front := &l.walk.lanes[i], &ahead.lanes[i]
+		switch {
+		case at.seen:
+			if !front.seen || at.after.compare(front.after) > 0 {
+				*front = *at
+			}
+		case at.dense && at.after.compare(front.after) < 0: // there may be many more
+			*front = *at
+		case at.after.compare(front.after) >= 0:
+			at.seen = true
+		}
+	}
+	over := !l.walk.more()
+	switch {
+	case behind || l.urgent: // there may be more
+		l.from = now
+	case over:
+		l.from = now.Add(max(lookEvery, lookShare*x.claimTook))
+	default:
+		l.from = now.Add(lookShare * x.claimTook)
+	}
+	if over || l.urgent {
+		l.walk.restart()
+		l.wanted, l.again, l.urgent = behind || l.again, false, false
+	}
+}

@@ -1,0 +1,179 @@
+package queue
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outboxgen/outboxgen/internal/lane"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+)
+
+// place is a position in the order in which the events of a lane are claimed. The zero value is before all events.
+type place struct {
+	due time.Time
+	id  uuid.UUID
+}
+
+func placeOf(c *Claimed) place { return place{c.due, c.ID} }
+
+func (p place) compare(o place) int {
+	return cmp.Or(p.due.Compare(o.due), bytes.Compare(p.id[:], o.id[:]))
+}
+
+// lastID is the id after every other of the same due time.
+var lastID = uuid.Max
+
+const (
+	// trail is how far behind the clock of the database a walk begins again in a lane that it has seen to its end.
+	// Events fall due in one order and are committed in another: an event that is committed later than this after its
+	// due time is found by a look from the head.
+	trail = time.Second
+
+	// A walk ends after a piece, because it may pass any number of events that are not claimable here. A piece is that
+	// many events of one lane. It grows while a claim is fast, so that a long stretch takes few claims, and shrinks when
+	// it is slow, so that no statement_timeout can stop the walk.
+	smallestPiece, firstPiece, largestPiece = 100, 1000, 32_000
+	fastClaim, slowClaim                    = 3 * time.Millisecond, 10 * time.Millisecond
+)
+
+// walk is how far claims have come in each lane. The zero value is at the head of every lane.
+type walk struct {
+	lanes [lane.Count]stage
+	piece int // 0 means firstPiece
+	turn  int // the lane that comes first in the next claim
+}
+
+// stage is a walk's position in one lane.
+type stage struct {
+	after place
+	seen  bool // to its end. The next claim begins a second before that.
+	dense bool // the latest claim found as many events as it asked for
+}
+
+// start is where a claim begins in a lane. It ends after piece events, whether they are claimable or not; 0 means at no
+// particular one, since the claimable ones are close together.
+type start struct {
+	lane  int16
+	after place
+	piece int
+}
+
+// starts returns where the next claim begins in each lane. The lanes take turns in being the first.
+func (w *walk) starts() []start {
+	if w.piece == 0 {
+		w.piece = firstPiece
+	}
+	starts := make([]start, 0, lane.Count)
+	for i := range lane.Count {
+		n := (w.turn + i) % lane.Count
+		s := start{lane: int16(n), after: w.lanes[n].after, piece: w.piece}
+		if w.lanes[n].dense {
+			s.piece = 0
+		}
+		starts = append(starts, s)
+	}
+	w.turn++
+	return starts
+}
+
+// restart sends the walk back to the head of some lanes, or of all.
+func (w *walk) restart(lanes ...int16) {
+	if len(lanes) == 0 {
+		w.lanes = [lane.Count]stage{}
+	}
+	for _, n := range lanes {
+		w.lanes[n] = stage{}
+	}
+}
+
+// more reports whether the walk has not come to the end of some lane.
+func (w *walk) more() bool {
+	return slices.ContainsFunc(w.lanes[:], func(s stage) bool { return !s.seen })
+}
+
+// failed notes that a claim failed: perhaps because it took too long.
+func (w *walk) failed() {
+	w.piece = smallestPiece
+	for i := range w.lanes {
+		w.lanes[i].dense = false
+	}
+}
+
+// advance moves the walk to where the claim x has ended. Another claim of the walk may have been under way at the same
+// time, so a lane is only moved if x began where the walk is, or before, and came further.
+func (w *walk) advance(x *roundTrip) {
+	c := x.claim
+	switch {
+	case x.claimTook > slowClaim:
+		w.piece = max(w.piece/2, smallestPiece)
+	case x.claimTook < fastClaim && len(x.ends) > 0:
+		w.piece = min(w.piece*2, largestPiece)
+	}
+	var last [lane.Count]place
+	var found [lane.Count]int
+	reclaimed := 0
+	for _, e := range x.claimed {
+		if e.Reclaimed {
+			reclaimed++
+			if e.Attempt >= e.MaxAttempts {
+				return // it came alone
+			}
+		}
+		found[e.lane]++
+		if p := placeOf(e); p.compare(last[e.lane]) > 0 {
+			last[e.lane] = p
+		}
+	}
+	if c.reclaims > 0 && reclaimed >= c.reclaims {
+		return // there may be more of them behind these
+	}
+	// A full claim has not looked at every lane to the end of its piece.
+	cut := len(x.claimed) >= c.size && (reclaimed > 0 || c.quota()*len(c.starts) > c.size)
+	for _, s := range c.starts {
+		now := &w.lanes[s.lane]
+		if s.after.compare(now.after) > 0 {
+			continue // sent back since
+		}
+		next := stage{after: last[s.lane]}
+		end, ended := x.ends[s.lane]
+		switch {
+		case found[s.lane] >= c.quota():
+			next.dense = true
+		case cut && found[s.lane] == 0:
+			continue
+		case cut:
+		case ended:
+			next.after = end
+		default:
+			*now = stage{after: place{x.claimedAt.Add(-trail), lastID}, seen: true}
+			continue
+		}
+		if next.after.compare(now.after) > 0 || s.after == now.after {
+			*now = next
+		}
+	}
+}
+
+// params are the starts as columns.
+func params(starts []start) (lanes []int16, dues []pgtype.Timestamptz, ids []pgtype.UUID, pieces []int32) {
+	for _, s := range starts {
+		due := pgvalue.Time(s.after.due)
+		if !due.Valid {
+			due = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+		}
+		lanes, dues = append(lanes, s.lane), append(dues, due)
+		ids, pieces = append(ids, pgvalue.UUID(s.after.id)), append(pieces, int32(s.piece))
+	}
+	return lanes, dues, ids, pieces
+}
+
+// Cursor is how far the claims of a Store have come. The zero value is the beginning. It must not be used concurrently.
+type Cursor struct{ walk walk }
+
+// Done reports whether the claims have come to the events that are not due.
+func (c *Cursor) Done() bool { return !c.walk.more() }
