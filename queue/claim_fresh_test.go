@@ -85,7 +85,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	c := &claim{size: events, lease: time.Hour, starts: new(walk).starts()}
+	c := &claim{size: events, lease: time.Hour, starts: new(walk).starts(events)}
 	fresh := func() []*Claimed {
 		return claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
 	}

@@ -32,7 +32,7 @@ func (c *claims) request(w *walk, size int, reclaim bool) *claim {
 		return nil
 	}
 	c.include(q.topics)
-	q.starts = w.starts()
+	q.starts = w.starts(q.size)
 	return q
 }
 
@@ -64,7 +64,7 @@ func (c *claims) try(t *relay.Target, reclaim bool) *claim {
 		c.tries[t] = w
 	}
 	q := c.d.requestTry(t, reclaim)
-	q.starts = w.starts()
+	q.starts = w.starts(q.size)
 	return q
 }
 

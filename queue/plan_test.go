@@ -121,7 +121,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	claim := func(cfg ClaimConfig) func(q *dbsqlc.Queries) {
 		c, err := cfg.claim()
 		require.NoError(t, err)
-		c.starts = new(walk).starts()
+		c.starts = new(walk).starts(c.size)
 		return func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
 	}
 	nack := dbsqlc.EventNackParams{
@@ -131,7 +131,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	// A claim from the head reads what it takes and the events in flight, twice: fresh events and expired leases are walked
 	// apart. To find the end of each piece it reads a piece of each lane.
 	const head, pieces = 2*planInFlight + planDead, lane.Count * firstPiece
-	lanes, dues, starts, sizes := params(new(walk).starts())
+	lanes, dues, starts, sizes := params(new(walk).starts(0))
 	return []pgtest.Explained{
 		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + pieces + 100, Sorts: 200},
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + pieces + 600, Sorts: 300},

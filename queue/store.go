@@ -195,7 +195,7 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 		w = &cfg.Cursor.walk
 	}
 	for {
-		c.starts = w.starts()
+		c.starts = w.starts(c.size)
 		x := roundTrip{claim: c}
 		err := s.roundTrip(ctx, &x)
 		if err != nil {
@@ -343,7 +343,7 @@ const sweepChunk = 500
 // out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
 	w := walk{piece: 2 * firstPiece}
-	for starts := w.starts(); len(starts) > 0; {
+	for starts := w.starts(0); len(starts) > 0; {
 		var rows []dbsqlc.EventSweepDeadRow
 		lanes, dues, ids, pieces := params(starts)
 		if err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {

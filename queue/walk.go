@@ -63,15 +63,16 @@ type start struct {
 	piece int
 }
 
-// starts returns where the next claim begins in each lane. The lanes take turns in being the first.
-func (w *walk) starts() []start {
+// starts returns where the next claim, of up to size events, begins in each lane. The lanes take turns in being the first.
+func (w *walk) starts(size int) []start {
 	if w.piece == 0 {
 		w.piece = firstPiece
 	}
+	piece := max(w.piece, 2*size)
 	starts := make([]start, 0, lane.Count)
 	for i := range lane.Count {
 		n := (w.turn + i) % lane.Count
-		s := start{lane: int16(n), after: w.lanes[n].after, piece: w.piece}
+		s := start{lane: int16(n), after: w.lanes[n].after, piece: piece}
 		if w.lanes[n].dense {
 			s.piece = 0
 		}
