@@ -107,51 +107,34 @@ type looks struct {
 	walk    walk
 	front   [lane.Count]stage // of the walk ahead when the claim under way began
 	wanted  bool              // a round is under way, or is to begin
+	begun   bool              // it is under way
 	running bool              // one of its claims is under way
-	again   bool              // another round is to follow, because it was requested during this one
-	urgent  bool              // without a pause
+	again   bool              // another round is to follow, because something may have come behind this one
 	from    time.Time         // when the next claim may begin
 }
 
-// next returns the starts of the next look.
-func (l *looks) next(ahead *walk) func(size int) []start {
-	return func(size int) []start {
-		l.front = ahead.lanes
-		return l.walk.pieces(size, true)
+// soon asks for a round from the head. It begins when the pause after the latest look is over.
+func (l *looks) soon() {
+	if l.wanted {
+		l.again = l.begun
+		return
 	}
+	l.walk.restart()
+	l.wanted, l.begun, l.again = true, false, false
 }
 
 // due reports whether to look now.
 func (l *looks) due(now time.Time) bool { return l.wanted && !l.running && !now.Before(l.from) }
 
-// request asks for a round from the head that begins now.
-func (l *looks) request() {
-	if l.running {
-		l.again, l.urgent = true, true
-		return
-	}
-	l.walk.restart()
-	l.wanted, l.again, l.from = true, false, time.Time{}
-}
-
-// soon asks for a round from the head that begins when the pause after the latest look is over.
-func (l *looks) soon() {
-	if l.wanted {
-		l.again = true
-		return
-	}
-	l.walk.restart()
-	l.wanted = true
-}
-
-// begin starts a round if a claim has found something and it is time for a round.
-func (l *looks) begin(now time.Time, found bool) {
-	if found && !l.wanted && !now.Before(l.from) {
-		l.request()
+// next returns the starts of the next look.
+func (l *looks) next(ahead *walk) func(size int) []start {
+	return func(size int) []start {
+		l.begun, l.front = true, ahead.lanes
+		return l.walk.pieces(size, true)
 	}
 }
 
-// onClaim handles the end of a claim.
+// onClaim handles the end of a look.
 func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
 	behind := false
 	for _, e := range x.claimed {
@@ -175,15 +158,17 @@ func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
 	}
 	over := !l.walk.more()
 	switch {
-	case behind || l.urgent: // there may be more
+	case behind: // there may be more
 		l.from = now
 	case over:
 		l.from = now.Add(max(lookEvery, lookShare*x.claimTook))
 	default:
 		l.from = now.Add(lookShare * x.claimTook)
 	}
-	if over || l.urgent {
-		l.walk.restart()
-		l.wanted, l.again, l.urgent = behind || l.again, false, false
+	if over {
+		again := behind || l.again
+		if l.wanted = false; again {
+			l.soon()
+		}
 	}
 }

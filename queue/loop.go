@@ -184,9 +184,9 @@ func (l *loop) requestClaim() {
 	l.generation++
 }
 
-// requestLook makes the loop claim once more, and look from the head.
+// requestLook makes the loop claim once more, and look from the head soon.
 func (l *loop) requestLook() {
-	l.looks.request()
+	l.looks.soon()
 	l.requestClaim()
 }
 

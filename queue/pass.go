@@ -207,6 +207,7 @@ func (l *loop) onClaim(p *pass) {
 		switch {
 		case len(claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
 			l.claimable = true
+			l.looks.soon() // others may be committed behind them
 			l.Found()
 		case l.claims.ahead.more() || !p.look && !p.x.claim.everywhere():
 			l.claimable = l.claimable || !p.look
@@ -217,8 +218,8 @@ func (l *loop) onClaim(p *pass) {
 	switch {
 	case len(claimed) > 0:
 		l.Busy()
-	case l.claimable || l.claiming > 0 || l.looks.wanted:
-	case l.Idle():
+	case l.claimable || l.claiming > 0 || !l.Idle():
+	case !l.looks.wanted:
 		l.d.signals.idle.Emit()
 	}
 }
@@ -234,7 +235,6 @@ func (l *loop) onWalk(p *pass) {
 	}
 	if !p.look {
 		l.claims.ahead.advance(p.x)
-		l.looks.begin(time.Now(), len(p.x.claimed) > 0)
 		return
 	}
 	l.looks.onClaim(p.x, &l.claims.ahead, time.Now())
