@@ -74,8 +74,12 @@ func workloads(o options, report func(sample)) []workload {
 		listen(2 * o.events), savepoints(o.events / 1000),
 		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
 		history(o.history),
-		generation(), compileTime(), compileMemory(), allocations(),
 	}
+	all = append(all, claims(o.history)...)
+	all = append(all, fairness(o.events)...)
+	all = append(all,
+		generation(), compileTime(), compileMemory(), allocations(),
+	)
 	if o.minutes > 0 {
 		all = append(all, sustained(1000, o.minutes, report))
 	}
