@@ -261,9 +261,13 @@ func (s situation) dispatch(ctx context.Context, db *database) (figure float64, 
 			return err
 		}
 		total += n
-		for range n {
+		late := time.NewTimer(time.Minute)
+		defer late.Stop()
+		for i := range n {
 			select {
 			case <-handled:
+			case <-late.C:
+				return fmt.Errorf("%d of %d events were not handled within a minute", n-i, n)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
