@@ -320,7 +320,7 @@ func (s situation) store(pool *pgxpool.Pool) (*queue.Store, queue.ClaimConfig, e
 	return store, cfg, err
 }
 
-// claim returns the median time of Store.Claim, each of 100 events that were just committed.
+// claim returns the median time of Store.Claim, for 100 events at a time that were just committed.
 func (s situation) claim(ctx context.Context, db *database) (float64, error) {
 	pool, err := s.prepare(ctx, db, nil)
 	if err != nil {
@@ -337,17 +337,24 @@ func (s situation) claim(ctx context.Context, db *database) (float64, error) {
 			return 0, err
 		}
 		total += size
-		cfg.BatchSize = size
-		began := time.Now()
-		claimed, err := store.Claim(ctx, cfg)
-		took := time.Since(began)
-		if err == nil && len(claimed) != size {
-			err = fmt.Errorf("%d events claimed, want %d", len(claimed), size)
+		var took time.Duration
+		for size > 0 { // a claim ends where it has found something, and may have found only a part of them
+			cfg.BatchSize = size
+			began := time.Now()
+			claimed, err := store.Claim(ctx, cfg)
+			took += time.Since(began)
+			if err == nil && len(claimed) == 0 {
+				err = fmt.Errorf("no events claimed, want %d more", size)
+			}
+			if err == nil {
+				_, err = store.Ack(ctx, claimed...)
+			}
+			if err != nil {
+				return 0, err
+			}
+			size -= len(claimed)
 		}
-		if err == nil {
-			_, err = store.Ack(ctx, claimed...)
-		}
-		return took, err
+		return took, nil
 	}
 	if s.passing > 0 {
 		snapshot, err := holdSnapshot(ctx, db)
@@ -420,7 +427,7 @@ func claims(history int) []workload {
 	}
 	called := workload{
 		name: "claims-store", title: "claim of 100 by Store.Claim", unit: "ms", lessIsBetter: true, few: true,
-		about: "The call that claims 100 events which were just committed, filtered by topic, and by tenant where that is said. " +
+		about: "The calls, usually one, that claim 100 events which were just committed, filtered by topic, and by tenant where that is said. " +
 			"With a cursor: the time per 100 events of a loop that drains 500.",
 	}
 	for _, s := range situations(history) {
