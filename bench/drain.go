@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outboxgen/outboxgen/bench/events"
+	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -28,7 +29,7 @@ func fillQueue[P any](ctx context.Context, db *database, n int, payload func(seq
 	if err := enqueueAll(ctx, db, n, payload, enqueue); err != nil {
 		return err
 	}
-	for _, table := range [...]string{"events", "log"} {
+	for _, table := range [...]string{"events", "queue", "log"} {
 		if _, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox."+table); err != nil {
 			return err
 		}
@@ -99,7 +100,12 @@ func runDispatcher(ctx context.Context, t *tally, run func(context.Context) erro
 	return took, t.check()
 }
 
-const delivered = "SELECT count(*) FROM outbox.events WHERE status = 'delivered' AND attempts = 1"
+// delivered counts the events that were delivered by their first attempt, without those that are still queued.
+const delivered = `SELECT count(*) FROM outbox.delivered AS d JOIN outbox.events AS e ON e.id = d.id
+	WHERE d.attempts = 1 AND NOT EXISTS (SELECT FROM outbox.queue AS q WHERE q.id = d.id)`
+
+// leftOver counts the rows of a queue topic that deletes what is delivered.
+const leftOver = "SELECT (SELECT count(*) FROM outbox.events) + (SELECT count(*) FROM outbox.queue) + (SELECT count(*) FROM outbox.delivered)"
 
 func drainDispatcher(n int, work func(ctx context.Context), cfg queue.Config, conns int32) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (float64, error) {
@@ -229,30 +235,43 @@ func drainWatermill(n, batch int) func(context.Context, *database) (float64, err
 	}
 }
 
+// The hand-written statements know that all events are of one topic, which is in one lane.
 const (
 	claimByHand = `
 		WITH due AS MATERIALIZED (
-			SELECT id FROM outbox.events
-			WHERE finalized_at IS NULL AND namespace = $3 AND next_attempt_at <= statement_timestamp()
+			SELECT id FROM outbox.queue
+			WHERE namespace = $3 AND lane = $4 AND next_attempt_at <= statement_timestamp()
 				AND (locked_until IS NULL OR locked_until < statement_timestamp()) AND attempts < max_attempts
-			ORDER BY next_attempt_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-		UPDATE outbox.events AS e
-		SET status = 'processing', attempts = e.attempts + 1, claim_no = e.claim_no + 1, locked_by = $2,
-			locked_until = clock_timestamp() + interval '30 s', updated_at = clock_timestamp()
-		FROM due WHERE e.id = due.id RETURNING e.id, e.topic, e.payload, e.claim_no`
+			ORDER BY next_attempt_at, id LIMIT $1 FOR UPDATE SKIP LOCKED),
+		claimed AS (
+			UPDATE outbox.queue AS q
+			SET attempts = q.attempts + 1, claim_no = q.claim_no + 1, locked_by = $2,
+				locked_until = clock_timestamp() + interval '30 s', updated_at = clock_timestamp()
+			FROM due WHERE q.id = due.id RETURNING q.id, q.claim_no)
+		SELECT e.id, e.topic, e.payload, c.claim_no FROM claimed AS c JOIN outbox.events AS e ON e.id = c.id`
 	ackByHand = `
-		UPDATE outbox.events AS e
-		SET status = 'delivered', finalized_at = statement_timestamp(), updated_at = statement_timestamp(), locked_until = NULL
-		FROM unnest($1::uuid[]) AS w (id) WHERE e.id = w.id AND e.locked_by = $2 AND e.status = 'processing'`
+		WITH gone AS (
+			DELETE FROM outbox.queue AS q
+			USING unnest($1::uuid[]) AS w (id) WHERE q.id = w.id AND q.locked_by = $2 AND q.locked_until IS NOT NULL
+			RETURNING q.id, q.namespace, q.topic, q.attempts)
+		INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, namespace, topic, attempts FROM gone`
 	dropByHand = `
-		DELETE FROM outbox.events AS e
-		USING unnest($1::uuid[]) AS w (id) WHERE e.id = w.id AND e.locked_by = $2 AND e.status = 'processing'`
+		WITH gone AS (
+			DELETE FROM outbox.queue AS q
+			USING unnest($1::uuid[]) AS w (id) WHERE q.id = w.id AND q.locked_by = $2 AND q.locked_until IS NOT NULL
+			RETURNING q.id)
+		DELETE FROM outbox.events AS e USING gone WHERE e.id = gone.id`
 	deleteByHand = `
-		DELETE FROM outbox.events WHERE id IN (
-			SELECT id FROM outbox.events WHERE finalized_at IS NULL AND namespace = 'bench_drop' AND next_attempt_at <= statement_timestamp()
-			ORDER BY next_attempt_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-		RETURNING id, topic, payload`
+		WITH due AS MATERIALIZED (
+			SELECT id FROM outbox.queue
+			WHERE namespace = $2 AND lane = $3 AND next_attempt_at <= statement_timestamp()
+			ORDER BY next_attempt_at, id LIMIT $1 FOR UPDATE SKIP LOCKED),
+		gone AS (DELETE FROM outbox.queue AS q USING due WHERE q.id = due.id RETURNING q.id)
+		DELETE FROM outbox.events AS e USING gone WHERE e.id = gone.id RETURNING e.id, e.topic, e.payload`
 )
+
+// laneOf returns the lane of a topic.
+func laneOf(topic *outbox.UntypedTopic) int16 { return lane.Of(topic.Spec().Name, uuid.NullUUID{}) }
 
 // byHand runs a hand-written loop in two workers until they find no more events.
 func byHand(n int, fill func(context.Context, *database, int) error, step func(ctx context.Context, db *database, worker uuid.UUID, work func(payload []byte) error) (int, error),
@@ -293,9 +312,9 @@ func byHand(n int, fill func(context.Context, *database, int) error, step func(c
 	}
 }
 
-func claimAndAck(size int, namespace, ack string) func(ctx context.Context, db *database, worker uuid.UUID, work func([]byte) error) (int, error) {
+func claimAndAck(size int, topic *outbox.UntypedTopic, ack string) func(ctx context.Context, db *database, worker uuid.UUID, work func([]byte) error) (int, error) {
 	return func(ctx context.Context, db *database, worker uuid.UUID, work func([]byte) error) (int, error) {
-		rows, err := db.pool.Query(ctx, claimByHand, size, worker, namespace)
+		rows, err := db.pool.Query(ctx, claimByHand, size, worker, topic.Spec().Namespace, laneOf(topic))
 		if err != nil {
 			return 0, err
 		}
@@ -318,10 +337,10 @@ func claimAndAck(size int, namespace, ack string) func(ctx context.Context, db *
 	}
 }
 
-func claimAndDelete(size int) func(ctx context.Context, db *database, worker uuid.UUID, work func([]byte) error) (int, error) {
+func claimAndDelete(size int, topic *outbox.UntypedTopic) func(ctx context.Context, db *database, worker uuid.UUID, work func([]byte) error) (int, error) {
 	return func(ctx context.Context, db *database, _ uuid.UUID, work func([]byte) error) (found int, err error) {
 		err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, deleteByHand, size)
+			rows, err := tx.Query(ctx, deleteByHand, size, topic.Spec().Namespace, laneOf(topic))
 			if err != nil {
 				return err
 			}
@@ -348,7 +367,7 @@ func drain(n int) workload {
 		name: "drain", title: fmt.Sprintf("drain of %d, history kept", n), unit: "events/s",
 		about: "From the start to the end of a graceful stop, when each event is recorded as delivered. The hand-written loop has two workers and batches of 1,000.",
 		contenders: []contender{
-			{"hand-written claim and ack", byHand(n, fillPaid, claimAndAck(1000, "bench", ackByHand), func(ctx context.Context, db *database) error {
+			{"hand-written claim and ack", byHand(n, fillPaid, claimAndAck(1000, events.OrderPaidTopic.Untyped(), ackByHand), func(ctx context.Context, db *database) error {
 				return db.count(ctx, n, "delivered", delivered)
 			})},
 			{"dispatcher", drainDispatcher(n, noWork, queue.Config{BatchSize: 1000, Concurrency: 10, PruneInterval: -1}, 16)},
@@ -370,15 +389,15 @@ func drainDeleting(n int) workload {
 		return fillQueue(ctx, db, n, func(seq int) events.OrderDropped { return events.OrderDropped(order(seq)) }, events.EnqueueOrderDroppedMany)
 	}
 	empty := func(ctx context.Context, db *database) error {
-		return db.count(ctx, 0, "events left", "SELECT count(*) FROM outbox.events")
+		return db.count(ctx, 0, "events left", leftOver)
 	}
 	return workload{
 		name: "drain-delete", title: fmt.Sprintf("drain of %d, deleted when delivered", n), unit: "events/s",
 		about: "Hand-written delete: select, delete and handle in one transaction, without a lease, so a slow handler keeps it open. " +
 			"Claim, then delete: with a lease, as the dispatcher does it.",
 		contenders: []contender{
-			{"hand-written delete", byHand(n, fill, claimAndDelete(1000), empty)},
-			{"hand-written claim, then delete", byHand(n, fill, claimAndAck(1000, "bench_drop", dropByHand), empty)},
+			{"hand-written delete", byHand(n, fill, claimAndDelete(1000, events.OrderDroppedTopic.Untyped()), empty)},
+			{"hand-written claim, then delete", byHand(n, fill, claimAndAck(1000, events.OrderDroppedTopic.Untyped(), dropByHand), empty)},
 			{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
 				if err := fill(ctx, db, n); err != nil {
 					return 0, err

@@ -93,7 +93,8 @@ func sustained(rate, minutes int, report func(sample)) workload {
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
 				s.HeapMiB = float64(m.HeapInuse) / (1 << 20)
-				if err := db.pool.QueryRow(ctx, `SELECT pg_table_size('outbox.events') / 1048576.0, pg_indexes_size('outbox.events') / 1048576.0`).
+				if err := db.pool.QueryRow(ctx, `SELECT sum(pg_table_size(t)) / 1048576.0, sum(pg_indexes_size(t)) / 1048576.0
+					FROM unnest('{outbox.events,outbox.queue,outbox.delivered}'::regclass[]) AS t`).
 					Scan(&s.TableMiB, &s.IndexMiB); err != nil {
 					return 0, err
 				}
@@ -116,7 +117,7 @@ func sustained(rate, minutes int, report func(sample)) workload {
 			if err := t.check(); err != nil {
 				return 0, err
 			}
-			return samples[len(samples)-1].P99 / samples[min(1, len(samples)-1)].P99, db.count(ctx, 0, "events left", "SELECT count(*) FROM outbox.events")
+			return samples[len(samples)-1].P99 / samples[min(1, len(samples)-1)].P99, db.count(ctx, 0, "events left", leftOver)
 		}}},
 		targets: []target{{of: "dispatcher", atMost: 1.5}},
 	}

@@ -16,6 +16,7 @@ type workload struct {
 	contenders []contender
 	targets    []target
 	once       bool // takes too long to run more than once
+	few        bool // takes too long to run more than three times
 
 	lessIsBetter bool
 }
@@ -92,6 +93,10 @@ func runWorkload(ctx context.Context, server *server, w workload, rounds int, lo
 	if w.once {
 		rounds = 1
 		w.about += " Run once."
+	}
+	if w.few && rounds > 3 {
+		rounds = 3
+		w.about += " Three runs."
 	}
 	runs := make([][]float64, len(w.contenders))
 	for round := range rounds {

@@ -73,7 +73,7 @@ func ExamplePostgres() {
 			t.Fatal(err)
 		}
 		var events int
-		err := pool.QueryRow(t.Context(), "SELECT count(*) FROM outbox.event_status").Scan(&events)
+		err := pool.QueryRow(t.Context(), "SELECT count(*) FROM outbox.events").Scan(&events)
 		fmt.Println(events, err)
 	}
 	run(test)

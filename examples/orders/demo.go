@@ -160,8 +160,8 @@ func (d demo) watch(ctx context.Context, stopped <-chan struct{}) error {
 func (d demo) backlog(ctx context.Context) (n int, err error) {
 	err = d.pool.QueryRow(ctx, `
 		SELECT count(*)
-		FROM outbox.event_status
-		WHERE namespace = $1 AND tenant_id = $2 AND finalized_at IS NULL`,
+		FROM outbox.queue
+		WHERE namespace = $1 AND tenant_id = $2`,
 		events.OrderCreatedTopic.Untyped().Spec().Namespace, d.shop).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("count backlog: %w", err)

@@ -24,9 +24,13 @@ func TestOldestIsClaimedFirst(t *testing.T) {
 	pool := contactsDatabase(t)
 	linkMany(t, pool, uuid.New(), 9)
 	// The ages are independent of the order in which the rows were written.
-	_, err := pool.Exec(t.Context(), "UPDATE outbox.event_status SET next_attempt_at = now() - make_interval(secs => 1 + entity_version * 4 % 9)")
+	_, err := pool.Exec(t.Context(), `
+		UPDATE outbox.queue AS q
+		SET next_attempt_at = now() - make_interval(secs => 1 + e.entity_version * 4 % 9)
+		FROM outbox.events AS e
+		WHERE e.id = q.id`)
 	require.NoError(t, err)
-	rows, err := pool.Query(t.Context(), "SELECT id FROM outbox.event_status ORDER BY next_attempt_at")
+	rows, err := pool.Query(t.Context(), "SELECT id FROM outbox.queue ORDER BY next_attempt_at")
 	require.NoError(t, err)
 	byAge, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	require.NoError(t, err)
@@ -87,7 +91,7 @@ func TestForeignClaimChangesNothing(t *testing.T) {
 	linkMany(t, pool, uuid.New(), 1)
 	holder, other := store(t, pool), store(t, pool)
 	stale := claimOne(t, holder)
-	_, err := pool.Exec(t.Context(), "UPDATE outbox.event_status SET locked_until = now() - interval '1 s'")
+	_, err := pool.Exec(t.Context(), "UPDATE outbox.queue SET locked_until = now() - interval '1 s'")
 	require.NoError(t, err)
 	mine := claimOne(t, holder)
 	require.Equal(t, stale.ID, mine.ID)
@@ -153,7 +157,7 @@ func ids(claimed []queue.Claimed) []uuid.UUID {
 	return all
 }
 
-// row returns all columns of an event as text.
+// row returns an event and its state as text.
 func row(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) (text string) {
 	t.Helper()
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT to_jsonb(e)::text FROM outbox.event_status e WHERE id = $1", id).Scan(&text))

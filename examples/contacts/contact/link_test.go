@@ -28,7 +28,7 @@ func TestEachLinkEnqueuesAnEvent(t *testing.T) {
 
 	rows, err := pool.Query(t.Context(), `
 		SELECT payload ->> 'identity_id', payload ->> 'email', entity_id, entity_version
-		FROM outbox.event_status
+		FROM outbox.events
 		WHERE namespace = 'contacts' AND topic = 'identity_linked' AND tenant_id = $1
 		ORDER BY entity_version`, tenant)
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func requireCounts(t *testing.T, pool *pgxpool.Pool, identities, events int) {
 	t.Helper()
 	var gotIdentities, gotEvents int
 	require.NoError(t, pool.QueryRow(t.Context(),
-		"SELECT (SELECT count(*) FROM crm.identities), (SELECT count(*) FROM outbox.event_status)").Scan(&gotIdentities, &gotEvents))
+		"SELECT (SELECT count(*) FROM crm.identities), (SELECT count(*) FROM outbox.events)").Scan(&gotIdentities, &gotEvents))
 	require.Equal(t, identities, gotIdentities, "identities")
 	require.Equal(t, events, gotEvents, "events")
 }

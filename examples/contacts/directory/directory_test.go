@@ -60,7 +60,7 @@ func TestDrainShardedByTenant(t *testing.T) {
 	}
 	var delivered, attempts int
 	require.NoError(t, pool.QueryRow(t.Context(),
-		"SELECT count(*), sum(attempts) FROM outbox.event_status WHERE status = 'delivered'").Scan(&delivered, &attempts))
+		"SELECT count(*), sum(attempts) FROM outbox.delivered").Scan(&delivered, &attempts))
 	require.Equal(t, len(tenants)*perTenant, delivered)
 	require.Equal(t, delivered, attempts)
 }

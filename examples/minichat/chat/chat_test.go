@@ -86,7 +86,7 @@ func (f *fixture) state(turn events.TurnID) string {
 func (f *fixture) eventCount() int {
 	f.t.Helper()
 	var n int
-	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM outbox.event_status").Scan(&n))
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM outbox.events").Scan(&n))
 	return n
 }
 

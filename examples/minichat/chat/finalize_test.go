@@ -143,7 +143,7 @@ func TestFinalizeAfterRetention(t *testing.T) {
 	turn := f.start()
 	_, err := f.Finalize(t.Context(), f.ending(turn))
 	require.NoError(t, err)
-	_, err = f.pool.Exec(t.Context(), "DELETE FROM outbox.event_status")
+	_, err = f.pool.Exec(t.Context(), "WITH e AS (DELETE FROM outbox.events) DELETE FROM outbox.queue")
 	require.NoError(t, err)
 
 	_, err = f.Finalize(t.Context(), f.ending(turn))

@@ -166,7 +166,7 @@ func create(ctx context.Context, pool *pgxpool.Pool, r order.Request) (o order.O
 func requireCounts(t *testing.T, pool *pgxpool.Pool, orders, events int) {
 	t.Helper()
 	var gotOrders, gotEvents int
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM shop.orders), (SELECT count(*) FROM outbox.event_status)").
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM shop.orders), (SELECT count(*) FROM outbox.events)").
 		Scan(&gotOrders, &gotEvents))
 	require.Equal(t, orders, gotOrders, "orders")
 	require.Equal(t, events, gotEvents, "events")

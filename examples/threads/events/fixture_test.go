@@ -77,7 +77,7 @@ func (f *fixture) count(query string, args ...any) (n int) {
 // jobs returns how many replies were requested.
 func (f *fixture) jobs() int {
 	f.t.Helper()
-	return f.count("SELECT count(*) FROM outbox.event_status WHERE namespace = 'replies' AND topic = 'reply_requested'")
+	return f.count("SELECT count(*) FROM outbox.events WHERE namespace = 'replies' AND topic = 'reply_requested'")
 }
 
 // broadcast returns the listener with handler h.

@@ -126,8 +126,8 @@ func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) e
 	}
 	err := d.pool.QueryRow(ctx, `
 		SELECT count(*)
-		FROM outbox.event_status
-		WHERE status = 'processing' AND locked_by = $1`, c.worker).Scan(&d.killed.inHand)
+		FROM outbox.queue
+		WHERE locked_until IS NOT NULL AND locked_by = $1`, c.worker).Scan(&d.killed.inHand)
 	if err != nil {
 		return fmt.Errorf("count events of the killed dispatcher: %w", err)
 	}
@@ -155,7 +155,7 @@ func (d *demo) drain(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		var left bool
-		err := d.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.event_status WHERE finalized_at IS NULL)").Scan(&left)
+		err := d.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.queue)").Scan(&left)
 		switch {
 		case err != nil:
 			return fmt.Errorf("count events that are left: %w", err)

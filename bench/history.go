@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,9 +15,9 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// claims compares the time of a claim of 100 with a long history and with an empty table: alone, and as part of a dispatcher's
-// work on a backlog.
-func claims(history int) workload {
+// history compares the time of a claim of 100 with a long history and with an empty table: alone, and as part of a
+// dispatcher's work on a backlog.
+func history(history int) workload {
 	const batches, size = 50, 100
 	fill := func(ctx context.Context, db *database, n int) error { // without VACUUM, which would remove the dead tuples
 		if err := enqueueAll(ctx, db, n, order, events.EnqueueOrderPaidMany); err != nil {
@@ -72,7 +73,7 @@ func claims(history int) workload {
 		}
 	}
 	return workload{
-		name: "claim", title: fmt.Sprintf("claim of %d with %d delivered events", size, history), unit: "ms",
+		name: "history", title: fmt.Sprintf("claim of %d with %d delivered events", size, history), unit: "ms",
 		about: fmt.Sprintf("The table also has %d events scheduled ahead, %d dead tuples at the head of the queue, and %d events in flight. "+
 			"The dispatcher's figure is the time per %d events of a backlog: claimed, handled and acked.",
 			history/10, history/100, history/1000, size),
@@ -90,41 +91,63 @@ func claims(history int) workload {
 	}
 }
 
-const historyColumns = `id, namespace, topic, version, dedupe_key, payload, max_attempts, status, attempts, claim_no,
-	next_attempt_at, locked_by, locked_until, finalized_at, created_at`
+// rows are rows that a situation has in the tables, all of one topic: n events and a row of state per event.
+type rows struct {
+	n                int
+	namespace, topic string
+	tenant           uuid.NullUUID
+	lane             int16
+	due, lockedUntil string // SQL of the queue row; lockedUntil is "NULL" for a pending event
+	delivered        bool
+}
+
+func (r rows) insert(ctx context.Context, db *database) error {
+	state := fmt.Sprintf(`INSERT INTO outbox.queue (id, namespace, topic, tenant_id, lane, next_attempt_at, locked_until, locked_by, attempts, claim_no)
+		SELECT id, namespace, topic, tenant_id, %[1]d, %[2]s, %[3]s,
+			CASE WHEN (%[3]s)::timestamptz IS NOT NULL THEN '%[4]s'::uuid END, ((%[3]s)::timestamptz IS NOT NULL)::int, ((%[3]s)::timestamptz IS NOT NULL)::int
+		FROM e`, r.lane, r.due, cmp.Or(r.lockedUntil, "NULL"), uuid.New())
+	if r.delivered {
+		state = `INSERT INTO outbox.delivered (id, namespace, topic, attempts, claim_no, finalized_at)
+			SELECT id, namespace, topic, 1, 1, now() - interval '1 hour' FROM e`
+	}
+	_, err := db.pool.Exec(ctx, `WITH e AS (
+			INSERT INTO outbox.events (namespace, topic, tenant_id, dedupe_key, payload, created_at)
+			SELECT $1, $2, $3::uuid, coalesce($3::uuid::text || '/', '') || gen_random_uuid(), jsonb_build_object('seq', 1, 'note', $4::text),
+				now() - interval '1 day'
+			FROM generate_series(1, $5)
+			RETURNING id, namespace, topic, tenant_id)
+		`+state, r.namespace, r.topic, r.tenant, note, r.n)
+	return err
+}
+
+func (db *database) vacuum(ctx context.Context) error {
+	_, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox.events, outbox.queue, outbox.delivered")
+	return err
+}
 
 func addHistory(ctx context.Context, db *database, history int) error {
-	rows := func(status, due, lockedUntil, finalized string) string {
-		return fmt.Sprintf(`INSERT INTO outbox.events (%s)
-			SELECT gen_random_uuid(), 'bench', 'order_paid', 1, gen_random_uuid()::text, '{"seq":1,"note":"%s"}', 5, '%s', %s, %s, %s, %s, %s, %s, now() - interval '1 day'
-			FROM generate_series(1, $1)`, historyColumns, note, status,
-			map[bool]string{true: "0", false: "1"}[status == "pending"], map[bool]string{true: "0", false: "1"}[status == "pending"],
-			due, map[bool]string{true: "NULL", false: "gen_random_uuid()"}[status == "pending"], lockedUntil, finalized)
+	spec := events.OrderPaidTopic.Untyped().Spec()
+	of := func(n int, due string) rows {
+		return rows{n: n, namespace: spec.Namespace, topic: spec.Name, lane: laneOf(events.OrderPaidTopic.Untyped()), due: due}
 	}
-	steps := []struct {
-		sql string
-		n   int
-	}{
-		{rows("delivered", "now() - interval '1 day'", "NULL", "now() - interval '1 hour'"), history},
-		{rows("pending", "now() + interval '1 day'", "NULL", "NULL"), history / 10},
-		{rows("processing", "now() - interval '1 minute'", "now() + interval '1 hour'", "NULL"), history / 1000},
-	}
-	for _, step := range steps {
-		if _, err := db.pool.Exec(ctx, step.sql, step.n); err != nil {
+	done, inFlight := of(history, ""), of(history/1000, "now() - interval '1 minute'")
+	done.delivered, inFlight.lockedUntil = true, "now() + interval '1 hour'"
+	for _, r := range []rows{done, of(history/10, "now() + interval '1 day'"), inFlight} {
+		if err := r.insert(ctx, db); err != nil {
 			return err
 		}
 	}
-	if _, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox.events"); err != nil {
+	if err := db.vacuum(ctx); err != nil {
 		return err
 	}
 	// Dead tuples at the place that a claim reads first: rows that were due long ago and are deleted.
-	if _, err := db.pool.Exec(ctx, "ALTER TABLE outbox.events SET (autovacuum_enabled = off)"); err != nil {
+	if _, err := db.pool.Exec(ctx, "ALTER TABLE outbox.queue SET (autovacuum_enabled = off)"); err != nil {
 		return err
 	}
-	if _, err := db.pool.Exec(ctx, rows("pending", "now() - interval '2 days'", "NULL", "NULL"), history/100); err != nil {
+	if err := of(history/100, "now() - interval '2 days'").insert(ctx, db); err != nil {
 		return err
 	}
-	_, err := db.pool.Exec(ctx, "DELETE FROM outbox.events WHERE finalized_at IS NULL AND next_attempt_at < now() - interval '1 day'")
+	_, err := db.pool.Exec(ctx, "DELETE FROM outbox.queue WHERE next_attempt_at < now() - interval '1 day'")
 	return err
 }
 
