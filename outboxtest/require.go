@@ -72,7 +72,7 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 	}
 	of := topic.Untyped().Spec()
 	schema := cmp.Or(of.Schema, "outbox")
-	query := "SELECT id, status, coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "events"}.Sanitize() +
+	query := "SELECT id, coalesce(status, 'without state'), coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "event_status"}.Sanitize() +
 		" WHERE namespace = $1 AND topic = $2 ORDER BY created_at, id"
 	if of.Log {
 		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +

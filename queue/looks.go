@@ -142,7 +142,7 @@ func (l *looks) begin(now time.Time, found bool) {
 // onClaim handles the end of a claim.
 func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
 	behind := false
-	for _, e := range x.claimed {
+	for _, e := range x.leased() {
 		if e.Reclaimed || placeOf(e).compare(ahead.lanes[e.lane].after) < 0 {
 			behind = true
 		}

@@ -118,7 +118,8 @@ func (w *walk) advance(x *roundTrip) {
 	var last [lane.Count]place
 	var found [lane.Count]int
 	reclaimed := 0
-	for _, e := range x.claimed {
+	leased := x.leased()
+	for _, e := range leased {
 		if e.Reclaimed {
 			reclaimed++
 			if e.Attempt >= e.MaxAttempts {
@@ -134,7 +135,7 @@ func (w *walk) advance(x *roundTrip) {
 		return // there may be more of them behind these
 	}
 	// A full claim has not looked at every lane to the end of its piece.
-	cut := len(x.claimed) >= c.size && (reclaimed > 0 || c.quota()*len(c.starts) > c.size)
+	cut := len(leased) >= c.size && (reclaimed > 0 || c.quota()*len(c.starts) > c.size)
 	for _, s := range c.starts {
 		now := &w.lanes[s.lane]
 		if s.after.compare(now.after) > 0 {
