@@ -397,107 +397,33 @@ FROM (
 ORDER BY r.next_attempt_at, r.id;
 
 -- name: EventClaimFresh :many
--- EventClaim without events whose lease ran out: a smaller plan, and one walk instead of two.
-WITH span AS MATERIALIZED (
-    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+-- EventClaim for lanes that are walked without an end, each with its own quota, and without events whose lease ran out: a
+-- smaller plan, and one walk instead of three. The lanes are taken in the order of the array until the batch is full.
+WITH picked AS MATERIALIZED (
+    SELECT c.id
     FROM (
         SELECT
             unnest(@lanes::smallint[]) AS lane,
             unnest(@after_dues::timestamptz[]) AS after_due,
             unnest(@after_ids::uuid[]) AS after_id,
-            unnest(@pieces::integer[]) AS piece
-    ) AS l
-    LEFT JOIN LATERAL (
-        SELECT q.next_attempt_at, q.id
-        FROM outbox_schema.queue AS q
-        WHERE l.piece > 0
-          AND (
-              SELECT count(*)
-              FROM (
-                  SELECT
-                  FROM (
-                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
-                      FROM outbox_schema.queue AS p
-                      WHERE p.namespace = @namespace
-                        AND p.lane = l.lane
-                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
-                        AND p.next_attempt_at <= statement_timestamp()
-                      ORDER BY p.next_attempt_at, p.id
-                      LIMIT l.piece
-                  ) AS c
-                  WHERE c.locked_until IS NULL
-                    AND c.attempts < coalesce(sqlc.narg('max_attempts')::integer, c.max_attempts)
-                    AND (cardinality(@topics::text[]) = 0 OR c.topic = ANY (@topics::text[]))
-                    AND (cardinality(@tenant_ids::uuid[]) = 0 OR c.tenant_id = ANY (@tenant_ids::uuid[]))
-                  LIMIT @batch_size::integer
-              ) AS n
-          ) < @batch_size::integer
-          AND q.namespace = @namespace
-          AND q.lane = l.lane
-          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
-          AND q.next_attempt_at <= statement_timestamp()
-        ORDER BY q.next_attempt_at, q.id
-        OFFSET l.piece
-        LIMIT 1
-    ) AS m ON true
-),
-fresh AS MATERIALIZED (
-    SELECT s.lane, s.to_due, s.to_id, c.id, c.next_attempt_at
-    FROM span AS s
+            unnest(@quotas::integer[]) AS quota
+    ) AS s
     CROSS JOIN LATERAL (
-        SELECT q.id, q.next_attempt_at
+        SELECT q.id
         FROM outbox_schema.queue AS q
         WHERE q.namespace = @namespace
           AND q.lane = s.lane
           AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.next_attempt_at <= statement_timestamp()
           AND q.locked_until IS NULL
           AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
           AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
           AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
         ORDER BY q.next_attempt_at, q.id
-        LIMIT @quota::integer
+        LIMIT s.quota
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
     LIMIT @batch_size::integer
-),
-more AS MATERIALIZED (
-    SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
-        ((@batch_size::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
-    FROM (
-        SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
-            row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
-        FROM fresh AS r
-    ) AS f
-    WHERE f.n = @quota::integer
-      AND (SELECT count(*) FROM fresh) < @batch_size::integer
-),
-extra AS MATERIALIZED (
-    SELECT m.lane, c.id, c.next_attempt_at
-    FROM more AS m
-    CROSS JOIN LATERAL (
-        SELECT q.id, q.next_attempt_at
-        FROM outbox_schema.queue AS q
-        WHERE q.namespace = @namespace
-          AND q.lane = m.lane
-          AND (q.next_attempt_at, q.id) > (m.after_due, m.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(m.to_due, statement_timestamp()), coalesce(m.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND q.locked_until IS NULL
-          AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
-          AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
-          AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
-        ORDER BY q.next_attempt_at, q.id
-        LIMIT m.quota
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS c
-    LIMIT greatest((@batch_size::integer) - (SELECT count(*) FROM fresh), 0)
-),
-picked AS MATERIALIZED (
-    SELECT f.id FROM fresh AS f
-    UNION ALL
-    SELECT x.id FROM extra AS x
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
@@ -524,10 +450,6 @@ FROM (
         false AS reclaimed
     FROM claimed AS c
     LEFT JOIN outbox_schema.events AS e ON e.id = c.id
-    UNION ALL
-    SELECT s.to_id, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, s.to_due, s.lane, false
-    FROM span AS s
-    WHERE s.to_id IS NOT NULL
     UNION ALL
     SELECT NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, clock_timestamp(), statement_timestamp(), -1, false
 ) AS r

@@ -61,31 +61,39 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 		if random.IntN(3) == 0 {
 			c.tenants = []uuid.UUID{uuid.MustParse("cfcd2084-95d5-65ef-66e7-dff9f98764da")} // md5('0')
 		}
-		for n := range 1 + random.IntN(3) {
-			c.starts = append(c.starts, start{lane: int16(n)})
+		lanes := 1 + random.IntN(3)
+		for n := range lanes {
+			c.starts = append(c.starts, start{lane: int16(n), quota: events})
 		}
 		all := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 		got := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
 		require.Equal(t, all, got)
 		taken += len(got.claimed)
+		c.size = random.IntN(10) + 1
 		for i := range c.starts {
 			if random.IntN(2) == 0 {
 				c.starts[i].after = places[random.IntN(len(places))]
 			}
-			c.starts[i].piece = random.IntN(6)
+			c.starts[i].quota = random.IntN(c.size) + 1
 		}
-		c.size = random.IntN(10) + 1
+		got = claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+		requireInTurn(t, c, all.claimed, got)
+		for i := range c.starts {
+			c.starts[i].quota, c.starts[i].piece = max(c.size/lanes, 1), random.IntN(6)
+		}
 		want := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
-		part := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
-		require.Equal(t, want, part)
-		requireShared(t, c, all.claimed, part)
+		requireShared(t, c, all.claimed, want)
+		if c.starts[0].piece = 0; lanes == 1 {
+			want = claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+			require.Equal(t, want, claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }))
+		}
 	}
 	require.Greater(t, taken, 300)
 
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	c := &claim{size: events, lease: time.Hour, starts: new(walk).starts(events)}
+	c := &claim{size: events, lease: time.Hour, starts: []start{{lane: 0, quota: events}, {lane: 1, quota: events}, {lane: 2, quota: events}}}
 	fresh := func() []*Claimed {
 		return claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
 	}
@@ -102,39 +110,60 @@ type traces struct {
 	table   []*string
 }
 
-// requireShared checks a claim of c against all that could be claimed in its lanes: from each lane the oldest of its piece,
-// no more than fit, as many as fit, and no lane less than its quota while another has more than its quota.
-func requireShared(t *testing.T, c *claim, all []*Claimed, got traces) {
-	t.Helper()
-	byLane := func(events []*Claimed) map[int16][]*Claimed {
-		m := make(map[int16][]*Claimed)
-		for _, e := range events {
-			m[e.lane] = append(m[e.lane], e)
-		}
-		return m
-	}
-	had, took := byLane(all), byLane(got.claimed)
-	possible, starved, served := 0, false, false
+// walked returns which of all, the events that could be claimed, a claim of c meets in each lane.
+func walked(c *claim, all []*Claimed, ends map[int16]place) map[int16][]*Claimed {
+	m := make(map[int16][]*Claimed)
 	for _, s := range c.starts {
-		var walked []*Claimed
-		for _, e := range had[s.lane] {
-			end, ended := got.ends[s.lane]
-			if placeOf(e).compare(s.after) > 0 && (!ended || placeOf(e).compare(end) <= 0) {
-				walked = append(walked, e)
+		for _, e := range all {
+			end, ended := ends[s.lane]
+			if e.lane == s.lane && placeOf(e).compare(s.after) > 0 && (!ended || placeOf(e).compare(end) <= 0) {
+				m[s.lane] = append(m[s.lane], e)
 			}
 		}
-		possible += len(walked)
+	}
+	return m
+}
+
+// requireShared checks a claim of EventClaim: from each lane the oldest of its piece, as many as fit, and no lane less than
+// its quota while another has more.
+func requireShared(t *testing.T, c *claim, all []*Claimed, got traces) {
+	t.Helper()
+	met, took := walked(c, all, got.ends), walked(&claim{starts: c.starts}, got.claimed, nil)
+	possible, least := 0, 0
+	for _, s := range c.starts {
 		n := len(took[s.lane])
-		require.Equal(t, ids(walked[:n]), ids(took[s.lane]), "the oldest of the lane")
-		starved = starved || n < min(c.quota(), len(walked))
-		served = served || n > c.quota()
+		require.Equal(t, ids(met[s.lane][:n]), ids(took[s.lane]), "the oldest of the lane")
+		possible += len(met[s.lane])
+		least += min(s.quota, len(met[s.lane]))
+		if len(c.starts)*s.quota <= c.size {
+			require.GreaterOrEqual(t, n, min(s.quota, len(met[s.lane])))
+		}
 	}
-	require.False(t, starved && served)
 	require.LessOrEqual(t, len(got.claimed), c.size)
-	if len(c.starts) == 1 {
-		require.Len(t, got.claimed, min(possible, c.size))
+	require.GreaterOrEqual(t, len(got.claimed), min(least, c.size))
+	if full := 0; true {
+		for _, s := range c.starts {
+			if len(met[s.lane]) >= s.quota {
+				full++
+			}
+		}
+		if full <= 1 { // nobody to share the rest with
+			require.Len(t, got.claimed, min(possible, c.size))
+		}
 	}
-	require.GreaterOrEqual(t, len(got.claimed), min(possible, c.size, c.quota()))
+}
+
+// requireInTurn checks a claim of EventClaimFresh: from each lane the oldest, up to its quota, until the batch is full.
+func requireInTurn(t *testing.T, c *claim, all []*Claimed, got traces) {
+	t.Helper()
+	met, took := walked(c, all, nil), walked(&claim{starts: c.starts}, got.claimed, nil)
+	left := c.size
+	for _, s := range c.starts {
+		n := min(s.quota, len(met[s.lane]), left)
+		require.Equal(t, ids(met[s.lane][:n]), ids(took[s.lane]))
+		left -= n
+	}
+	require.Empty(t, got.ends)
 }
 
 func ids(events []*Claimed) []uuid.UUID {

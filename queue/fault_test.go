@@ -223,7 +223,7 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 		require.NoError(t, err)
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)
-		c.starts = new(walk).starts(c.size)
+		c.starts = new(walk).pieces(c.size, false)
 		rows, err := s.db.On(tx).EventClaim(t.Context(), s.claimParams(c))
 		rows = slices.DeleteFunc(rows, func(r dbsqlc.EventClaimRow) bool { return r.ClaimNo == 0 }) // the ends
 		require.Len(t, rows, 5)

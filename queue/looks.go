@@ -23,18 +23,21 @@ func newClaims(d *Dispatcher) *claims {
 	return &claims{d: d, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool)}
 }
 
-// request returns a claim of up to size events, of the topics that are neither resting nor stalled, which goes on where w
-// is; or nil if all topics are.
-func (c *claims) request(w *walk, size int, reclaim bool) *claim {
+// request returns a claim of up to size events, of the topics that are neither resting nor stalled, which begins
+// at starts; or nil if all topics are.
+func (c *claims) request(size int, reclaim bool, starts func(size int) []start) *claim {
 	q := c.d.request(size, reclaim)
 	if q == nil {
 		c.include(nil)
 		return nil
 	}
 	c.include(q.topics)
-	q.starts = w.starts(q.size)
+	q.starts = starts(q.size)
 	return q
 }
+
+// next returns the starts of a claim that walks on.
+func (c *claims) next(size int) []start { return c.ahead.onward(size, time.Now()) }
 
 // include notes which topics are claimed. Events of those that were left out until now are behind the walk.
 func (c *claims) include(topics []string) {
@@ -64,7 +67,7 @@ func (c *claims) try(t *relay.Target, reclaim bool) *claim {
 		c.tries[t] = w
 	}
 	q := c.d.requestTry(t, reclaim)
-	q.starts = w.starts(q.size)
+	q.starts = w.pieces(q.size, false)
 	return q
 }
 
@@ -102,11 +105,20 @@ const (
 // head, piece by piece, to where the walk ahead is.
 type looks struct {
 	walk    walk
-	wanted  bool      // a round is under way, or is to begin
-	running bool      // one of its claims is under way
-	again   bool      // another round is to follow, because it was requested during this one
-	urgent  bool      // without a pause
-	from    time.Time // when the next claim may begin
+	front   [lane.Count]stage // of the walk ahead when the claim under way began
+	wanted  bool              // a round is under way, or is to begin
+	running bool              // one of its claims is under way
+	again   bool              // another round is to follow, because it was requested during this one
+	urgent  bool              // without a pause
+	from    time.Time         // when the next claim may begin
+}
+
+// next returns the starts of the next look.
+func (l *looks) next(ahead *walk) func(size int) []start {
+	return func(size int) []start {
+		l.front = ahead.lanes
+		return l.walk.pieces(size, true)
+	}
 }
 
 // due reports whether to look now.
@@ -143,7 +155,7 @@ func (l *looks) begin(now time.Time, found bool) {
 func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
 	behind := false
 	for _, e := range x.leased() {
-		if e.Reclaimed || placeOf(e).compare(ahead.lanes[e.lane].after) < 0 {
+		if e.Reclaimed || placeOf(e).compare(l.front[e.lane].after) < 0 {
 			behind = true
 		}
 	}
@@ -155,9 +167,9 @@ func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
 			if !front.seen || at.after.compare(front.after) > 0 {
 				*front = *at
 			}
-		case at.dense && at.after.compare(front.after) < 0: // there may be many more
+		case at.dense && at.after.compare(l.front[i].after) < 0: // there may be many more
 			*front = *at
-		case at.after.compare(front.after) >= 0:
+		case at.after.compare(l.front[i].after) >= 0:
 			at.seen = true
 		}
 	}

@@ -83,9 +83,9 @@ func (l *loop) send(want int) {
 		p.x.claim, p.want = l.claims.try(p.try, l.mayReclaim(now)), 1
 	} else if want > 0 {
 		if p.look = l.looks.due(now); p.look {
-			p.x.claim = l.claims.request(&l.looks.walk, want, l.mayReclaim(now))
+			p.x.claim = l.claims.request(want, l.mayReclaim(now), l.looks.next(&l.claims.ahead))
 		} else {
-			p.x.claim = l.claims.request(&l.claims.ahead, want, false)
+			p.x.claim = l.claims.request(want, false, l.claims.next)
 		}
 		p.look = p.look && p.x.claim != nil
 	}
@@ -208,7 +208,7 @@ func (l *loop) onClaim(p *pass) {
 		case len(claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
 			l.claimable = true
 			l.Found()
-		case l.claims.ahead.more():
+		case l.claims.ahead.more() || !p.look && !p.x.claim.everywhere():
 			l.claimable = l.claimable || !p.look
 		case p.generation == l.generation: // otherwise something has made it claimable since the pass started
 			l.claimable = false

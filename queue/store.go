@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -195,7 +197,7 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 		w = &cfg.Cursor.walk
 	}
 	for {
-		c.starts = w.starts(c.size)
+		c.starts = w.pieces(c.size, false)
 		x := roundTrip{claim: c}
 		err := s.roundTrip(ctx, &x)
 		if err != nil {
@@ -222,8 +224,8 @@ type claim struct {
 	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
 }
 
-// quota is how many events a claim takes from each lane before the lanes that have more share the rest.
-func (c *claim) quota() int { return max(c.size/len(c.starts), 1) }
+// everywhere reports whether c takes from every lane.
+func (c *claim) everywhere() bool { return len(c.starts) == lane.Count }
 
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
@@ -253,22 +255,23 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 // claimFrom calls the query for c.
 func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	p := s.claimParams(c)
-	if c.reclaims > 0 {
+	if c.reclaims > 0 || slices.ContainsFunc(c.starts, func(s start) bool { return s.piece > 0 }) {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
 	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
-		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Pieces: p.Pieces, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
-		Topics: p.Topics, TenantIds: p.TenantIds, Quota: p.Quota, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
+		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
+		Topics: p.Topics, TenantIds: p.TenantIds, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
 }
 
+// claimParams are the parameters of EventClaim, which has one quota for all lanes.
 func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
-	lanes, dues, ids, pieces := params(c.starts)
+	from := columnsOf(c.starts)
 	return dbsqlc.EventClaimParams{
-		Lanes: lanes, AfterDues: dues, AfterIds: ids, Pieces: pieces,
+		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics), TenantIds: pgvalue.UUIDs(c.tenants),
-		Quota: int32(c.quota()), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
+		Quota: int32(c.starts[0].quota), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
 		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
@@ -343,12 +346,12 @@ const sweepChunk = 500
 // out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
 	w := walk{piece: 2 * firstPiece}
-	for starts := w.starts(0); len(starts) > 0; {
+	for starts := w.pieces(0, false); len(starts) > 0; {
 		var rows []dbsqlc.EventSweepDeadRow
-		lanes, dues, ids, pieces := params(starts)
+		from := columnsOf(starts)
 		if err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
 			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
-				Lanes: lanes, AfterDues: dues, AfterIds: ids, Pieces: pieces,
+				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
 				TenantIds: pgvalue.UUIDs(c.tenants), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
@@ -364,7 +367,7 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 				died, noted = died+int(row.Died), noted+int(row.Noted)
 				continue
 			}
-			next = append(next, start{int16(row.Lane), place{row.ToDue.Time, row.ToID.Bytes}, w.piece})
+			next = append(next, start{lane: int16(row.Lane), after: place{row.ToDue.Time, row.ToID.Bytes}, piece: w.piece})
 		}
 		if found < sweepChunk { // otherwise there may be more in these pieces
 			starts = next

@@ -44,8 +44,9 @@ const (
 // walk is how far claims have come in each lane. The zero value is at the head of every lane.
 type walk struct {
 	lanes [lane.Count]stage
-	piece int // 0 means firstPiece
-	turn  int // the lane that comes first in the next claim
+	piece int       // 0 means firstPiece
+	turn  int       // the lane that comes first in the next claim
+	all   time.Time // when claims take from every lane again
 }
 
 // stage is a walk's position in one lane.
@@ -55,32 +56,84 @@ type stage struct {
 	dense bool // the latest claim found as many events as it asked for
 }
 
-// start is where a claim begins in a lane. It ends after piece events, whether they are claimable or not; 0 means at no
-// particular one, since the claimable ones are close together.
+// start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece events,
+// whether they are claimable or not; 0 means at no particular one.
 type start struct {
 	lane  int16
 	after place
+	quota int
 	piece int
 }
 
-// starts returns where the next claim, of up to size events, begins in each lane. The lanes take turns in being the first.
-func (w *walk) starts(size int) []start {
+// pieces returns the starts of a claim of up to size events that may meet any number of others. All lanes have the same
+// quota, and those that have more share what is left of the batch. A lane is walked in pieces, unless the claimable events
+// are known to be close together. With only, the lanes whose end was seen are left out.
+func (w *walk) pieces(size int, only bool) []start {
 	if w.piece == 0 {
 		w.piece = firstPiece
 	}
-	piece := max(w.piece, 2*size)
 	starts := make([]start, 0, lane.Count)
-	for i := range lane.Count {
-		n := (w.turn + i) % lane.Count
-		s := start{lane: int16(n), after: w.lanes[n].after, piece: piece}
-		if w.lanes[n].dense {
+	for _, n := range w.order() {
+		now := &w.lanes[n]
+		if only && now.seen {
+			continue
+		}
+		s := start{lane: n, after: now.after, piece: max(w.piece, 2*size)}
+		if now.dense {
 			s.piece = 0
 		}
 		starts = append(starts, s)
 	}
-	w.turn++
+	for i := range starts {
+		starts[i].quota = max(size/len(starts), 1)
+	}
 	return starts
 }
+
+// onward returns the starts of a claim of up to size events in lanes whose end was seen, or whose claimable events are
+// close together. If there are others, it returns those of pieces. The lanes that are known to have more come last and
+// share the batch. The others are left out for restEvery at most, because each takes a scan.
+func (w *walk) onward(size int, now time.Time) []start {
+	dense := 0
+	for i := range w.lanes {
+		if s := &w.lanes[i]; s.dense {
+			dense++
+		} else if !s.seen {
+			return w.pieces(size, false)
+		}
+	}
+	order := w.order()
+	starts := make([]start, 0, lane.Count)
+	all := dense == 0 || !now.Before(w.all)
+	quota := size
+	if dense > 0 {
+		quota = (size + dense - 1) / dense
+	}
+	for _, more := range [...]bool{false, true} {
+		for _, n := range order {
+			if w.lanes[n].dense == more && (more || all) {
+				starts = append(starts, start{lane: n, after: w.lanes[n].after, quota: quota})
+			}
+		}
+	}
+	if all {
+		w.all = now.Add(restEvery)
+	}
+	return starts
+}
+
+// order returns the lanes. They take turns in being the first.
+func (w *walk) order() []int16 {
+	lanes := make([]int16, lane.Count)
+	for i := range lanes {
+		lanes[i] = int16((w.turn + i) % lane.Count)
+	}
+	w.turn++
+	return lanes
+}
+
+// restEvery is how long a backlog in some lanes keeps claims out of the others.
+const restEvery = 10 * time.Millisecond
 
 // restart sends the walk back to the head of some lanes, or of all.
 func (w *walk) restart(lanes ...int16) {
@@ -101,7 +154,7 @@ func (w *walk) more() bool {
 func (w *walk) failed() {
 	w.piece = smallestPiece
 	for i := range w.lanes {
-		w.lanes[i].dense = false
+		w.lanes[i].dense, w.lanes[i].seen = false, false
 	}
 }
 
@@ -134,9 +187,17 @@ func (w *walk) advance(x *roundTrip) {
 	if c.reclaims > 0 && reclaimed >= c.reclaims {
 		return // there may be more of them behind these
 	}
-	// A full claim has not looked at every lane to the end of its piece.
-	cut := len(leased) >= c.size && (reclaimed > 0 || c.quota()*len(c.starts) > c.size)
+	// A full claim has not come to the lanes behind the one that filled it.
+	visited, quotas := len(c.starts), 0
 	for _, s := range c.starts {
+		quotas += s.quota
+	}
+	if len(leased) >= c.size && quotas > c.size {
+		for visited > 0 && found[c.starts[visited-1].lane] == 0 {
+			visited--
+		}
+	}
+	for i, s := range c.starts {
 		now := &w.lanes[s.lane]
 		if s.after.compare(now.after) > 0 {
 			continue // sent back since
@@ -144,11 +205,12 @@ func (w *walk) advance(x *roundTrip) {
 		next := stage{after: last[s.lane]}
 		end, ended := x.ends[s.lane]
 		switch {
-		case found[s.lane] >= c.quota():
+		case found[s.lane] >= s.quota:
 			next.dense = true
-		case cut && found[s.lane] == 0:
+		case found[s.lane] == 0 && (i >= visited || reclaimed > 0 && len(leased) >= c.size):
 			continue
-		case cut:
+		case len(leased) >= c.size && (quotas > c.size && i == visited-1 || reclaimed > 0):
+			next.dense = now.dense
 		case ended:
 			next.after = end
 		default:
@@ -161,17 +223,24 @@ func (w *walk) advance(x *roundTrip) {
 	}
 }
 
-// params are the starts as columns.
-func params(starts []start) (lanes []int16, dues []pgtype.Timestamptz, ids []pgtype.UUID, pieces []int32) {
+// columns are starts, for SQL.
+type columns struct {
+	lanes          []int16
+	dues           []pgtype.Timestamptz
+	ids            []pgtype.UUID
+	quotas, pieces []int32
+}
+
+func columnsOf(starts []start) (c columns) {
 	for _, s := range starts {
 		due := pgvalue.Time(s.after.due)
 		if !due.Valid {
 			due = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 		}
-		lanes, dues = append(lanes, s.lane), append(dues, due)
-		ids, pieces = append(ids, pgvalue.UUID(s.after.id)), append(pieces, int32(s.piece))
+		c.lanes, c.dues, c.ids = append(c.lanes, s.lane), append(c.dues, due), append(c.ids, pgvalue.UUID(s.after.id))
+		c.quotas, c.pieces = append(c.quotas, int32(s.quota)), append(c.pieces, int32(s.piece))
 	}
-	return lanes, dues, ids, pieces
+	return c
 }
 
 // Cursor is how far the claims of a Store have come. The zero value is the beginning. It must not be used concurrently.

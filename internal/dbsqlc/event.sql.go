@@ -436,114 +436,39 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 }
 
 const EventClaimFresh = `-- name: EventClaimFresh :many
-WITH span AS MATERIALIZED (
-    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+WITH picked AS MATERIALIZED (
+    SELECT c.id
     FROM (
         SELECT
             unnest($1::smallint[]) AS lane,
             unnest($2::timestamptz[]) AS after_due,
             unnest($3::uuid[]) AS after_id,
-            unnest($4::integer[]) AS piece
-    ) AS l
-    LEFT JOIN LATERAL (
-        SELECT q.next_attempt_at, q.id
-        FROM outbox_schema.queue AS q
-        WHERE l.piece > 0
-          AND (
-              SELECT count(*)
-              FROM (
-                  SELECT
-                  FROM (
-                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
-                      FROM outbox_schema.queue AS p
-                      WHERE p.namespace = $5
-                        AND p.lane = l.lane
-                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
-                        AND p.next_attempt_at <= statement_timestamp()
-                      ORDER BY p.next_attempt_at, p.id
-                      LIMIT l.piece
-                  ) AS c
-                  WHERE c.locked_until IS NULL
-                    AND c.attempts < coalesce($6::integer, c.max_attempts)
-                    AND (cardinality($7::text[]) = 0 OR c.topic = ANY ($7::text[]))
-                    AND (cardinality($8::uuid[]) = 0 OR c.tenant_id = ANY ($8::uuid[]))
-                  LIMIT $9::integer
-              ) AS n
-          ) < $9::integer
-          AND q.namespace = $5
-          AND q.lane = l.lane
-          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
-          AND q.next_attempt_at <= statement_timestamp()
-        ORDER BY q.next_attempt_at, q.id
-        OFFSET l.piece
-        LIMIT 1
-    ) AS m ON true
-),
-fresh AS MATERIALIZED (
-    SELECT s.lane, s.to_due, s.to_id, c.id, c.next_attempt_at
-    FROM span AS s
+            unnest($4::integer[]) AS quota
+    ) AS s
     CROSS JOIN LATERAL (
-        SELECT q.id, q.next_attempt_at
+        SELECT q.id
         FROM outbox_schema.queue AS q
         WHERE q.namespace = $5
           AND q.lane = s.lane
           AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+          AND q.next_attempt_at <= statement_timestamp()
           AND q.locked_until IS NULL
           AND q.attempts < coalesce($6::integer, q.max_attempts)
           AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
           AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $10::integer
+        LIMIT s.quota
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
     LIMIT $9::integer
-),
-more AS MATERIALIZED (
-    SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
-        (($9::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
-    FROM (
-        SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
-            row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
-        FROM fresh AS r
-    ) AS f
-    WHERE f.n = $10::integer
-      AND (SELECT count(*) FROM fresh) < $9::integer
-),
-extra AS MATERIALIZED (
-    SELECT m.lane, c.id, c.next_attempt_at
-    FROM more AS m
-    CROSS JOIN LATERAL (
-        SELECT q.id, q.next_attempt_at
-        FROM outbox_schema.queue AS q
-        WHERE q.namespace = $5
-          AND q.lane = m.lane
-          AND (q.next_attempt_at, q.id) > (m.after_due, m.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(m.to_due, statement_timestamp()), coalesce(m.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND q.locked_until IS NULL
-          AND q.attempts < coalesce($6::integer, q.max_attempts)
-          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
-          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
-        ORDER BY q.next_attempt_at, q.id
-        LIMIT m.quota
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS c
-    LIMIT greatest(($9::integer) - (SELECT count(*) FROM fresh), 0)
-),
-picked AS MATERIALIZED (
-    SELECT f.id FROM fresh AS f
-    UNION ALL
-    SELECT x.id FROM extra AS x
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
     SET attempts = q.attempts + 1,
         max_attempts = coalesce($6::integer, q.max_attempts),
         claim_no = q.claim_no + 1,
-        locked_by = $11,
-        locked_until = clock_timestamp() + $12::interval,
+        locked_by = $10,
+        locked_until = clock_timestamp() + $11::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
     WHERE q.id = p.id
@@ -563,10 +488,6 @@ FROM (
     FROM claimed AS c
     LEFT JOIN outbox_schema.events AS e ON e.id = c.id
     UNION ALL
-    SELECT s.to_id, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, s.to_due, s.lane, false
-    FROM span AS s
-    WHERE s.to_id IS NOT NULL
-    UNION ALL
     SELECT NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, clock_timestamp(), statement_timestamp(), -1, false
 ) AS r
 ORDER BY r.next_attempt_at, r.id
@@ -576,13 +497,12 @@ type EventClaimFreshParams struct {
 	Lanes       []int16
 	AfterDues   []pgtype.Timestamptz
 	AfterIds    []pgtype.UUID
-	Pieces      []int32
+	Quotas      []int32
 	Namespace   string
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
 	BatchSize   int32
-	Quota       int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
 }
@@ -608,19 +528,19 @@ type EventClaimFreshRow struct {
 	Reclaimed     bool
 }
 
-// EventClaim without events whose lease ran out: a smaller plan, and one walk instead of two.
+// EventClaim for lanes that are walked without an end, each with its own quota, and without events whose lease ran out: a
+// smaller plan, and one walk instead of three. The lanes are taken in the order of the array until the batch is full.
 func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams) ([]EventClaimFreshRow, error) {
 	rows, err := q.db.Query(ctx, EventClaimFresh,
 		arg.Lanes,
 		arg.AfterDues,
 		arg.AfterIds,
-		arg.Pieces,
+		arg.Quotas,
 		arg.Namespace,
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
 		arg.BatchSize,
-		arg.Quota,
 		arg.WorkerID,
 		arg.Lease,
 	)
