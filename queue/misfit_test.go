@@ -357,3 +357,23 @@ func TestEventStatus(t *testing.T) {
 	require.Equal(t, pending, *read(died).Status, "what is queued will be handled, whatever else it is")
 	require.False(t, read(died).Final)
 }
+
+// TestQueuedAndFinalNextToARefusal: the log says so too if PostgreSQL refuses another event of the same round trip.
+func TestQueuedAndFinalNextToARefusal(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	pool := pgtest.Database(t)
+	topic := runtimetest.JobTopic("one")
+	refuse(t, pool, "TG_OP = 'DELETE'")
+	jobs := runtimetest.NumberedJobs(5)
+	jobs[0].Secret = "refuse"
+	ids := runtimetest.EnqueueJobs(t, pool, topic, jobs...)
+	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, attempts, namespace, topic) SELECT id, 3, namespace, topic FROM outbox.events WHERE id = $1", ids[3])
+	log := runtimetest.NewLogSpy()
+	cfg := runtimetest.QuickConfig()
+	cfg.Logger = log.Logger()
+	report, err := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed)).Drain(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, queue.Report{Delivered: 4, Lost: 1}, report)
+	require.Equal(t, 1, strings.Count(log.String(), unsettled))
+}
