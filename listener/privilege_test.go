@@ -1,13 +1,10 @@
 package listener_test
 
 import (
-	"context"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -16,39 +13,18 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// as returns a pool whose sessions have only the granted privileges, such as "SELECT ON outbox.log".
-func as(t testing.TB, pool *pgxpool.Pool, grants ...string) *pgxpool.Pool {
-	t.Helper()
-	role := "outboxgen_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	pgtest.Execute(t, pool, "CREATE ROLE "+role)
-	pgtest.Execute(t, pool, "GRANT USAGE ON SCHEMA outbox TO "+role)
-	for _, grant := range grants {
-		pgtest.Execute(t, pool, "GRANT "+grant+" TO "+role)
-	}
-	t.Cleanup(func() {
-		_, err := pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
-		require.NoError(t, err)
-	})
-	cfg := pool.Config()
-	cfg.ConnConfig.RuntimeParams["role"] = role
-	limited, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(limited.Close)
-	return limited
-}
-
 // The privileges that docs/operations.md names suffice.
 func TestListenerPrivileges(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	producer := as(t, pool, "INSERT, SELECT (id, namespace, topic, dedupe_key) ON outbox.log", "USAGE ON SEQUENCE outbox.log_seq")
+	producer := runtimetest.As(t, pool, "INSERT, SELECT (id, namespace, topic, dedupe_key) ON outbox.log", "USAGE ON SEQUENCE outbox.log_seq")
 	runtimetest.PutAll(t, producer, "a1", "b1")
 	_, err := producer.Exec(t.Context(), "SELECT payload FROM outbox.log")
 	require.ErrorContains(t, err, "permission denied")
 
 	tables := "SELECT, INSERT, UPDATE, DELETE ON outbox.listeners, outbox.parked, outbox.dead_letters"
-	consumer := as(t, pool, "SELECT, DELETE ON outbox.log", "SELECT ON SEQUENCE outbox.log_seq", tables)
+	consumer := runtimetest.As(t, pool, "SELECT, DELETE ON outbox.log", "SELECT ON SEQUENCE outbox.log_seq", tables)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.FailFor("b")
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Retry: runtimetest.LateRetry, Shards: 2}, listener.Config{}, h))
@@ -58,14 +34,14 @@ func TestListenerPrivileges(t *testing.T) {
 	require.NoError(t, err)
 	runtimetest.Skip(t, a, uuid.Nil)
 	require.Equal(t, 2, runtimetest.Rewind(t, a, time.Time{}))
-	pruner := as(t, pool, tables, "SELECT, DELETE ON outbox.log", "SELECT, UPDATE, DELETE ON testing.events")
+	pruner := runtimetest.As(t, pool, tables, "SELECT, DELETE ON outbox.log", "SELECT, UPDATE, DELETE ON outbox.events, outbox.delivered")
 	_, err = runtimetest.AdminOf(t, pruner).Prune(t.Context(), map[string]outbox.Retention{"test/said": {Delivered: time.Nanosecond}})
 	require.NoError(t, err)
 	h.Fail = nil
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{}, listener.Config{}, h))
 	require.Equal(t, []string{"a1", "a1"}, h.Names()[:2])
 
-	restorer := as(t, pool, tables, "SELECT, UPDATE ON outbox.log", "SELECT, UPDATE ON SEQUENCE outbox.log_seq")
+	restorer := runtimetest.As(t, pool, tables, "SELECT, UPDATE ON outbox.log", "SELECT, UPDATE ON SEQUENCE outbox.log_seq")
 	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET system_id = 1")
 	r, err := runtimetest.AdminOf(t, restorer).Rebase(t.Context())
 	require.NoError(t, err)

@@ -249,7 +249,7 @@ func TestEnqueueManyInsertsInByteOrderWhateverTheCollation(t *testing.T) {
 	}
 	runtimetest.EnqueueAll(t, pool, ms...)
 	require.Equal(t, []string{"-a", "A", "B", "Z", "_", "a", "a-", "b", "z", "ä"},
-		pgtest.Value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM testing.events"))
+		pgtest.Value[[]string](t, pool, "SELECT array_agg(dedupe_key ORDER BY ctid) FROM outbox.events"))
 }
 
 // collated returns a database whose default collation is English, where the server can do that.

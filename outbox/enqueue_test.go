@@ -260,32 +260,44 @@ func TestTenantMismatchAgainstOracleAndCheck(t *testing.T) {
 func TestRawSQLCannotBreakTheTable(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	insert := func(columns, values string) error {
-		_, err := pool.Exec(t.Context(), "INSERT INTO testing.events (namespace, topic, payload, "+columns+") VALUES ('test', 'raw', '1', "+values+")")
+	insert := func(table, columns, values string) error {
+		_, err := pool.Exec(t.Context(), "INSERT INTO outbox."+table+" (namespace, topic, "+columns+") VALUES ('test', 'raw', "+values+")")
 		return err
 	}
-	require.NoError(t, insert("tenant_id, dedupe_key", "'"+runtimetest.TenantA.String()+"', '"+runtimetest.TenantA.String()+"/1'"))
 	id := "'" + runtimetest.TenantA.String() + "'"
-	for columns, values := range map[string]string{
-		"tenant_id, dedupe_key":                id + ", 'x/1'",
-		"tenant_id,  dedupe_key":               id + ", upper(" + id + ") || '/1'",
-		"dedupe_key":                           "repeat('k', 513)",
-		"status":                               "'done'",
-		"status, finalized_at":                 "'pending', now()",
-		"status,  finalized_at":                "'delivered', NULL",
-		"status, locked_until":                 "'pending', now()",
-		"status,  locked_until":                "'processing', NULL",
-		"attempts":                             "-1",
-		"max_attempts":                         "0",
-		"version":                              "0",
-		"status, locked_until, locked_by":      "'dead', now(), NULL",
-		"tenant_id, dedupe_key, partition_key": id + ", '', NULL",
+	require.NoError(t, insert("events", "payload, tenant_id, dedupe_key", "'1', "+id+", '"+runtimetest.TenantA.String()+"/1'"))
+	require.NoError(t, insert("queue", "id", id))
+	const letter, of = "id, payload, version, attempts, error, created_at, ", "gen_random_uuid(), '1', 1, 1, 'x', now(), "
+	require.NoError(t, insert("dead_letters", letter+"listener", of+"NULL"))
+	require.NoError(t, insert("dead_letters", letter+"listener, seq, bucket", of+"'mail', 1, 1"))
+	for _, c := range [][3]string{
+		{"events", "payload, tenant_id, dedupe_key", "'1', " + id + ", 'x/1'"},
+		{"events", "payload, tenant_id, dedupe_key", "'1', " + id + ", upper(" + id + ") || '/1'"},
+		{"events", "payload, tenant_id, dedupe_key, partition_key", "'1', " + id + ", '', NULL"},
+		{"events", "payload, dedupe_key", "'1', repeat('k', 513)"},
+		{"events", "payload, version", "'1', 0"},
+		{"queue", "id, attempts", "gen_random_uuid(), -1"},
+		{"queue", "id, max_attempts", "gen_random_uuid(), 0"},
+		{"queue", "id, lane", "gen_random_uuid(), -1"},
+		{"queue", "id, lane", "gen_random_uuid(), 32"},
+		{"queue", "id, failures", "gen_random_uuid(), '{}'"},
+		{"dead_letters", letter + "listener", of + "'mail'"},
+		{"dead_letters", letter + "seq, bucket", of + "1, 1"},
 	} {
 		var pg *pgconn.PgError
-		require.ErrorAs(t, insert(columns, values), &pg, columns)
-		require.Equal(t, "23514", pg.Code, columns)
+		require.ErrorAs(t, insert(c[0], c[1], c[2]), &pg, c)
+		require.Equal(t, "23514", pg.Code, c)
 	}
-	_, err := pool.Exec(t.Context(), "UPDATE testing.events SET tenant_id = gen_random_uuid()")
+	for table, columns := range map[string]string{"events": "id, payload", "queue": "id", "delivered": "id, attempts", "dead_letters": letter + "listener"} {
+		values := map[string]string{"events": id + ", '1'", "queue": id, "delivered": id + ", 1", "dead_letters": id + ", '1', 1, 1, 'x', now(), NULL"}[table]
+		if table != "queue" { // where it is already
+			require.NoError(t, insert(table, columns, values), table)
+		}
+		var pg *pgconn.PgError
+		require.ErrorAs(t, insert(table, columns, values), &pg, table)
+		require.Equal(t, "23505", pg.Code, table)
+	}
+	_, err := pool.Exec(t.Context(), "UPDATE outbox.events SET tenant_id = gen_random_uuid()")
 	require.ErrorContains(t, err, "events_dedupe_tenant_check")
 }
 

@@ -114,7 +114,7 @@ func (c *crashing) loaded(t testing.TB, n int) {
 func (c *crashing) drained(t testing.TB) {
 	t.Helper()
 	c.finish()
-	pgtest.Settles(t, c.pool, 0, "SELECT count(*) FROM testing.events WHERE finalized_at IS NULL")
+	pgtest.Settles(t, c.pool, 0, "SELECT count(*) FROM outbox.event_status WHERE finalized_at IS NULL")
 	require.NoError(t, c.stop())
 }
 
@@ -140,7 +140,7 @@ func TestServerRestartsUnderLoad(t *testing.T) {
 		worst = max(worst, first.Sub(back))
 	}
 	c.drained(t)
-	h := c.check(t, c.pool, history.Conditions{Faults: true})
+	h := c.check(t, c.pool, history.Conditions{Faults: true, MaxAttempts: patientLimit})
 	unknown := 0
 	for _, o := range h.Outcomes {
 		if o == history.Unknown {
@@ -169,7 +169,7 @@ func TestAsyncCommitLeavesNoPhantoms(t *testing.T) {
 		}
 	}
 	c.drained(t)
-	h := c.check(t, c.pool, history.Conditions{Faults: true, AsyncCommit: true})
+	h := c.check(t, c.pool, history.Conditions{Faults: true, AsyncCommit: true, MaxAttempts: patientLimit})
 	rows, err := history.Rows(t.Context(), c.pool, pgtest.Schema)
 	require.NoError(t, err)
 	lost := 0

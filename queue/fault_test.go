@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/settings"
@@ -201,8 +202,8 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	pool = pgtest.Pool(t, pgtest.URL(t, pool))
 	errUndo := errors.New("undo")
 	require.ErrorIs(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(t.Context(), `UPDATE testing.events SET attempts = attempts + 1 WHERE id IN (
-			SELECT id FROM testing.events WHERE finalized_at IS NULL AND namespace = 'test'
+		tag, err := tx.Exec(t.Context(), `UPDATE outbox.queue SET attempts = attempts + 1 WHERE id IN (
+			SELECT id FROM outbox.queue WHERE namespace = 'test' AND lane = outbox.lane('ping')
 			ORDER BY next_attempt_at, id LIMIT 5 FOR UPDATE SKIP LOCKED)`)
 		if err == nil && tag.RowsAffected() <= 5 {
 			err = fmt.Errorf("the classic claim took %d: these settings show nothing", tag.RowsAffected())
@@ -218,9 +219,13 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 	require.Equal(t, map[string]int{"ping pending": 37, "ping processing": 13}, statuses(t, pool))
 	// The same without SessionGuard.
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "SET LOCAL jit = off") // it would take seconds to compile a plan whose cost is made up
+		require.NoError(t, err)
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)
+		c.starts = new(walk).pieces(c.size, false)
 		rows, err := s.db.On(tx).EventClaim(t.Context(), s.claimParams(c))
+		rows = slices.DeleteFunc(rows, func(r dbsqlc.EventClaimRow) bool { return r.ClaimNo == 0 }) // the ends
 		require.Len(t, rows, 5)
 		return err
 	})

@@ -137,7 +137,7 @@ func (l *looks) next(ahead *walk) func(size int) []start {
 // onClaim handles the end of a look.
 func (l *looks) onClaim(x *roundTrip, ahead *walk, now time.Time) {
 	behind := false
-	for _, e := range x.claimed {
+	for _, e := range x.leased() {
 		if e.Reclaimed || placeOf(e).compare(l.front[e.lane].after) < 0 {
 			behind = true
 		}

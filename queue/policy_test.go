@@ -43,7 +43,7 @@ func put(t testing.TB, pool *pgxpool.Pool, topic string, n int) {
 
 func statuses(t testing.TB, pool *pgxpool.Pool) map[string]int {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), "SELECT topic || ' ' || status, count(*) FROM testing.events GROUP BY 1")
+	rows, err := pool.Query(t.Context(), "SELECT topic || ' ' || status, count(*) FROM outbox.event_status GROUP BY 1")
 	require.NoError(t, err)
 	counts := map[string]int{}
 	var name string

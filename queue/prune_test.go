@@ -142,8 +142,8 @@ func TestPruneAndSweepDoNotWaitForLocks(t *testing.T) {
 	pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, status, finalized_at) SELECT 'test', 'ping', '1', 'delivered', '2000-01-01' FROM generate_series(1, 5)`)
 	pgtest.Execute(t, pool, `INSERT INTO testing.events (namespace, topic, payload, attempts, max_attempts) SELECT 'test', 'ping', '1', 5, 5 FROM generate_series(1, 3)`)
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	for _, status := range []string{"delivered", "pending"} {
-		_, err := tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE status = $1 LIMIT 1 FOR UPDATE", status)
+	for _, table := range []string{"delivered", "queue"} {
+		_, err := tx.Exec(t.Context(), "SELECT FROM outbox."+table+" LIMIT 1 FOR UPDATE")
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)

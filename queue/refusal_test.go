@@ -54,7 +54,7 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 		return nil
 	})))
 	pgtest.Settles(t, pool, 2, runtimetest.DeliveredSQL)
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE status = 'dead'")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.event_status WHERE status = 'dead'")
 	require.NoError(t, stop())
 	require.Equal(t, kept, runtimetest.StateOf(t, pool, ids[1]).LastError)
 
@@ -100,6 +100,17 @@ func TestErrorsInAnotherEncoding(t *testing.T) {
 	})
 }
 
+// refuse makes PostgreSQL refuse the changes of the queue that satisfy when, of events whose secret is "refuse".
+func refuse(t testing.TB, pool *pgxpool.Pool, when string) {
+	t.Helper()
+	pgtest.Execute(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF (`+when+`) AND EXISTS (SELECT FROM outbox.events WHERE id = OLD.id AND payload->>'secret' = 'refuse') THEN
+			RAISE EXCEPTION 'not this one';
+		END IF;
+		RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END; END $$`)
+	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON outbox.queue FOR EACH ROW EXECUTE FUNCTION refuse()")
+}
+
 // TestRefusedFinalisationCostsNoOther: PostgreSQL refuses to settle some events, for example because of a user's
 // trigger. The others are settled, and the dispatcher continues.
 func TestRefusedFinalisationCostsNoOther(t *testing.T) {
@@ -107,12 +118,9 @@ func TestRefusedFinalisationCostsNoOther(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := slowRetry()
-	pgtest.Execute(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.payload->>'secret' = 'refuse' AND NEW.status <> 'processing' THEN RAISE EXCEPTION 'not this one'; END IF;
-		RETURN NEW; END $$`)
-	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE ON testing.events FOR EACH ROW EXECUTE FUNCTION refuse()")
+	refuse(t, pool, "TG_OP = 'DELETE' OR NEW.locked_until IS NULL")
 	jobs := runtimetest.NumberedJobs(60)
-	for _, i := range []int{3, 4, 31, 59} { // of which two fail
+	for _, i := range []int{3, 4, 31, 59} { // of which three fail
 		jobs[i].Secret = "refuse"
 	}
 	ids := runtimetest.EnqueueJobs(t, pool, topic, jobs...)
@@ -159,10 +167,7 @@ func TestRefusedRenewalCostsNoOther(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("one")
-	pgtest.Execute(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.payload->>'secret' = 'refuse' AND OLD.status = 'processing' THEN RAISE EXCEPTION 'not this one'; END IF;
-		RETURN NEW; END $$`)
-	pgtest.Execute(t, pool, "CREATE TRIGGER refuse BEFORE UPDATE ON testing.events FOR EACH ROW EXECUTE FUNCTION refuse()")
+	refuse(t, pool, "OLD.locked_until IS NOT NULL")
 	jobs := runtimetest.NumberedJobs(5)
 	jobs[2].Secret = "refuse"
 	lost, open := make(chan int64, 5), make(chan struct{})

@@ -96,6 +96,7 @@ func (x *roundTrip) part(some []final) *roundTrip {
 
 // merge copies the outcomes of p, which is the part of some, into x.
 func (x *roundTrip) merge(some []final, p *roundTrip) {
+	x.unsettled += p.unsettled
 	var next [extending + 1]int
 	for _, f := range some {
 		i := next[f.kind]

@@ -301,7 +301,7 @@ func TestRunSurvivesAnOutageOfTheDatabase(t *testing.T) {
 	pgtest.Receive(t, watch.Idle, "idleness")
 	pgtest.Execute(t, pool, "ALTER TABLE outbox.queue RENAME TO gone")
 	log.Await(t, "database is not migrated")
-	pgtest.Execute(t, pool, "ALTER TABLE outbox.gone RENAME TO events")
+	pgtest.Execute(t, pool, "ALTER TABLE outbox.gone RENAME TO queue")
 	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)
 	pgtest.Settles(t, pool, 1, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -107,6 +108,14 @@ type roundTrip struct {
 	claimTook                         time.Duration   // there
 	unsettled                         int             // final states that were deleted, because their events were queued as well
 	refusals                          map[fence]error // the reasons of refused outcomes
+}
+
+// leased returns what x has claimed, with the strays, whose rows it has walked over too.
+func (x *roundTrip) leased() []*Claimed {
+	if len(x.strays) == 0 {
+		return x.claimed
+	}
+	return slices.Concat(x.claimed, x.strays)
 }
 
 func pointers(events []Claimed) []*Claimed {

@@ -171,7 +171,8 @@ func (w *walk) advance(x *roundTrip) {
 	var last [lane.Count]place
 	var found [lane.Count]int
 	reclaimed := 0
-	for _, e := range x.claimed {
+	leased := x.leased()
+	for _, e := range leased {
 		if e.Reclaimed {
 			reclaimed++
 			if e.Attempt >= e.MaxAttempts {
@@ -191,7 +192,7 @@ func (w *walk) advance(x *roundTrip) {
 	for _, s := range c.starts {
 		quotas += s.quota
 	}
-	if len(x.claimed) >= c.size && quotas > c.size {
+	if len(leased) >= c.size && quotas > c.size {
 		for visited > 0 && found[c.starts[visited-1].lane] == 0 {
 			visited--
 		}
@@ -206,9 +207,9 @@ func (w *walk) advance(x *roundTrip) {
 		switch {
 		case found[s.lane] >= s.quota:
 			next.dense = true
-		case found[s.lane] == 0 && (i >= visited || reclaimed > 0 && len(x.claimed) >= c.size):
+		case found[s.lane] == 0 && (i >= visited || reclaimed > 0 && len(leased) >= c.size):
 			continue
-		case len(x.claimed) >= c.size && (quotas > c.size && i == visited-1 || reclaimed > 0):
+		case len(leased) >= c.size && (quotas > c.size && i == visited-1 || reclaimed > 0):
 			next.dense = now.dense
 		case ended:
 			next.after = end

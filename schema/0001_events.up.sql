@@ -235,8 +235,8 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = what || 'version is not a positive number';
     ELSIF coalesce(enqueue.max_attempts, 0) < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'max_attempts is not a positive number';
-    ELSIF enqueue.not_before IS NOT NULL AND NOT isfinite(enqueue.not_before) THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'not_before is not a finite time';
+    ELSIF enqueue.not_before NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'not_before is not a time of the years 1 to 9999';
     ELSIF enqueue.entity_type IS NULL AND (enqueue.entity_id IS NOT NULL OR enqueue.entity_version IS NOT NULL) THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'entity has an id or version but no type';
     ELSIF enqueue.fairness IS NOT NULL AND enqueue.fairness <> 'tenant' THEN
@@ -259,7 +259,9 @@ BEGIN
             RAISE invalid_parameter_value USING MESSAGE = what || field || ' has ' || octet_length(value) || ' bytes of at most 512';
         END IF;
     END LOOP;
-    IF EXISTS (SELECT FROM jsonb_each(enqueue.headers) AS h WHERE jsonb_typeof(h.value) <> 'string') THEN
+    IF octet_length(enqueue.headers::text) > 1048576 THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'headers have more than 1048576 bytes';
+    ELSIF EXISTS (SELECT FROM jsonb_each(enqueue.headers) AS h WHERE jsonb_typeof(h.value) <> 'string') THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'headers have a value that is not a string';
     END IF;
     duplicate := false;

@@ -44,9 +44,9 @@ func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
 		"payload":              {},
-		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell"},
+		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane"},
 		"publish":              {"outbox"},
-		"queue":                {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
+		"queue":                {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
 		"listener":             {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
 		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
@@ -67,6 +67,7 @@ func TestArrows(t *testing.T) {
 		"internal/incoming":    {"internal/mark", "internal/plainjson"},
 		"internal/inline":      {},
 		"internal/jsonb":       {"payload"},
+		"internal/lane":        {},
 		"internal/mark":        {"internal/backoff", "internal/guard"},
 		"internal/pgname":      {},
 		"internal/pgvalue":     {},
@@ -109,7 +110,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		switch name {
 		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
-			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb",
+			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/shutdown", "internal/testsignal":
 		default:
 			continue

@@ -13,9 +13,9 @@ import (
 // Row is the state of an event in the table.
 type Row struct {
 	ID          uuid.UUID
-	Status      string
+	Status      string // "" if the event has no state
 	Attempts    int
-	MaxAttempts int
+	MaxAttempts int // 0 if it is not known: the row of a delivered event does not have it
 	LastError   string
 }
 
@@ -26,7 +26,8 @@ type Querier interface {
 
 // Rows reads every event of a schema.
 func Rows(ctx context.Context, db Querier, schema string) (map[uuid.UUID]Row, error) {
-	rows, err := db.Query(ctx, "SELECT id, status, attempts, max_attempts, coalesce(last_error, '') FROM "+pgx.Identifier{schema, "events"}.Sanitize())
+	rows, err := db.Query(ctx, "SELECT id, coalesce(status, ''), coalesce(attempts, 0), coalesce(max_attempts, 0), coalesce(last_error, '') FROM "+
+		pgx.Identifier{schema, "event_status"}.Sanitize())
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
@@ -48,6 +49,8 @@ type Conditions struct {
 	// AsyncCommit: producers did not wait for the disk and the server crashed, so a committed event may be lost. No
 	// handler may have seen such an event.
 	AsyncCommit bool
+	// MaxAttempts is the limit of events whose row does not have it; 0 means any.
+	MaxAttempts int
 	// Unfinished: the run was not drained, so events may be pending.
 	Unfinished bool
 }
@@ -65,7 +68,7 @@ func (v Violation) String() string {
 }
 
 // Check compares the history with the rows at the end of a run and returns the violations in a stable order. It checks I1,
-// I2, I3, I6, I9, and the part of I11 that says that nothing is processing.
+// I2, I3, I6, I9, and the part of I11 that says that nothing is processing and everything has a state.
 func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	var found []Violation
 	report := func(invariant string, id uuid.UUID, format string, args ...any) {
@@ -90,7 +93,12 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	}
 	for id, row := range rows {
 		seen := h.Deliveries[id]
+		if row.MaxAttempts == 0 {
+			row.MaxAttempts = c.MaxAttempts
+		}
 		switch {
+		case row.Status == "":
+			report("I11", id, "has no state")
 		case row.Status == "processing":
 			report("I11", id, "processing at the end")
 		case row.Status == "pending" && !c.Unfinished:
@@ -100,7 +108,7 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 		case row.Status == "dead" && row.LastError == "":
 			report("I1", id, "dead without a reason")
 		}
-		if seen > row.Attempts || row.Attempts > row.MaxAttempts {
+		if seen > row.Attempts || row.MaxAttempts > 0 && row.Attempts > row.MaxAttempts {
 			report("I6", id, "seen %d, attempts %d, max %d", seen, row.Attempts, row.MaxAttempts)
 		}
 		if !c.Faults && (seen > 1 || row.Attempts > 1) {

@@ -50,6 +50,8 @@ func TestCheck(t *testing.T) {
 	one := func(status string, attempts int, lastError string) map[uuid.UUID]history.Row {
 		return map[uuid.UUID]history.Row{id: {ID: id, Status: status, Attempts: attempts, MaxAttempts: 2, LastError: lastError}}
 	}
+	unlimited := one("delivered", 3, "")
+	unlimited[id] = history.Row{ID: id, Status: "delivered", Attempts: 3}
 	for name, c := range map[string]struct {
 		outcome history.Outcome
 		seen    int
@@ -75,6 +77,9 @@ func TestCheck(t *testing.T) {
 		"enqueued by nobody":            {"", 1, one("delivered", 1, ""), history.Conditions{}, []string{"I2 event " + id.String() + ": delivered 1 times, but nobody enqueued it"}},
 		"more deliveries than attempts": {history.Committed, 2, one("delivered", 1, ""), history.Conditions{Faults: true}, []string{"I6 event " + id.String() + ": seen 2, attempts 1, max 2"}},
 		"more attempts than allowed":    {history.Committed, 2, one("delivered", 3, ""), history.Conditions{Faults: true}, []string{"I6 event " + id.String() + ": seen 2, attempts 3, max 2"}},
+		"limit not in the row":          {history.Committed, 2, unlimited, history.Conditions{Faults: true}, nil},
+		"more than the known limit":     {history.Committed, 2, unlimited, history.Conditions{Faults: true, MaxAttempts: 2}, []string{"I6 event " + id.String() + ": seen 2, attempts 3, max 2"}},
+		"without a state":               {history.Committed, 0, one("", 0, ""), history.Conditions{}, []string{"I11 event " + id.String() + ": has no state"}},
 		"twice without a fault":         {history.Committed, 2, one("delivered", 2, ""), history.Conditions{}, []string{"I9 event " + id.String() + ": seen 2, attempts 2, without any fault"}},
 		"still processing":              {history.Committed, 1, one("processing", 1, ""), history.Conditions{}, []string{"I11 event " + id.String() + ": processing at the end"}},
 	} {

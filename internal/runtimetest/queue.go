@@ -20,25 +20,25 @@ import (
 type EventState struct {
 	Status      string
 	Attempts    int
-	MaxAttempts int
+	MaxAttempts int // 0 of a delivered event
 	ClaimNo     int64
 	LastError   string
-	Leased      bool // locked_until is set
-	DueIn       time.Duration
+	Leased      bool          // locked_until is set
+	DueIn       time.Duration // 0 of an event that is final
 }
 
 func StateOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) EventState {
 	t.Helper()
 	var r EventState
 	require.NoError(t, pool.QueryRow(context.Background(), `
-		SELECT status, attempts, max_attempts, claim_no, coalesce(last_error, ''), locked_until IS NOT NULL,
-			next_attempt_at - updated_at
-		FROM testing.events WHERE id = $1`, id).
+		SELECT s.status, s.attempts, coalesce(s.max_attempts, 0), s.claim_no, coalesce(s.last_error, ''), s.locked_until IS NOT NULL,
+			coalesce(s.next_attempt_at - q.updated_at, '0')
+		FROM outbox.event_status AS s LEFT JOIN outbox.queue AS q ON q.id = s.id WHERE s.id = $1`, id).
 		Scan(&r.Status, &r.Attempts, &r.MaxAttempts, &r.ClaimNo, &r.LastError, &r.Leased, &r.DueIn))
 	return r
 }
 
-const DeliveredSQL = "SELECT count(*) FROM testing.events WHERE status = 'delivered'"
+const DeliveredSQL = "SELECT count(*) FROM outbox.event_status WHERE status = 'delivered'"
 
 var TenantA = uuid.MustParse("6f1f4b0e-3c8a-4a57-9d2e-0f6b7c8d9eab")
 
@@ -89,13 +89,18 @@ func StoreOf(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *queue.Store {
 	return s
 }
 
-// ClaimN claims with a long lease and requires n events.
-func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
+// ClaimN claims with a long lease and requires n events. That takes several claims if the lanes have different numbers of
+// events. After n events it claims no more.
+func ClaimN(t testing.TB, s *queue.Store, n int) (claimed []queue.Claimed) {
 	t.Helper()
-	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n, 1), LeaseDuration: LongLease})
-	require.NoError(t, err)
-	require.Len(t, claimed, n)
-	return claimed
+	for {
+		more, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n-len(claimed), 1), LeaseDuration: LongLease})
+		require.NoError(t, err)
+		if claimed = append(claimed, more...); len(more) == 0 || len(claimed) >= n {
+			require.Len(t, claimed, n)
+			return claimed
+		}
+	}
 }
 
 // ExpireLeases ends the leases of ids, or of all events, immediately.

@@ -1,0 +1,87 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue"
+)
+
+// TestQueuePrivileges: the privileges that docs/operations.md names suffice to enqueue, and to dispatch, sweep and prune.
+func TestQueuePrivileges(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	pool := pgtest.Database(t)
+	producer := runtimetest.As(t, pool, "INSERT ON outbox.events, outbox.queue", "SELECT (id, namespace, topic, dedupe_key) ON outbox.events")
+	message := func(key string) outbox.Message {
+		return outbox.Message{Namespace: "jobs", Topic: "one", DedupeKey: key, Payload: []byte(`{"n": 1}`)}
+	}
+	for range 2 { // then they are duplicates
+		runtimetest.EnqueueAll(t, producer, message("a"), message("b"))
+		runtimetest.EnqueueAll(t, producer, message("")) // without keys
+		pgtest.InTx(t, producer, func(tx pgx.Tx) {
+			_, err := outbox.Enqueue(t.Context(), tx, "", message("c"))
+			require.NoError(t, err)
+			var b pgx.Batch
+			_, err = outbox.EnqueueInBatch(&b, "", message("d"))
+			require.NoError(t, err)
+			require.NoError(t, tx.SendBatch(t.Context(), &b).Close())
+		})
+		pgtest.Execute(t, producer, "SELECT outbox.enqueue('jobs', 'one', '{}', dedupe_key => 'e')")
+	}
+	for _, forbidden := range []string{"SELECT payload FROM outbox.events", "SELECT FROM outbox.queue", "DELETE FROM outbox.queue", "SELECT FROM outbox.event_status"} {
+		_, err := producer.Exec(t.Context(), forbidden)
+		require.ErrorContains(t, err, "permission denied", forbidden)
+	}
+
+	worker := runtimetest.As(t, pool, "SELECT, UPDATE, DELETE ON outbox.events, outbox.queue", "SELECT, INSERT, UPDATE, DELETE ON outbox.delivered, outbox.dead_letters")
+	pgtest.Execute(t, pool, "UPDATE outbox.queue SET attempts = max_attempts WHERE id = (SELECT id FROM outbox.events WHERE dedupe_key = 'c')") // it is swept
+	pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE dedupe_key = 'd'")
+	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, namespace, topic, 1 FROM outbox.events WHERE dedupe_key = 'e'")
+	topic := runtimetest.JobTopic("one")
+	failed := false
+	handler := runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
+		if !failed {
+			failed = true
+			return errors.New("once")
+		}
+		return nil
+	})
+	cfg := runtimetest.QuickConfig()
+	cfg.Concurrency = 1
+	d := runtimetest.Dispatcher(t, worker, cfg, handler)
+	total := queue.Report{}
+	for total.Delivered+total.Dead < 7 {
+		runtimetest.MakeDue(t, pool)
+		report, err := d.Drain(t.Context())
+		require.NoError(t, err)
+		total.Add(report)
+	}
+	require.Equal(t, queue.Report{Delivered: 5, Retried: 1, Dead: 2}, total)
+
+	quick := outbox.Retention{Delivered: time.Nanosecond, Dead: time.Nanosecond}
+	s, err := queue.NewStore(worker, queue.StoreConfig{Namespace: "jobs", Retention: map[string]outbox.Retention{"one": quick}})
+	require.NoError(t, err)
+	n, err := s.Prune(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 7, n)
+	s, err = queue.NewStore(worker, queue.StoreConfig{Namespace: "jobs", Retention: map[string]outbox.Retention{"one": {DeleteOnAck: true}}})
+	require.NoError(t, err)
+	runtimetest.EnqueueAll(t, producer, message("a"), message("b"))
+	claimed := runtimetest.ClaimN(t, s, 2)
+	_, err = s.Extend(t.Context(), time.Minute, claimed...)
+	require.NoError(t, err)
+	_, err = s.Release(t.Context(), claimed[0])
+	require.NoError(t, err)
+	_, err = s.Ack(t.Context(), claimed[1])
+	require.NoError(t, err)
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"), "deleted on ack")
+}
