@@ -187,21 +187,21 @@ func TestClaimFilters(t *testing.T) {
 	})
 	s := runtimetest.NewStore(t, pool)
 	for _, c := range []struct {
-		topics []string
-		tenant uuid.NullUUID
-		want   int
+		topics  []string
+		tenants []uuid.UUID
+		want    int
 	}{
-		{nil, uuid.NullUUID{}, len(ms) + 1},
-		{[]string{"ping"}, uuid.NullUUID{}, 3},
-		{[]string{"ping", "pang"}, uuid.NullUUID{}, 5},
-		{[]string{"nosuch"}, uuid.NullUUID{}, 0},
-		{nil, outbox.Tenant(tenants[0]), 3},
-		{[]string{"pong"}, outbox.Tenant(tenants[1]), 1},
-		{nil, outbox.Tenant(uuid.New()), 0},
-		{nil, outbox.Tenant(uuid.Nil), 0},
+		{nil, nil, len(ms) + 1},
+		{[]string{"ping"}, nil, 3},
+		{[]string{"ping", "pang"}, nil, 5},
+		{[]string{"nosuch"}, nil, 0},
+		{nil, []uuid.UUID{tenants[0]}, 3},
+		{[]string{"pong"}, []uuid.UUID{tenants[1]}, 1},
+		{nil, []uuid.UUID{uuid.New()}, 0},
+		{nil, []uuid.UUID{uuid.Nil}, 0},
 	} {
 		for _, state := range []string{"fresh", "reclaimed"} {
-			cfg := queue.ClaimConfig{Topics: c.topics, TenantID: c.tenant, BatchSize: 100, LeaseDuration: runtimetest.LongLease}
+			cfg := queue.ClaimConfig{Topics: c.topics, TenantIDs: c.tenants, BatchSize: 100, LeaseDuration: runtimetest.LongLease}
 			claimed, err := s.Claim(t.Context(), cfg)
 			require.NoError(t, err)
 			if state == "fresh" {
@@ -211,7 +211,7 @@ func TestClaimFilters(t *testing.T) {
 			}
 			for _, got := range claimed {
 				require.True(t, len(c.topics) == 0 || slices.Contains(c.topics, got.Topic))
-				require.True(t, !c.tenant.Valid || c.tenant == got.TenantID)
+				require.True(t, c.tenants == nil || slices.Contains(c.tenants, got.TenantID.UUID))
 			}
 			if state == "fresh" { // the second time all events are reclaimed
 				pgtest.Execute(t, pool, `UPDATE testing.events SET status = 'processing', attempts = 1, claim_no = claim_no + 1, locked_by = gen_random_uuid(),

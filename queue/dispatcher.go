@@ -133,6 +133,7 @@ type Dispatcher struct {
 	pool     *pgxpool.Pool
 	handlers map[string]Handler
 	topics   []string // what is claimed
+	lanes    lanes    // where it is
 	targets  *relay.Targets
 	log      *slog.Logger
 	busy     atomic.Bool // Run or Drain is under way
@@ -200,6 +201,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 		}
 		d.topics = append(d.topics, topic)
 	}
+	d.lanes = lanesOf(d.topics, cfg.TenantIDs)
 	return d, nil
 }
 

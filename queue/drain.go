@@ -57,7 +57,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 			tried[try] = true
 			x.claim = walks.try(try, true)
 		default:
-			try, x.claim = nil, walks.request(d.cfg.BatchSize, true, walks.next)
+			try, x.claim = nil, walks.request(d.cfg.BatchSize, true, walks.nextPieces)
 		}
 		more := false
 		err := d.roundTrip(context.WithoutCancel(ctx), x)
@@ -72,7 +72,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 			tried[try] = !more
 		default:
 			walks.ahead.advance(x)
-			more = walks.ahead.more() || !x.claim.everywhere()
+			more = walks.ahead.more()
 		}
 		settled, open := x.divide(finished)
 		l.settled(settled)

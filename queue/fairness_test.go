@@ -180,12 +180,12 @@ func TestClaimsPassForeignEventsOnce(t *testing.T) {
 }
 
 // TestStatementTimeoutDoesNotStopClaims: with a timeout that a walk past everything would exceed, everything of one's own is
-// delivered: by a dispatcher, by a drain and by a Store.
+// delivered: by a dispatcher and by a Store.
 func TestStatementTimeoutDoesNotStopClaims(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
-	const foreign, own = 150_000, 300
-	for _, who := range []string{"run", "drain", "store"} {
+	const foreign, own = 400_000, 300
+	for _, who := range []string{"run", "store"} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
@@ -193,7 +193,7 @@ func TestStatementTimeoutDoesNotStopClaims(t *testing.T) {
 			queueForeign(t, pool, "own", foreign)
 			runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(own)...)
 			config := pool.Config().Copy()
-			config.ConnConfig.RuntimeParams["statement_timeout"] = "15" // a walk past all takes longer
+			config.ConnConfig.RuntimeParams["statement_timeout"] = "150" // a walk past all takes longer
 			hasty, err := pgxpool.NewWithConfig(t.Context(), config)
 			require.NoError(t, err)
 			defer hasty.Close()
@@ -224,15 +224,6 @@ func TestStatementTimeoutDoesNotStopClaims(t *testing.T) {
 				seen[d.Payload.N]++
 				return nil
 			}))
-			if who == "drain" {
-				pgtest.Eventually(t, func() bool {
-					_, _ = d.Drain(t.Context()) // a sweep of a busy machine may exceed the timeout
-					mu.Lock()
-					defer mu.Unlock()
-					return len(seen) == own
-				})
-				return
-			}
 			stop := runtimetest.StartDispatcher(t, d)
 			pgtest.Settles(t, pool, own, runtimetest.DeliveredSQL)
 			require.NoError(t, stop())

@@ -20,7 +20,7 @@ type claims struct {
 }
 
 func newClaims(d *Dispatcher) *claims {
-	return &claims{d: d, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool)}
+	return &claims{d: d, ahead: walk{in: d.lanes}, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool)}
 }
 
 // request returns a claim of up to size events, of the topics that are neither resting nor stalled, which begins
@@ -36,8 +36,11 @@ func (c *claims) request(size int, reclaim bool, starts func(size int) []start) 
 	return q
 }
 
-// next returns the starts of a claim that walks on.
+// next returns the starts of a claim that walks on, without events whose lease has run out.
 func (c *claims) next(size int) []start { return c.ahead.onward(size, time.Now()) }
+
+// nextPieces returns the starts of a claim that walks on, which may be of such events too.
+func (c *claims) nextPieces(size int) []start { return c.ahead.pieces(size, false) }
 
 // include notes which topics are claimed. Events of those that were left out until now are behind the walk.
 func (c *claims) include(topics []string) {
@@ -49,7 +52,7 @@ func (c *claims) include(topics []string) {
 		claimed[topic] = true
 		if c.leftOut[topic] {
 			delete(c.leftOut, topic)
-			c.ahead.restart(c.d.lanes(topic)...)
+			c.ahead.restart(c.d.lanesOf(topic)...)
 		}
 	}
 	for _, topic := range c.d.topics {
@@ -63,7 +66,7 @@ func (c *claims) include(topics []string) {
 func (c *claims) try(t *relay.Target, reclaim bool) *claim {
 	w := c.tries[t]
 	if w == nil {
-		w = &walk{}
+		w = &walk{in: c.d.lanes}
 		c.tries[t] = w
 	}
 	q := c.d.requestTry(t, reclaim)
@@ -85,8 +88,8 @@ func (c *claims) tried(t *relay.Target, x *roundTrip) {
 // failed notes that a claim has failed.
 func (c *claims) failed() { c.ahead.failed() }
 
-// lanes returns the lanes that have events of a topic; none means all.
-func (d *Dispatcher) lanes(topic string) []int16 {
+// lanesOf returns the lanes that have events of a topic; none means all.
+func (d *Dispatcher) lanesOf(topic string) []int16 {
 	if d.handlers[topic].fairness == outbox.FairnessTenant {
 		return nil
 	}

@@ -209,7 +209,7 @@ func (l *loop) onClaim(p *pass) {
 			l.claimable = true
 			l.looks.soon() // others may be committed behind them
 			l.Found()
-		case l.claims.ahead.more() || !p.look && !p.x.claim.everywhere():
+		case l.claims.ahead.more() || !p.look && l.claims.ahead.partial:
 			l.claimable = l.claimable || !p.look
 		case p.generation == l.generation: // otherwise something has made it claimable since the pass started
 			l.claimable = false

@@ -15,7 +15,6 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -33,9 +32,8 @@ type StoreConfig struct {
 	// WorkerID marks the claims of this store; the zero UUID means a new one. If two processes share one by accident,
 	// claim numbers still tell their claims apart.
 	WorkerID uuid.UUID
-	// Retention says, per topic, how long Prune keeps final events. If a topic has a zero Delivered and a positive
-	// Dead, Ack deletes its events. A zero Retention means the defaults. Prune does not touch topics that are not named
-	// here, and Ack keeps their events. Only Prune needs it.
+	// Retention says, per topic, how long Prune keeps final events. If a topic has DeleteOnAck, Ack deletes its events. A
+	// zero Retention means the defaults. Prune does not touch topics that are not named here, and Ack keeps their events.
 	Retention map[string]outbox.Retention
 }
 
@@ -49,8 +47,8 @@ type ClaimConfig struct {
 	MaxAttempts int
 	// Topics, if any, are the only ones claimed.
 	Topics []string
-	// TenantID, if valid, is the only tenant whose events are claimed.
-	TenantID uuid.NullUUID
+	// TenantIDs, if any, are the only tenants whose events are claimed. With Topics too, only their lanes are walked.
+	TenantIDs []uuid.UUID
 	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
 	// whatever stands between the events: it may return none although some are due. A loop that drains goes on until
 	// Cursor.Done. A claim without a Cursor begins at the head and ends when it finds something, or at the end.
@@ -192,26 +190,40 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, claimed := &walk{}, []Claimed{}
+	w, found := &walk{}, []*Claimed{}
 	if cfg.Cursor != nil {
 		w = &cfg.Cursor.walk
 	}
+	w.in = lanesOf(c.topics, c.tenants)
 	for {
-		c.starts = w.pieces(c.size, false)
-		x := roundTrip{claim: c}
-		err := s.roundTrip(ctx, &x)
-		if err != nil {
+		part := *c
+		part.size -= len(found)
+		part.starts = w.pieces(part.size, false)
+		x := roundTrip{claim: &part}
+		if err := s.roundTrip(ctx, &x); err != nil {
 			w.failed()
-			return nil, err
+			if len(found) == 0 {
+				return nil, err
+			}
+			return claimedOf(found), nil // the rest is still there
 		}
 		w.advance(&x)
-		if len(x.claimed) > 0 || len(x.strays) == 0 && (cfg.Cursor != nil || !w.more()) {
-			for _, c := range x.claimed {
-				claimed = append(claimed, *c)
-			}
-			return claimed, nil
+		found = append(found, x.claimed...)
+		alone := slices.ContainsFunc(x.claimed, func(c *Claimed) bool { return c.Reclaimed })
+		if cfg.Cursor != nil || alone || len(found) == c.size || !w.more() {
+			return claimedOf(found), nil
 		}
 	}
+}
+
+// claimedOf returns events in the order in which they are due.
+func claimedOf(found []*Claimed) []Claimed {
+	slices.SortFunc(found, func(a, b *Claimed) int { return placeOf(a).compare(placeOf(b)) })
+	claimed := make([]Claimed, len(found))
+	for i, c := range found {
+		claimed[i] = *c
+	}
+	return claimed
 }
 
 // claim is a checked ClaimConfig, with fields that only a walk and a dispatcher set.
@@ -224,22 +236,19 @@ type claim struct {
 	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
 }
 
-// everywhere reports whether c takes from every lane.
-func (c *claim) everywhere() bool { return len(c.starts) == lane.Count }
+// inPieces reports whether c walks in pieces, with EventClaim.
+func (c *claim) inPieces() bool { return c.starts[0].piece > 0 }
 
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
 		size: cfg.BatchSize, reclaims: reclaimsPerClaim, maxAttempts: cfg.MaxAttempts,
-		lease: cfg.LeaseDuration, topics: cfg.Topics,
+		lease: cfg.LeaseDuration, topics: cfg.Topics, tenants: cfg.TenantIDs,
 	}
 	if c.size == 0 {
 		c.size = settings.DefaultBatchSize
 	}
 	if c.lease == 0 {
 		c.lease = settings.DefaultLease
-	}
-	if cfg.TenantID.Valid {
-		c.tenants = []uuid.UUID{cfg.TenantID.UUID}
 	}
 	switch {
 	case c.size < 0 || c.size > settings.MaxBatchSize:
@@ -255,7 +264,7 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 // claimFrom calls the query for c.
 func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	p := s.claimParams(c)
-	if c.reclaims > 0 || slices.ContainsFunc(c.starts, func(s start) bool { return s.piece > 0 }) {
+	if c.reclaims > 0 || c.inPieces() {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
@@ -265,13 +274,13 @@ func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	})
 }
 
-// claimParams are the parameters of EventClaim, which has one quota for all lanes.
+// claimParams are the parameters of EventClaim, which shares the batch among the lanes.
 func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	from := columnsOf(c.starts)
 	return dbsqlc.EventClaimParams{
 		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics), TenantIds: pgvalue.UUIDs(c.tenants),
-		Quota: int32(c.starts[0].quota), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
+		BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
 		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,10 +42,12 @@ const (
 
 // walk is how far claims have come in each lane. The zero value is at the head of every lane.
 type walk struct {
-	lanes [lane.Count]stage
-	piece int       // 0 means firstPiece
-	turn  int       // the lane that comes first in the next claim
-	all   time.Time // when claims take from every lane again
+	in      lanes // that it walks; 0 means all
+	lanes   [lane.Count]stage
+	piece   int       // 0 means firstPiece
+	turn    int       // the lane that comes first in the next claim
+	all     time.Time // when claims take from every lane again
+	partial bool      // the latest claim did not
 }
 
 // stage is a walk's position in one lane.
@@ -65,9 +66,8 @@ type start struct {
 	piece int
 }
 
-// pieces returns the starts of a claim of up to size events that may meet any number of others. All lanes have the same
-// quota, and those that have more share what is left of the batch. A lane is walked in pieces, unless the claimable events
-// are known to be close together. With only, the lanes whose end was seen are left out.
+// pieces returns the starts of a claim of up to size events that may meet any number of others. It takes as many from each
+// lane as from the others. With only, the lanes whose end was seen are left out.
 func (w *walk) pieces(size int, only bool) []start {
 	if w.piece == 0 {
 		w.piece = firstPiece
@@ -78,11 +78,7 @@ func (w *walk) pieces(size int, only bool) []start {
 		if only && now.seen {
 			continue
 		}
-		s := start{lane: n, after: now.after, piece: max(w.piece, 2*size)}
-		if now.dense {
-			s.piece = 0
-		}
-		starts = append(starts, s)
+		starts = append(starts, start{lane: n, after: now.after, piece: max(w.piece, 2*size)})
 	}
 	for i := range starts {
 		starts[i].quota = max(size/len(starts), 1)
@@ -96,9 +92,11 @@ func (w *walk) pieces(size int, only bool) []start {
 func (w *walk) onward(size int, now time.Time) []start {
 	dense := 0
 	for i := range w.lanes {
-		if s := &w.lanes[i]; s.dense {
+		switch s := &w.lanes[i]; {
+		case !w.in.has(int16(i)):
+		case s.dense:
 			dense++
-		} else if !s.seen {
+		case !s.seen:
 			return w.pieces(size, false)
 		}
 	}
@@ -116,7 +114,7 @@ func (w *walk) onward(size int, now time.Time) []start {
 			}
 		}
 	}
-	if all {
+	if w.partial = !all; all {
 		w.all = now.Add(restEvery)
 	}
 	return starts
@@ -124,30 +122,58 @@ func (w *walk) onward(size int, now time.Time) []start {
 
 // order returns the lanes. They take turns in being the first.
 func (w *walk) order() []int16 {
-	lanes := make([]int16, lane.Count)
-	for i := range lanes {
-		lanes[i] = int16((w.turn + i) % lane.Count)
+	order := make([]int16, 0, lane.Count)
+	for i := range lane.Count {
+		if n := int16((w.turn + i) % lane.Count); w.in.has(n) {
+			order = append(order, n)
+		}
 	}
 	w.turn++
-	return lanes
+	return order
+}
+
+// lanes is a set of lanes. The zero value is all of them.
+type lanes uint32
+
+func (l lanes) has(n int16) bool { return l == 0 || l&(1<<n) != 0 }
+
+// lanesOf returns the lanes of events of topics that belong to one of tenants: of both, and of the topic, because a topic
+// may have been fair by tenant at one time and not at another. Rows that were written by hand without a lane are in lane 0.
+func lanesOf(topics []string, tenants []uuid.UUID) (l lanes) {
+	if len(topics) == 0 || len(tenants) == 0 {
+		return 0
+	}
+	l = 1
+	for _, topic := range topics {
+		l |= 1 << lane.Of(topic, uuid.NullUUID{})
+		for _, tenant := range tenants {
+			l |= 1 << lane.Of(topic, uuid.NullUUID{UUID: tenant, Valid: true})
+		}
+	}
+	return l
 }
 
 // restEvery is how long a backlog in some lanes keeps claims out of the others.
 const restEvery = 10 * time.Millisecond
 
 // restart sends the walk back to the head of some lanes, or of all.
-func (w *walk) restart(lanes ...int16) {
-	if len(lanes) == 0 {
+func (w *walk) restart(some ...int16) {
+	if len(some) == 0 {
 		w.lanes = [lane.Count]stage{}
 	}
-	for _, n := range lanes {
+	for _, n := range some {
 		w.lanes[n] = stage{}
 	}
 }
 
 // more reports whether the walk has not come to the end of some lane.
 func (w *walk) more() bool {
-	return slices.ContainsFunc(w.lanes[:], func(s stage) bool { return !s.seen })
+	for n, s := range w.lanes {
+		if !s.seen && w.in.has(int16(n)) {
+			return true
+		}
+	}
+	return false
 }
 
 // failed notes that a claim failed: perhaps because it took too long.
@@ -187,12 +213,9 @@ func (w *walk) advance(x *roundTrip) {
 	if c.reclaims > 0 && reclaimed >= c.reclaims {
 		return // there may be more of them behind these
 	}
-	// A full claim has not come to the lanes behind the one that filled it.
-	visited, quotas := len(c.starts), 0
-	for _, s := range c.starts {
-		quotas += s.quota
-	}
-	if len(leased) >= c.size && quotas > c.size {
+	full := len(leased) >= c.size
+	visited := len(c.starts)
+	if full && !c.inPieces() { // it has not come to the lanes behind the one that filled it
 		for visited > 0 && found[c.starts[visited-1].lane] == 0 {
 			visited--
 		}
@@ -207,9 +230,9 @@ func (w *walk) advance(x *roundTrip) {
 		switch {
 		case found[s.lane] >= s.quota:
 			next.dense = true
-		case found[s.lane] == 0 && (i >= visited || reclaimed > 0 && len(leased) >= c.size):
+		case found[s.lane] == 0 && (i >= visited || ended && end == place{} || full && reclaimed > 0):
 			continue
-		case len(leased) >= c.size && (quotas > c.size && i == visited-1 || reclaimed > 0):
+		case full && (reclaimed > 0 || !c.inPieces() && i == visited-1):
 			next.dense = now.dense
 		case ended:
 			next.after = end

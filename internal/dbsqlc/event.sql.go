@@ -125,8 +125,8 @@ func (q *Queries) EventAckDelete(ctx context.Context, arg EventAckDeleteParams) 
 }
 
 const EventClaim = `-- name: EventClaim :many
-WITH span AS MATERIALIZED (
-    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+WITH met AS MATERIALIZED (
+    SELECT l.lane, c.id, c.next_attempt_at, c.claimable, c.fresh, c.last, c.n = l.piece AS ended
     FROM (
         SELECT
             unnest($1::smallint[]) AS lane,
@@ -134,102 +134,99 @@ WITH span AS MATERIALIZED (
             unnest($3::uuid[]) AS after_id,
             unnest($4::integer[]) AS piece
     ) AS l
-    LEFT JOIN LATERAL (
-        SELECT q.next_attempt_at, q.id
-        FROM outbox_schema.queue AS q
-        WHERE l.piece > 0
-          AND (
-              SELECT count(*)
-              FROM (
-                  SELECT
-                  FROM (
-                      SELECT p.topic, p.tenant_id, p.attempts, p.max_attempts, p.locked_until
-                      FROM outbox_schema.queue AS p
-                      WHERE p.namespace = $5
-                        AND p.lane = l.lane
-                        AND (p.next_attempt_at, p.id) > (l.after_due, l.after_id)
-                        AND p.next_attempt_at <= statement_timestamp()
-                      ORDER BY p.next_attempt_at, p.id
-                      LIMIT l.piece
-                  ) AS c
-                  WHERE c.locked_until IS NULL
-                    AND c.attempts < coalesce($6::integer, c.max_attempts)
-                    AND (cardinality($7::text[]) = 0 OR c.topic = ANY ($7::text[]))
-                    AND (cardinality($8::uuid[]) = 0 OR c.tenant_id = ANY ($8::uuid[]))
-                  LIMIT $9::integer
-              ) AS n
-          ) < $9::integer
-          AND q.namespace = $5
-          AND q.lane = l.lane
-          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
-          AND q.next_attempt_at <= statement_timestamp()
-        ORDER BY q.next_attempt_at, q.id
-        OFFSET l.piece
-        LIMIT 1
-    ) AS m ON true
-),
-fresh AS MATERIALIZED (
-    SELECT s.lane, s.to_due, s.to_id, c.id, c.next_attempt_at
-    FROM span AS s
     CROSS JOIN LATERAL (
-        SELECT q.id, q.next_attempt_at
-        FROM outbox_schema.queue AS q
-        WHERE q.namespace = $5
-          AND q.lane = s.lane
-          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND q.locked_until IS NULL
-          AND q.attempts < coalesce($6::integer, q.max_attempts)
-          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
-          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
-        ORDER BY q.next_attempt_at, q.id
-        LIMIT $10::integer
-        FOR NO KEY UPDATE SKIP LOCKED
+        SELECT w.id, w.next_attempt_at, w.n, w.fresh, w.claimable, w.last
+        FROM (
+            SELECT
+                p.id,
+                p.next_attempt_at,
+                row_number() OVER (ORDER BY p.next_attempt_at, p.id) AS n,
+                p.locked_until IS NULL AS fresh,
+                (
+                    p.locked_until IS NULL
+                    OR $5::integer > 0
+                        AND p.locked_until < statement_timestamp()
+                        AND NOT p.id = ANY ($6::uuid[])
+                )
+                AND p.attempts < coalesce($7::integer, p.max_attempts)
+                AND (cardinality($8::text[]) = 0 OR p.topic = ANY ($8::text[]))
+                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[])) AS claimable,
+                p.attempts + 1 >= coalesce($7::integer, p.max_attempts) AS last
+            FROM (
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                FROM outbox_schema.queue AS q
+                WHERE q.namespace = $10
+                  AND q.lane = l.lane
+                  AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
+                  AND q.next_attempt_at <= statement_timestamp()
+                ORDER BY q.next_attempt_at, q.id
+                LIMIT l.piece
+            ) AS p
+        ) AS w
+        WHERE w.claimable IS TRUE
+           OR w.n = l.piece
+        LIMIT ($11::integer) + $5::integer
     ) AS c
-    LIMIT $9::integer
 ),
-more AS MATERIALIZED (
-    SELECT f.lane, f.next_attempt_at AS after_due, f.id AS after_id, f.to_due, f.to_id,
-        (($9::integer) - (SELECT count(*) FROM fresh) + count(*) OVER () - 1) / count(*) OVER () AS quota
+share AS MATERIALIZED (
+    SELECT r.lane, r.id, r.next_attempt_at
     FROM (
-        SELECT r.lane, r.to_due, r.to_id, r.id, r.next_attempt_at,
-            row_number() OVER (PARTITION BY r.lane ORDER BY r.next_attempt_at, r.id) AS n
-        FROM fresh AS r
-    ) AS f
-    WHERE f.n = $10::integer
-      AND (SELECT count(*) FROM fresh) < $9::integer
+        SELECT m.lane, m.id, m.next_attempt_at, row_number() OVER (PARTITION BY m.lane ORDER BY m.next_attempt_at, m.id) AS place
+        FROM met AS m
+        WHERE m.claimable
+          AND m.fresh
+    ) AS r
+    ORDER BY r.place, r.next_attempt_at, r.id
+    LIMIT $11::integer
 ),
-extra AS MATERIALIZED (
-    SELECT m.lane, c.id, c.next_attempt_at
-    FROM more AS m
+last AS MATERIALIZED (
+    SELECT d.lane, d.next_attempt_at, d.id
+    FROM (
+        SELECT h.lane, h.next_attempt_at, h.id,
+            row_number() OVER (PARTITION BY h.lane ORDER BY h.next_attempt_at DESC, h.id DESC) AS place
+        FROM share AS h
+    ) AS d
+    WHERE d.place = 1
+),
+locked AS MATERIALIZED (
+    SELECT q.id, q.next_attempt_at
+    FROM share AS h
+    JOIN outbox_schema.queue AS q ON q.id = h.id
+    WHERE q.locked_until IS NULL
+      AND q.attempts < coalesce($7::integer, q.max_attempts)
+    FOR NO KEY UPDATE OF q SKIP LOCKED
+),
+filler AS MATERIALIZED (
+    SELECT c.id, c.next_attempt_at
+    FROM last AS d
     CROSS JOIN LATERAL (
         SELECT q.id, q.next_attempt_at
         FROM outbox_schema.queue AS q
-        WHERE q.namespace = $5
-          AND q.lane = m.lane
-          AND (q.next_attempt_at, q.id) > (m.after_due, m.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(m.to_due, statement_timestamp()), coalesce(m.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+        WHERE (SELECT count(*) FROM locked) < (SELECT count(*) FROM share)
+          AND (SELECT count(*) FROM met AS m WHERE m.lane = d.lane) >= ($11::integer) + $5::integer
+          AND q.namespace = $10
+          AND q.lane = d.lane
+          AND (q.next_attempt_at, q.id) > (d.next_attempt_at, d.id)
+          AND q.next_attempt_at <= statement_timestamp()
           AND q.locked_until IS NULL
-          AND q.attempts < coalesce($6::integer, q.max_attempts)
-          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
-          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+          AND q.attempts < coalesce($7::integer, q.max_attempts)
+          AND (cardinality($8::text[]) = 0 OR q.topic = ANY ($8::text[]))
+          AND (cardinality($9::uuid[]) = 0 OR q.tenant_id = ANY ($9::uuid[]))
         ORDER BY q.next_attempt_at, q.id
-        LIMIT m.quota
+        LIMIT $11::integer
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT greatest(($9::integer) - (SELECT count(*) FROM fresh), 0)
+    LIMIT greatest((SELECT count(*) FROM share) - (SELECT count(*) FROM locked), 0)
 ),
 taken AS MATERIALIZED (
-    SELECT f.lane, f.id, f.next_attempt_at FROM fresh AS f
+    SELECT k.id, k.next_attempt_at FROM locked AS k
     UNION ALL
-    SELECT x.lane, x.id, x.next_attempt_at FROM extra AS x
+    SELECT f.id, f.next_attempt_at FROM filler AS f
 ),
 edge AS MATERIALIZED (
     (SELECT t.next_attempt_at, t.id
      FROM taken AS t
-     WHERE (SELECT count(*) FROM taken) >= $9::integer
+     WHERE (SELECT count(*) FROM taken) >= $11::integer
      ORDER BY t.next_attempt_at DESC, t.id DESC
      LIMIT 1)
     UNION ALL
@@ -237,49 +234,39 @@ edge AS MATERIALIZED (
     ORDER BY next_attempt_at, id
     LIMIT 1
 ),
-stretch AS MATERIALIZED (
-    SELECT s.lane, s.after_due, s.after_id, coalesce(t.next_attempt_at, s.to_due) AS to_due, coalesce(t.id, s.to_id) AS to_id
-    FROM span AS s
-    LEFT JOIN LATERAL (
-        SELECT t.next_attempt_at, t.id
-        FROM taken AS t
-        WHERE t.lane = s.lane
-          AND (SELECT count(*) FROM taken) >= $9::integer
-        ORDER BY t.next_attempt_at DESC, t.id DESC
-        LIMIT 1
-    ) AS t ON true
-),
-late AS MATERIALIZED (
-    SELECT c.id, c.next_attempt_at, c.last
-    FROM stretch AS s
-    CROSS JOIN LATERAL (
-        SELECT
-            q.id,
-            q.next_attempt_at,
-            q.attempts + 1 >= coalesce($6::integer, q.max_attempts) AS last
-        FROM outbox_schema.queue AS q
-        WHERE q.namespace = $5
-          AND q.lane = s.lane
-          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND (q.next_attempt_at, q.id) <= (
-              (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
-          AND q.locked_until < statement_timestamp()
-          AND NOT q.id = ANY ($11::uuid[])
-          AND q.attempts < coalesce($6::integer, q.max_attempts)
-          AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
-          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
-        ORDER BY q.next_attempt_at, q.id
-        LIMIT $12::integer
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS c
-),
 reclaimed AS MATERIALIZED (
-    SELECT r.id, r.next_attempt_at, r.last
-    FROM late AS r
-    ORDER BY r.next_attempt_at, r.id
-    LIMIT $12::integer
+    SELECT q.id, q.next_attempt_at, m.last
+    FROM (
+        SELECT m.id, m.last
+        FROM met AS m
+        WHERE m.claimable
+          AND NOT m.fresh
+          AND (m.next_attempt_at, m.id) <= (
+              (SELECT g.next_attempt_at FROM edge AS g), (SELECT g.id FROM edge AS g))
+        ORDER BY m.next_attempt_at, m.id
+        LIMIT $5::integer
+    ) AS m
+    JOIN outbox_schema.queue AS q ON q.id = m.id
+    WHERE q.locked_until < statement_timestamp()
+    FOR NO KEY UPDATE OF q SKIP LOCKED
+),
+ends AS MATERIALIZED (
+    SELECT e.lane,
+        CASE WHEN e.unshared THEN coalesce(d.next_attempt_at, '-infinity') ELSE e.next_attempt_at END AS next_attempt_at,
+        CASE WHEN e.unshared THEN coalesce(d.id, '00000000-0000-0000-0000-000000000000') ELSE e.id END AS id
+    FROM (
+        SELECT
+            m.lane,
+            count(*) FILTER (WHERE m.claimable AND m.fresh) > (SELECT count(*) FROM share AS h WHERE h.lane = m.lane) AS unshared,
+            count(*) >= ($11::integer) + $5::integer OR bool_or(m.ended) AS stopped,
+            max(m.next_attempt_at) AS next_attempt_at,
+            (array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1] AS id
+        FROM met AS m
+        GROUP BY m.lane
+    ) AS e
+    LEFT JOIN last AS d ON d.lane = e.lane
+    WHERE e.unshared
+       OR e.stopped
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM reclaimed AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)
@@ -290,15 +277,15 @@ picked AS MATERIALIZED (
            SELECT t.id, t.next_attempt_at FROM taken AS t) AS u
      WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
-     LIMIT $9::integer)
+     LIMIT $11::integer)
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
     SET attempts = q.attempts + 1,
-        max_attempts = coalesce($6::integer, q.max_attempts),
+        max_attempts = coalesce($7::integer, q.max_attempts),
         claim_no = q.claim_no + 1,
-        locked_by = $13,
-        locked_until = clock_timestamp() + $14::interval,
+        locked_by = $12,
+        locked_until = clock_timestamp() + $13::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
     WHERE q.id = p.id
@@ -318,9 +305,8 @@ FROM (
     FROM claimed AS c
     LEFT JOIN outbox_schema.events AS e ON e.id = c.id
     UNION ALL
-    SELECT s.to_id, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, s.to_due, s.lane, false
-    FROM span AS s
-    WHERE s.to_id IS NOT NULL
+    SELECT n.id, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, n.next_attempt_at, n.lane, false
+    FROM ends AS n
     UNION ALL
     SELECT NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, clock_timestamp(), statement_timestamp(), -1, false
 ) AS r
@@ -332,14 +318,13 @@ type EventClaimParams struct {
 	AfterDues   []pgtype.Timestamptz
 	AfterIds    []pgtype.UUID
 	Pieces      []int32
-	Namespace   string
+	Reclaims    int32
+	InFlight    []pgtype.UUID
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Namespace   string
 	BatchSize   int32
-	Quota       int32
-	InFlight    []pgtype.UUID
-	Reclaims    int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
 }
@@ -365,36 +350,37 @@ type EventClaimRow struct {
 	Reclaimed     bool
 }
 
-// Leases up to batch_size events: those of a lane oldest due first, and as many from each lane as from the others, as far
-// as they have any. Each lane is walked from (after_due, after_id) on: first for quota events; then the lanes that have more
-// share what is left of the batch. A walk passes over any number of events that it may not claim, so with piece it ends
-// after that many events, and its end is returned, unless a batch of claimable ones is among them. MATERIALIZED and the joins keep LIMIT from being executed more than
-// once, and the outer LIMIT keeps what is not claimed from being locked.
+// Leases up to batch_size events, as many from each lane as from the others as far as it has any, and the oldest of each.
+// Each lane is walked from (after_due, after_id) on. A walk passes over any number of events that it may not claim, so it
+// ends after piece events, or when it has met enough. ends tells where, and is -infinity for a lane of which nothing was
+// taken although it has something. The windows are computed in the order of the index,
+// row by row, so that a walk that has met enough stops.
+//
+// What was met is locked by its id; rows that another claim holds locked are skipped. A lane that has more makes up for
+// those in filler, or concurrent claims of one lane would all get nothing except the first. MATERIALIZED keeps each LIMIT
+// from being executed more than once. FOR NO KEY UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE
+// that does not change the key. The claim is a HOT update: no column of an index changes.
 //
 // reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
-// none behind edge, which is where the others filled the batch, in their lane or in all, and none of in_flight, which the claimer itself has yet to
+// none behind edge, which is where the others filled the batch, and none of in_flight, which the claimer itself has yet to
 // settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
 // compares the id too, because a million events may be due at one time.
 //
-// The claim is a HOT update: no column of an index changes. Rows that another claim holds locked are skipped. FOR NO KEY
-// UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE that does not change the key.
-//
 // Returns the events in the order in which they are due, without payload and created_at if the event is gone from events;
-// and, with claim_no 0, the end of each piece, and in lane -1 the time of the claim, with the time of its end as created_at.
+// and, with claim_no 0, the ends of walks, and in lane -1 the time of the claim, with the time of its end as created_at.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
 	rows, err := q.db.Query(ctx, EventClaim,
 		arg.Lanes,
 		arg.AfterDues,
 		arg.AfterIds,
 		arg.Pieces,
-		arg.Namespace,
+		arg.Reclaims,
+		arg.InFlight,
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Namespace,
 		arg.BatchSize,
-		arg.Quota,
-		arg.InFlight,
-		arg.Reclaims,
 		arg.WorkerID,
 		arg.Lease,
 	)

@@ -42,7 +42,7 @@ type Explained struct {
 	Call func(q *dbsqlc.Queries)
 	// Reads is how many rows of the tables one scan may touch, Sorts how many may be sorted.
 	Reads, Sorts float64
-	Tables       []string // nil means events
+	Tables       []string // nil means those of queue topics
 	Buffers      float64  // how many pages may be read; 0 means any number
 	Callers      bool     // runs in the caller's transaction, without SessionGuard
 	Sorted       bool     // joins from a sorted list and locks rows in its order
@@ -54,7 +54,7 @@ func (e *Explained) Run(t *testing.T, db *dbschema.Schema, pool *pgxpool.Pool, m
 	t.Helper()
 	tables := e.Tables
 	if tables == nil {
-		tables = []string{"events"}
+		tables = []string{"events", "queue", "delivered", "dead_letters"}
 	}
 	text, args := db.Record(e.Call)
 	execute := "EXECUTE explained"

@@ -91,16 +91,12 @@ func StoreOf(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *queue.Store {
 
 // ClaimN claims with a long lease and requires n events. That takes several claims if the lanes have different numbers of
 // events. After n events it claims no more.
-func ClaimN(t testing.TB, s *queue.Store, n int) (claimed []queue.Claimed) {
+func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 	t.Helper()
-	for {
-		more, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n-len(claimed), 1), LeaseDuration: LongLease})
-		require.NoError(t, err)
-		if claimed = append(claimed, more...); len(more) == 0 || len(claimed) >= n {
-			require.Len(t, claimed, n)
-			return claimed
-		}
-	}
+	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n, 1), LeaseDuration: LongLease})
+	require.NoError(t, err)
+	require.Len(t, claimed, n)
+	return claimed
 }
 
 // ExpireLeases ends the leases of ids, or of all events, immediately.
