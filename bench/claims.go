@@ -313,7 +313,7 @@ func (s situation) check(ctx context.Context, db *database, total int) error {
 func (s situation) store(pool *pgxpool.Pool) (*queue.Store, queue.ClaimConfig, error) {
 	topic, cfg := events.OrderPaidTopic.Untyped(), queue.ClaimConfig{BatchSize: claimSize}
 	if s.topic != nil {
-		topic, cfg.TenantID = s.topic, outbox.Tenant(ourTenant)
+		topic, cfg.TenantIDs = s.topic, []uuid.UUID{ourTenant}
 	}
 	cfg.Topics = []string{topic.Spec().Name}
 	store, err := queue.NewStore(pool, queue.StoreConfig{Namespace: topic.Spec().Namespace})
