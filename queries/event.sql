@@ -872,6 +872,45 @@ deleted AS (
 )
 SELECT count(*) FROM gone;
 
+-- name: EventMisfits :one
+-- Checks a piece of queue and a piece of events, each in the order of ids after the last one checked: which events are final
+-- although they are queued, and which have no state at all. Only a change by hand can cause either. checked is the last id
+-- of each piece, and null if there was none.
+WITH queued AS MATERIALIZED (
+    SELECT q.id, q.namespace
+    FROM outbox_schema.queue AS q
+    WHERE q.id > @after_queued
+    ORDER BY q.id
+    LIMIT @batch_size::integer
+),
+enqueued AS MATERIALIZED (
+    SELECT e.id, e.namespace
+    FROM outbox_schema.events AS e
+    WHERE e.id > @after_enqueued
+    ORDER BY e.id
+    LIMIT @batch_size::integer
+)
+SELECT
+    (SELECT q.id FROM queued AS q ORDER BY q.id DESC LIMIT 1)::uuid AS checked_queued,
+    (SELECT e.id FROM enqueued AS e ORDER BY e.id DESC LIMIT 1)::uuid AS checked_enqueued,
+    (
+        SELECT count(*)
+        FROM queued AS q
+        WHERE q.namespace = @namespace
+          AND (
+              EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = q.id)
+              OR EXISTS (SELECT FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL)
+          )
+    ) AS final,
+    (
+        SELECT count(*)
+        FROM enqueued AS e
+        WHERE e.namespace = @namespace
+          AND NOT EXISTS (SELECT FROM outbox_schema.queue AS q WHERE q.id = e.id)
+          AND NOT EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = e.id)
+          AND NOT EXISTS (SELECT FROM outbox_schema.dead_letters AS x WHERE x.id = e.id AND x.listener IS NULL)
+    ) AS stateless;
+
 -- name: EventProbe :exec
 -- Fails when the tables do not exist.
 SELECT

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
 // grace is how long the holder of an event that a sweep has found may still settle it: another lease, and the time to
@@ -15,7 +17,8 @@ import (
 func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
 // maintain sweeps once per LeaseDuration, except for what is in flight, and prunes once per PruneInterval until ctx
-// ends, each with jitter.
+// ends, each with jitter. With each sweep it checks
+// some rows.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()
@@ -25,11 +28,15 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 	if d.cfg.PruneInterval > 0 {
 		pruneC = prune.C
 	}
+	var check misfits
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
+			if err := check.next(ctx, d); err != nil && ctx.Err() == nil {
+				d.log.Warn("check rows", "error", err)
+			}
 			c := d.scope()
 			c.inFlight = inFlight()
 			n, noted, err := d.store.sweep(ctx, c, d.grace())
@@ -56,4 +63,38 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 		}
 		d.signals.maintained.Emit()
 	}
+}
+
+// misfits checks the rows of the namespace, a piece at a time and again from the beginning, for events whose rows do not
+// fit together. Each kind is logged once.
+type misfits struct {
+	queued, enqueued       pgtype.UUID // the last ones checked
+	saidFinal, saidNoState bool
+}
+
+// misfitPiece is how many rows of each table are checked with one sweep.
+const misfitPiece = 2000
+
+func (m *misfits) next(ctx context.Context, d *Dispatcher) error {
+	var row dbsqlc.EventMisfitsRow
+	err := d.store.guarded(ctx, "check rows", func(q *dbsqlc.Queries) (err error) {
+		m.queued.Valid, m.enqueued.Valid = true, true
+		row, err = q.EventMisfits(ctx, dbsqlc.EventMisfitsParams{
+			AfterQueued: m.queued, AfterEnqueued: m.enqueued, BatchSize: misfitPiece, Namespace: d.store.namespace,
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.queued, m.enqueued = row.CheckedQueued, row.CheckedEnqueued // after the last one, null: from the beginning
+	if row.Final > 0 && !m.saidFinal {
+		m.saidFinal = true
+		d.log.Error("events are queued although they are final: somebody has written their rows by hand; they are handled again", "count", row.Final)
+	}
+	if row.Stateless > 0 && !m.saidNoState {
+		m.saidNoState = true
+		d.log.Error("events have no state: somebody has written or deleted rows by hand; they are not delivered until they have a row in the table queue", "count", row.Stateless)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -376,4 +377,45 @@ func TestQueuedAndFinalNextToARefusal(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, queue.Report{Delivered: 4, Lost: 1}, report)
 	require.Equal(t, 1, strings.Count(log.String(), unsettled))
+}
+
+// TestMisfitsAreSaidOnce: a running dispatcher says that events have no state, and that events are queued although they are
+// final, each once with a count, and says nothing of events that are as they should be.
+func TestMisfitsAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	const noState, final = "events have no state", "events are queued although they are final"
+	for _, misfits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("misfits %v", misfits), func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			topic := runtimetest.JobTopic("one")
+			ids := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(9)...)
+			later := runtimetest.EnqueueJobs(t, pool, runtimetest.JobTopic("unhandled"), runtimetest.NumberedJobs(3)...)
+			if misfits {
+				pgtest.Execute(t, pool, "DELETE FROM outbox.queue WHERE id = ANY ($1)", ids[:2])
+				pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, attempts, namespace, topic) SELECT unnest($1::uuid[]), 1, 'jobs', 'unhandled'", later)
+			}
+			log := runtimetest.NewLogSpy()
+			cfg := runtimetest.QuickConfig()
+			cfg.Logger, cfg.LeaseDuration, cfg.PollInterval = log.Logger(), time.Second, 100*time.Millisecond
+			d := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed))
+			watch := queue.Watch(d)
+			stop := runtimetest.StartDispatcher(t, d)
+			for range 4 {
+				pgtest.Receive(t, watch.Maintained, "a sweep")
+			}
+			require.NoError(t, stop())
+			text := log.String()
+			if !misfits {
+				require.NotContains(t, text, noState)
+				require.NotContains(t, text, final)
+				return
+			}
+			require.Equal(t, 1, strings.Count(text, noState), text)
+			require.Equal(t, 1, strings.Count(text, final), text)
+			require.Contains(t, text, "count=2")
+			require.Contains(t, text, "count=3")
+		})
+	}
 }

@@ -172,6 +172,11 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "prune dead", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventPruneDead(t.Context(), dbsqlc.EventPruneDeadParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
 		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},
+		{Name: "misfits", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventMisfits(t.Context(), dbsqlc.EventMisfitsParams{
+				AfterQueued: pgtype.UUID{Valid: true}, AfterEnqueued: pgtype.UUID{Valid: true}, BatchSize: misfitPiece, Namespace: "test",
+			})
+		}, Reads: misfitPiece, Sorts: misfitPiece},
 		{Name: "ids by key", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys})
 		}, Reads: 1000, Sorts: 1000, Callers: true},

@@ -964,6 +964,77 @@ func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertMan
 	return i, err
 }
 
+const EventMisfits = `-- name: EventMisfits :one
+WITH queued AS MATERIALIZED (
+    SELECT q.id, q.namespace
+    FROM outbox_schema.queue AS q
+    WHERE q.id > $2
+    ORDER BY q.id
+    LIMIT $3::integer
+),
+enqueued AS MATERIALIZED (
+    SELECT e.id, e.namespace
+    FROM outbox_schema.events AS e
+    WHERE e.id > $4
+    ORDER BY e.id
+    LIMIT $3::integer
+)
+SELECT
+    (SELECT q.id FROM queued AS q ORDER BY q.id DESC LIMIT 1)::uuid AS checked_queued,
+    (SELECT e.id FROM enqueued AS e ORDER BY e.id DESC LIMIT 1)::uuid AS checked_enqueued,
+    (
+        SELECT count(*)
+        FROM queued AS q
+        WHERE q.namespace = $1
+          AND (
+              EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = q.id)
+              OR EXISTS (SELECT FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL)
+          )
+    ) AS final,
+    (
+        SELECT count(*)
+        FROM enqueued AS e
+        WHERE e.namespace = $1
+          AND NOT EXISTS (SELECT FROM outbox_schema.queue AS q WHERE q.id = e.id)
+          AND NOT EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = e.id)
+          AND NOT EXISTS (SELECT FROM outbox_schema.dead_letters AS x WHERE x.id = e.id AND x.listener IS NULL)
+    ) AS stateless
+`
+
+type EventMisfitsParams struct {
+	Namespace     string
+	AfterQueued   pgtype.UUID
+	BatchSize     int32
+	AfterEnqueued pgtype.UUID
+}
+
+type EventMisfitsRow struct {
+	CheckedQueued   pgtype.UUID
+	CheckedEnqueued pgtype.UUID
+	Final           int64
+	Stateless       int64
+}
+
+// Checks a piece of queue and a piece of events, each in the order of ids after the last one checked: which events are final
+// although they are queued, and which have no state at all. Only a change by hand can cause either. checked is the last id
+// of each piece, and null if there was none.
+func (q *Queries) EventMisfits(ctx context.Context, arg EventMisfitsParams) (EventMisfitsRow, error) {
+	row := q.db.QueryRow(ctx, EventMisfits,
+		arg.Namespace,
+		arg.AfterQueued,
+		arg.BatchSize,
+		arg.AfterEnqueued,
+	)
+	var i EventMisfitsRow
+	err := row.Scan(
+		&i.CheckedQueued,
+		&i.CheckedEnqueued,
+		&i.Final,
+		&i.Stateless,
+	)
+	return i, err
+}
+
 const EventNack = `-- name: EventNack :many
 WITH want AS (
     SELECT
