@@ -899,7 +899,7 @@ SELECT
         WHERE q.namespace = @namespace
           AND (
               EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = q.id)
-              OR EXISTS (SELECT FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL)
+              OR (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL LIMIT 1) IS NOT NULL
           )
     ) AS final,
     (
@@ -908,7 +908,7 @@ SELECT
         WHERE e.namespace = @namespace
           AND NOT EXISTS (SELECT FROM outbox_schema.queue AS q WHERE q.id = e.id)
           AND NOT EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = e.id)
-          AND NOT EXISTS (SELECT FROM outbox_schema.dead_letters AS x WHERE x.id = e.id AND x.listener IS NULL)
+          AND (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = e.id AND x.listener IS NULL LIMIT 1) IS NULL
     ) AS stateless;
 
 -- name: EventProbe :exec
