@@ -103,8 +103,8 @@ const (
 	lookShare = 20
 )
 
-// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed
-// more than trail after their due time, that were released, or whose lease has run out. A round of looks goes from the
+// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed later
+// than the trail after their due time, that were released, or whose lease has run out. A round of looks goes from the
 // head, piece by piece, to where the walk ahead is.
 type looks struct {
 	walk    walk

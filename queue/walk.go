@@ -28,10 +28,12 @@ func (p place) compare(o place) int {
 var lastID = uuid.Max
 
 const (
-	// trail is how far behind the clock of the database a walk begins again in a lane that it has seen to its end.
+	// The trail is how far behind the clock of the database a walk begins again in a lane that it has seen to its end.
 	// Events fall due in one order and are committed in another: an event that is committed later than this after its
-	// due time is found by a look from the head.
-	trail = time.Second
+	// due time is found by a look from the head. What a walk has claimed within the trail it meets again, as row versions
+	// that PostgreSQL may not be able to remove. So the trail is as long as it takes to claim trailEvents, within bounds.
+	longestTrail, shortestTrail = time.Second, 50 * time.Millisecond
+	trailEvents                 = 1000
 
 	// A walk ends after a piece, because it may pass any number of events that are not claimable here. A piece is that
 	// many events of one lane. It grows while a claim is fast, so that a long stretch takes few claims, and shrinks when
@@ -48,6 +50,21 @@ type walk struct {
 	turn    int       // the lane that comes first in the next claim
 	all     time.Time // when claims take from every lane again
 	partial bool      // the latest claim did not
+	trail   time.Duration
+	counted int       // events claimed since then
+	since   time.Time // when trail was set
+}
+
+// count measures how fast the walk claims, and sets its trail.
+func (w *walk) count(n int, now time.Time) {
+	w.counted += n
+	if took := now.Sub(w.since); w.trail == 0 || took > longestTrail/4 {
+		w.trail = longestTrail
+		if w.counted > 0 && !w.since.IsZero() {
+			w.trail = min(max(took*trailEvents/time.Duration(w.counted), shortestTrail), longestTrail)
+		}
+		w.counted, w.since = 0, now
+	}
 }
 
 // stage is a walk's position in one lane.
@@ -188,6 +205,7 @@ func (w *walk) failed() {
 // time, so a lane is only moved if x began where the walk is, or before, and came further.
 func (w *walk) advance(x *roundTrip) {
 	c := x.claim
+	w.count(len(x.claimed), time.Now())
 	switch {
 	case x.claimTook > slowClaim:
 		w.piece = max(w.piece/2, smallestPiece)
@@ -237,7 +255,7 @@ func (w *walk) advance(x *roundTrip) {
 		case ended:
 			next.after = end
 		default:
-			*now = stage{after: place{x.claimedAt.Add(-trail), lastID}, seen: true}
+			*now = stage{after: place{x.claimedAt.Add(-w.trail), lastID}, seen: true}
 			continue
 		}
 		if next.after.compare(now.after) > 0 || s.after == now.after {

@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/lane"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// TestTrail: it is a second, and shorter when a second has many events.
+func TestTrail(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var w walk
+	w.count(0, now)
+	require.Equal(t, longestTrail, w.trail)
+	step := func(n int) time.Duration {
+		now = now.Add(longestTrail/4 + 1)
+		w.count(n, now)
+		return w.trail
+	}
+	require.Equal(t, longestTrail, step(0))
+	require.Equal(t, longestTrail, step(100))
+	require.InDelta(t, 100*time.Millisecond, step(2500), float64(time.Millisecond))
+	require.Equal(t, shortestTrail, step(1_000_000))
+	require.Equal(t, longestTrail, step(1))
+}
+
+// TestOnwardSharesTheBatch: lanes that are known to have more share the batch and come last, each of the others may fill it,
+// and they are left out for a moment at most.
+func TestOnwardSharesTheBatch(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var w walk
+	for i := range w.lanes {
+		w.lanes[i].seen = true
+	}
+	all := w.onward(100, now)
+	require.Len(t, all, lane.Count)
+	for _, s := range all {
+		require.Equal(t, 100, s.quota)
+		require.Zero(t, s.piece)
+	}
+	w.lanes[3], w.lanes[7], w.lanes[9] = stage{dense: true}, stage{dense: true}, stage{dense: true}
+	few := w.onward(100, now)
+	require.Len(t, few, 3)
+	for _, s := range few {
+		require.Contains(t, []int16{3, 7, 9}, s.lane)
+		require.Equal(t, 34, s.quota)
+	}
+	first := few[0].lane
+	require.NotEqual(t, first, func() int16 {
+		for range lane.Count {
+			if s := w.onward(100, now); s[0].lane != first {
+				return s[0].lane
+			}
+		}
+		return first
+	}(), "they take turns in being the first")
+	all = w.onward(100, now.Add(restEvery))
+	require.Len(t, all, lane.Count)
+	for i, s := range all {
+		require.Equal(t, i >= lane.Count-3, w.lanes[s.lane].dense)
+	}
+	w.failed()
+	for _, s := range w.onward(100, now) {
+		require.Equal(t, max(smallestPiece, 200), s.piece, "after a failure it walks in short pieces")
+	}
+}
+
+// TestLanesOfATenant: a claim of tenants of topics walks their lanes, whether the topics are fair by tenant or not.
+func TestLanesOfATenant(t *testing.T) {
+	t.Parallel()
+	tenant := uuid.New()
+	l := lanesOf([]string{"a", "b"}, []uuid.UUID{tenant})
+	n := 0
+	for i := range int16(lane.Count) {
+		if l.has(i) {
+			n++
+		}
+	}
+	require.LessOrEqual(t, n, 5)
+	for _, topic := range []string{"a", "b"} {
+		require.True(t, l.has(lane.Of(topic, uuid.NullUUID{})))
+		require.True(t, l.has(lane.Of(topic, outbox.Tenant(tenant))))
+	}
+	require.True(t, l.has(0), "rows without a lane")
+	for _, all := range []lanes{lanesOf(nil, []uuid.UUID{tenant}), lanesOf([]string{"a"}, nil)} {
+		for i := range int16(lane.Count) {
+			require.True(t, all.has(i))
+		}
+	}
+}
