@@ -210,7 +210,7 @@ func (w *walk) advance(x *roundTrip) {
 	case x.claimTook > slowClaim:
 		w.piece = max(w.piece/2, smallestPiece)
 	case x.claimTook < fastClaim && len(x.ends) > 0:
-		w.piece = min(w.piece*2, largestPiece)
+		w.piece = min(w.piece*4, largestPiece)
 	}
 	var last [lane.Count]place
 	var found [lane.Count]int
