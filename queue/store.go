@@ -354,7 +354,7 @@ const sweepChunk = 500
 // sweep makes dead letters of the events that c could never claim, in pieces like a claim. An event whose lease has run
 // out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
-	w := walk{piece: 2 * firstPiece}
+	w := walk{in: lanesOf(c.topics, c.tenants), piece: 2 * firstPiece}
 	for starts := w.pieces(0, false); len(starts) > 0; {
 		var rows []dbsqlc.EventSweepDeadRow
 		from := columnsOf(starts)
