@@ -252,7 +252,6 @@ func TestCursorBoundsAClaim(t *testing.T) {
 	}
 	require.Equal(t, own, total)
 	require.Greater(t, empty, 1, "it stops although there is more")
-	require.Less(t, empty, 10, "pieces grow")
 	cfg.Cursor = nil
 	runtimetest.EnqueueJobs(t, pool, runtimetest.JobTopic("own"), runtimetest.NumberedJobs(1)...)
 	claimed, err := s.Claim(t.Context(), cfg)

@@ -30,6 +30,31 @@ func TestTrail(t *testing.T) {
 	require.Equal(t, longestTrail, step(1))
 }
 
+// TestPiecesAreAsLongAsClaimsAreFast: they grow while claims that walk a whole piece are fast, and shrink when one is slow or
+// fails, within bounds.
+func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
+	t.Parallel()
+	var w walk
+	step := func(took time.Duration) int {
+		c := &claim{size: 10, starts: w.pieces(10, false)}
+		w.advance(&roundTrip{claim: c, claimTook: took, claimedAt: time.Now(), ends: map[int16]place{5: {time.Now(), uuid.New()}}})
+		return w.piece
+	}
+	require.Equal(t, 4*firstPiece, step(fastClaim/2))
+	require.Equal(t, 16*firstPiece, step(fastClaim/2))
+	require.Equal(t, 16*firstPiece, step((fastClaim+slowClaim)/2))
+	require.Equal(t, largestPiece, step(fastClaim/2))
+	require.Equal(t, largestPiece, step(fastClaim/2))
+	require.Equal(t, largestPiece/2, step(2*slowClaim))
+	for range 20 {
+		step(2 * slowClaim)
+	}
+	require.Equal(t, smallestPiece, w.piece)
+	step(fastClaim / 2)
+	w.failed()
+	require.Equal(t, smallestPiece, w.piece)
+}
+
 // TestOnwardSharesTheBatch: lanes that are known to have more share the batch and come last, each of the others may fill it,
 // and they are left out for a moment at most.
 func TestOnwardSharesTheBatch(t *testing.T) {
