@@ -182,10 +182,11 @@ CROSS JOIN LATERAL (
 -- Leases up to batch_size events, as many from each lane as from the others as far as it has any, and the oldest of each.
 -- Each lane is walked from (after_due, after_id) on. A walk passes over any number of events that it may not claim, so it
 -- ends after piece events, or when it has met enough. ends tells where, and is -infinity for a lane of which nothing was
--- taken although it has something. The windows are computed in the order of the index,
--- row by row, so that a walk that has met enough stops.
+-- taken although it has something. The windows are computed in the order of the index, row by row, so that a walk that has
+-- met enough stops.
 --
--- What was met is locked by its id; rows that another claim holds locked are skipped. A lane that has more makes up for
+-- What was met is locked by its id; rows that another claim holds locked are skipped. Another worker may have claimed and
+-- failed an event since it was met, so the lock checks everything again. A lane that has more makes up for
 -- those in filler, or concurrent claims of one lane would all get nothing except the first. MATERIALIZED keeps each LIMIT
 -- from being executed more than once. FOR NO KEY UPDATE, here and wherever a row is not deleted, is the lock of an UPDATE
 -- that does not change the key. The claim is a HOT update: no column of an index changes.
@@ -265,6 +266,7 @@ locked AS MATERIALIZED (
     FROM share AS h
     JOIN outbox_schema.queue AS q ON q.id = h.id
     WHERE q.locked_until IS NULL
+      AND q.next_attempt_at <= statement_timestamp()
       AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
     FOR NO KEY UPDATE OF q SKIP LOCKED
 ),
@@ -386,7 +388,7 @@ ORDER BY r.next_attempt_at, r.id;
 
 -- name: EventClaimFresh :many
 -- EventClaim for lanes that are walked without an end, each with its own quota, and without events whose lease ran out: a
--- smaller plan, and one walk instead of three. The lanes are taken in the order of the array until the batch is full.
+-- smaller plan. The lanes are taken in the order of the array until the batch is full.
 WITH picked AS MATERIALIZED (
     SELECT c.id
     FROM (

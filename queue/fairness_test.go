@@ -231,7 +231,7 @@ func TestStatementTimeoutDoesNotStopClaims(t *testing.T) {
 	}
 }
 
-// TestCursorBoundsAClaim: a claim with a cursor walks one piece, and the next goes on where it stopped.
+// TestCursorBoundsAClaim: a claim with a cursor walks one piece, and the next claim continues where it stopped.
 func TestCursorBoundsAClaim(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -256,7 +256,7 @@ func TestCursorBoundsAClaim(t *testing.T) {
 	runtimetest.EnqueueJobs(t, pool, runtimetest.JobTopic("own"), runtimetest.NumberedJobs(1)...)
 	claimed, err := s.Claim(t.Context(), cfg)
 	require.NoError(t, err)
-	require.Len(t, claimed, 1, "without a cursor a claim goes on until it finds something")
+	require.Len(t, claimed, 1, "without a cursor a claim walks until it finds something")
 }
 
 // TestLateCommitIsFoundWhileBusy: an event whose transaction was open for longer than the front trails is found while the

@@ -39,7 +39,7 @@ func (c *claims) request(size int, reclaim bool, starts func(size int) []start) 
 // next returns the starts of a claim that walks on, without events whose lease has run out.
 func (c *claims) next(size int) []start { return c.ahead.onward(size, time.Now()) }
 
-// nextPieces returns the starts of a claim that walks on, which may be of such events too.
+// nextPieces is next for a claim that may be of such events too.
 func (c *claims) nextPieces(size int) []start { return c.ahead.pieces(size, false) }
 
 // include notes which topics are claimed. Events of those that were left out until now are behind the walk.
@@ -84,9 +84,6 @@ func (c *claims) tried(t *relay.Target, x *roundTrip) {
 		delete(c.tries, t)
 	}
 }
-
-// failed notes that a claim has failed.
-func (c *claims) failed() { c.ahead.failed() }
 
 // lanesOf returns the lanes that have events of a topic; none means all.
 func (d *Dispatcher) lanesOf(topic string) []int16 {

@@ -164,7 +164,7 @@ func (l *loop) onPassDone(p *pass) {
 	l.d.log.Error("database round trip failed", "error", p.err)
 	if p.want > 0 { // a concurrent claim may have passed over rows because this one had them locked
 		l.backlog = false
-		l.claims.failed()
+		l.claims.ahead.failed()
 		l.looks.walk.failed()
 		l.requestLook()
 	}

@@ -50,8 +50,8 @@ type ClaimConfig struct {
 	// TenantIDs, if any, are the only tenants whose events are claimed. With Topics too, only their lanes are walked.
 	TenantIDs []uuid.UUID
 	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
-	// whatever stands between the events: it may return none although some are due. A loop that drains goes on until
-	// Cursor.Done. A claim without a Cursor begins at the head and ends when it finds something, or at the end.
+	// whatever stands between the events: it may return none although some are due. A loop that drains continues until
+	// Cursor.Done. A claim without a Cursor begins at the head and ends when the batch is full, or at the end.
 	Cursor *Cursor
 }
 
@@ -128,7 +128,8 @@ func (o Outcome) String() string {
 }
 
 // Store claims and finalises the events of one namespace. It has no state except its configuration and may be used from
-// any number of goroutines. Each call is one transaction and one round trip.
+// any number of goroutines. A call is one transaction and one round trip, except that Claim without a Cursor, SweepDead and
+// Prune work in pieces, each a transaction.
 type Store struct {
 	pool      *pgxpool.Pool
 	db        *dbschema.Schema
@@ -209,8 +210,8 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 		}
 		w.advance(&x)
 		found = append(found, x.claimed...)
-		alone := slices.ContainsFunc(x.claimed, func(c *Claimed) bool { return c.Reclaimed })
-		if cfg.Cursor != nil || alone || len(found) == c.size || !w.more() {
+		reclaimed := slices.ContainsFunc(x.claimed, func(c *Claimed) bool { return c.Reclaimed }) // few at a time
+		if cfg.Cursor != nil || reclaimed || len(found) == c.size || !w.more() {
 			return claimedOf(found), nil
 		}
 	}

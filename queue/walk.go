@@ -51,8 +51,8 @@ type walk struct {
 	all     time.Time // when claims take from every lane again
 	partial bool      // the latest claim did not
 	trail   time.Duration
-	counted int       // events claimed since then
-	since   time.Time // when trail was set
+	counted int       // events claimed since
+	since   time.Time // when the trail was set
 }
 
 // count measures how fast the walk claims, and sets its trail.
@@ -70,7 +70,7 @@ func (w *walk) count(n int, now time.Time) {
 // stage is a walk's position in one lane.
 type stage struct {
 	after place
-	seen  bool // to its end. The next claim begins a second before that.
+	seen  bool // to its end. The next claim begins the trail before that.
 	dense bool // the latest claim found as many events as it asked for
 }
 
@@ -137,6 +137,9 @@ func (w *walk) onward(size int, now time.Time) []start {
 	return starts
 }
 
+// restEvery is how long a backlog in some lanes keeps claims out of the others.
+const restEvery = 10 * time.Millisecond
+
 // order returns the lanes. They take turns in being the first.
 func (w *walk) order() []int16 {
 	order := make([]int16, 0, lane.Count)
@@ -169,9 +172,6 @@ func lanesOf(topics []string, tenants []uuid.UUID) (l lanes) {
 	}
 	return l
 }
-
-// restEvery is how long a backlog in some lanes keeps claims out of the others.
-const restEvery = 10 * time.Millisecond
 
 // restart sends the walk back to the head of some lanes, or of all.
 func (w *walk) restart(some ...int16) {
