@@ -681,14 +681,15 @@ SELECT u.id FROM undead AS u;
 
 -- name: EventSweepDead :many
 -- Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
--- whose attempts exceed a limit that was lowered since. Walks the due part of the lanes, in pieces as EventClaim does. SKIP
--- LOCKED, so that it never waits for a late ack. An event whose lease ran out is only noted at first, by an updated_at past
--- locked_until. No claim and no renewal leaves such a value. The holder may be alive, and may have been without the database
--- for as long as every other process. The event becomes dead if nothing has changed after the grace, which counts from the
--- first sweep that finds it and in which the holder can settle it by its fence. in_flight is left out, because the sweeper
--- itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted, and the end of each piece.
-WITH span AS MATERIALIZED (
-    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+-- whose attempts exceed a limit that was lowered since. Walks a piece of each lane, as EventClaim does, and locks what it met
+-- by its id. SKIP LOCKED, so that it never waits for a late ack. An event whose lease ran out is only noted at first, by an
+-- updated_at past locked_until. No claim and no renewal leaves such a value. The holder may be alive, and may have been
+-- without the database for as long as every other process. The event becomes dead if nothing has changed after the grace,
+-- which counts from the first sweep that finds it and in which the holder can settle it by its fence. in_flight is left out,
+-- because the sweeper itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted, and the
+-- end of each piece, or of a walk that has met enough before it.
+WITH met AS MATERIALIZED (
+    SELECT l.lane, c.id, c.next_attempt_at, c.spent, c.n = l.piece AS ended
     FROM (
         SELECT
             unnest(@lanes::smallint[]) AS lane,
@@ -696,55 +697,61 @@ WITH span AS MATERIALIZED (
             unnest(@after_ids::uuid[]) AS after_id,
             unnest(@pieces::integer[]) AS piece
     ) AS l
-    LEFT JOIN LATERAL (
-        SELECT q.next_attempt_at, q.id
-        FROM outbox_schema.queue AS q
-        WHERE l.piece > 0
-          AND q.namespace = @namespace
-          AND q.lane = l.lane
-          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
-          AND q.next_attempt_at <= statement_timestamp()
-        ORDER BY q.next_attempt_at, q.id
-        OFFSET l.piece
-        LIMIT 1
-    ) AS m ON true
+    CROSS JOIN LATERAL (
+        SELECT w.id, w.next_attempt_at, w.n, w.spent
+        FROM (
+            SELECT
+                p.id,
+                p.next_attempt_at,
+                row_number() OVER (ORDER BY p.next_attempt_at, p.id) AS n,
+                p.attempts >= coalesce(sqlc.narg('max_attempts')::integer, p.max_attempts)
+                AND (
+                    p.locked_until IS NULL
+                    OR p.locked_until < statement_timestamp()
+                        AND NOT p.updated_at > greatest(p.locked_until, statement_timestamp() - @grace::interval)
+                )
+                AND NOT p.id = ANY (@in_flight::uuid[])
+                AND (cardinality(@topics::text[]) = 0 OR p.topic = ANY (@topics::text[]))
+                AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[])) AS spent
+            FROM (
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                FROM outbox_schema.queue AS q
+                WHERE q.namespace = @namespace
+                  AND q.lane = l.lane
+                  AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
+                  AND q.next_attempt_at <= statement_timestamp()
+                ORDER BY q.next_attempt_at, q.id
+                LIMIT l.piece
+            ) AS p
+        ) AS w
+        WHERE w.spent IS TRUE
+           OR w.n = l.piece
+        LIMIT @batch_size::integer
+    ) AS c
 ),
 spent AS MATERIALIZED (
-    SELECT c.id, c.dies, c.error
-    FROM span AS s
-    CROSS JOIN LATERAL (
-        SELECT
-            q.id,
-            (
-                q.locked_until IS NULL
-                OR q.updated_at > q.locked_until
-                OR @grace::interval = interval '0'
-            ) AS dies,
-            CASE
-                WHEN q.locked_until IS NULL THEN coalesce(q.failures -> -1 ->> 'error', 'attempts spent: the limit was lowered')
-                ELSE 'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown')
-                    || ' did not answer' || coalesce('; before: ' || left(q.failures -> -1 ->> 'error', 450), '')
-            END AS error
-        FROM outbox_schema.queue AS q
-        WHERE q.namespace = @namespace
-          AND q.lane = s.lane
-          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND q.attempts >= coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
-          AND (
-              q.locked_until IS NULL
-              OR q.locked_until < statement_timestamp()
-                  AND NOT q.updated_at > greatest(q.locked_until, statement_timestamp() - @grace::interval)
-          )
-          AND NOT q.id = ANY (@in_flight::uuid[])
-          AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
-          AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
-        ORDER BY q.next_attempt_at, q.id
-        LIMIT @batch_size::integer
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS c
-    LIMIT @batch_size::integer
+    SELECT
+        q.id,
+        (
+            q.locked_until IS NULL
+            OR q.updated_at > q.locked_until
+            OR @grace::interval = interval '0'
+        ) AS dies,
+        CASE
+            WHEN q.locked_until IS NULL THEN coalesce(q.failures -> -1 ->> 'error', 'attempts spent: the limit was lowered')
+            ELSE 'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown')
+                || ' did not answer' || coalesce('; before: ' || left(q.failures -> -1 ->> 'error', 450), '')
+        END AS error
+    FROM met AS m
+    JOIN outbox_schema.queue AS q ON q.id = m.id
+    WHERE m.spent
+      AND q.attempts >= coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
+      AND (
+          q.locked_until IS NULL
+          OR q.locked_until < statement_timestamp()
+              AND NOT q.updated_at > greatest(q.locked_until, statement_timestamp() - @grace::interval)
+      )
+    FOR NO KEY UPDATE OF q SKIP LOCKED
 ),
 noted AS (
     UPDATE outbox_schema.queue AS q
@@ -785,9 +792,17 @@ died AS (
 SELECT -1::smallint AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
     (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted
 UNION ALL
-SELECT s.lane, s.to_due, s.to_id, 0, 0
-FROM span AS s
-WHERE s.to_id IS NOT NULL;
+SELECT e.lane, e.to_due, e.to_id, 0, 0
+FROM (
+    SELECT
+        m.lane,
+        max(m.next_attempt_at)::timestamptz AS to_due,
+        ((array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1])::uuid AS to_id,
+        count(*) >= @batch_size::integer OR bool_or(m.ended) AS stopped
+    FROM met AS m
+    GROUP BY m.lane
+) AS e
+WHERE e.stopped;
 
 -- name: EventPruneDelivered :one
 -- Deletes one chunk of delivered events past their retention, oldest first, with their events. FOR UPDATE, because it

@@ -39,11 +39,6 @@ func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
 }
 
 func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
-	n, _, err := d.store.sweep(ctx, d.scope(), 0)
-	if err != nil {
-		return err
-	}
-	r.Dead += n
 	tried := make(map[*relay.Target]bool) // resting targets of which an event was tried
 	var finished []*task
 	walks := newClaims(d)
@@ -81,7 +76,12 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 		case len(x.claimed) == 0 && err != nil:
 			return err
 		case len(x.claimed) == 0 && try == nil && !more:
-			return nil
+			if ctx.Err() != nil {
+				return nil
+			}
+			n, _, err := d.store.sweep(ctx, d.scope(), 0) // now that few events are left to walk over
+			r.Dead += n
+			return err
 		}
 		finished = open // what was claimed nevertheless is handled first
 		tasks := make([]*task, len(x.claimed))

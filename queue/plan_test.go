@@ -165,7 +165,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
-		}, Reads: 2 * pieces, Sorts: sweepChunk},
+		}, Reads: pieces + 2*lane.Count*sweepChunk, Sorts: lane.Count * sweepChunk},
 		{Name: "prune delivered", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventPruneDelivered(t.Context(), dbsqlc.EventPruneDeliveredParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
 		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},

@@ -350,7 +350,8 @@ func (s *Store) SweepDead(ctx context.Context) (int, error) {
 	return n, err
 }
 
-const sweepChunk = 500
+// sweepChunk is how many events of one lane become dead in one transaction of a sweep at most.
+const sweepChunk = 250
 
 // sweep makes dead letters of the events that c could never claim, in pieces like a claim. An event whose lease has run
 // out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
@@ -369,18 +370,13 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 		}); err != nil {
 			return died, noted, err
 		}
-		var next []start
-		found := 0
+		starts = starts[:0]
 		for _, row := range rows {
 			if row.Lane < 0 {
-				found = int(row.Died + row.Noted)
 				died, noted = died+int(row.Died), noted+int(row.Noted)
 				continue
 			}
-			next = append(next, start{lane: int16(row.Lane), after: place{row.ToDue.Time, row.ToID.Bytes}, piece: w.piece})
-		}
-		if found < sweepChunk { // otherwise there may be more in these pieces
-			starts = next
+			starts = append(starts, start{lane: int16(row.Lane), after: place{row.ToDue.Time, row.ToID.Bytes}, piece: w.piece})
 		}
 	}
 	return died, noted, nil

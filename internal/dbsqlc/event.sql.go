@@ -1521,8 +1521,8 @@ func (q *Queries) EventStatuses(ctx context.Context, ids []pgtype.UUID) ([]Event
 }
 
 const EventSweepDead = `-- name: EventSweepDead :many
-WITH span AS MATERIALIZED (
-    SELECT l.lane, l.after_due, l.after_id, m.next_attempt_at AS to_due, m.id AS to_id
+WITH met AS MATERIALIZED (
+    SELECT l.lane, c.id, c.next_attempt_at, c.spent, c.n = l.piece AS ended
     FROM (
         SELECT
             unnest($1::smallint[]) AS lane,
@@ -1530,55 +1530,61 @@ WITH span AS MATERIALIZED (
             unnest($3::uuid[]) AS after_id,
             unnest($4::integer[]) AS piece
     ) AS l
-    LEFT JOIN LATERAL (
-        SELECT q.next_attempt_at, q.id
-        FROM outbox_schema.queue AS q
-        WHERE l.piece > 0
-          AND q.namespace = $5
-          AND q.lane = l.lane
-          AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
-          AND q.next_attempt_at <= statement_timestamp()
-        ORDER BY q.next_attempt_at, q.id
-        OFFSET l.piece
-        LIMIT 1
-    ) AS m ON true
+    CROSS JOIN LATERAL (
+        SELECT w.id, w.next_attempt_at, w.n, w.spent
+        FROM (
+            SELECT
+                p.id,
+                p.next_attempt_at,
+                row_number() OVER (ORDER BY p.next_attempt_at, p.id) AS n,
+                p.attempts >= coalesce($5::integer, p.max_attempts)
+                AND (
+                    p.locked_until IS NULL
+                    OR p.locked_until < statement_timestamp()
+                        AND NOT p.updated_at > greatest(p.locked_until, statement_timestamp() - $6::interval)
+                )
+                AND NOT p.id = ANY ($7::uuid[])
+                AND (cardinality($8::text[]) = 0 OR p.topic = ANY ($8::text[]))
+                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[])) AS spent
+            FROM (
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                FROM outbox_schema.queue AS q
+                WHERE q.namespace = $10
+                  AND q.lane = l.lane
+                  AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
+                  AND q.next_attempt_at <= statement_timestamp()
+                ORDER BY q.next_attempt_at, q.id
+                LIMIT l.piece
+            ) AS p
+        ) AS w
+        WHERE w.spent IS TRUE
+           OR w.n = l.piece
+        LIMIT $11::integer
+    ) AS c
 ),
 spent AS MATERIALIZED (
-    SELECT c.id, c.dies, c.error
-    FROM span AS s
-    CROSS JOIN LATERAL (
-        SELECT
-            q.id,
-            (
-                q.locked_until IS NULL
-                OR q.updated_at > q.locked_until
-                OR $6::interval = interval '0'
-            ) AS dies,
-            CASE
-                WHEN q.locked_until IS NULL THEN coalesce(q.failures -> -1 ->> 'error', 'attempts spent: the limit was lowered')
-                ELSE 'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown')
-                    || ' did not answer' || coalesce('; before: ' || left(q.failures -> -1 ->> 'error', 450), '')
-            END AS error
-        FROM outbox_schema.queue AS q
-        WHERE q.namespace = $5
-          AND q.lane = s.lane
-          AND (q.next_attempt_at, q.id) > (s.after_due, s.after_id)
-          AND (q.next_attempt_at, q.id) <= (
-              coalesce(s.to_due, statement_timestamp()), coalesce(s.to_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-          AND q.attempts >= coalesce($7::integer, q.max_attempts)
-          AND (
-              q.locked_until IS NULL
-              OR q.locked_until < statement_timestamp()
-                  AND NOT q.updated_at > greatest(q.locked_until, statement_timestamp() - $6::interval)
-          )
-          AND NOT q.id = ANY ($8::uuid[])
-          AND (cardinality($9::text[]) = 0 OR q.topic = ANY ($9::text[]))
-          AND (cardinality($10::uuid[]) = 0 OR q.tenant_id = ANY ($10::uuid[]))
-        ORDER BY q.next_attempt_at, q.id
-        LIMIT $11::integer
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS c
-    LIMIT $11::integer
+    SELECT
+        q.id,
+        (
+            q.locked_until IS NULL
+            OR q.updated_at > q.locked_until
+            OR $6::interval = interval '0'
+        ) AS dies,
+        CASE
+            WHEN q.locked_until IS NULL THEN coalesce(q.failures -> -1 ->> 'error', 'attempts spent: the limit was lowered')
+            ELSE 'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown')
+                || ' did not answer' || coalesce('; before: ' || left(q.failures -> -1 ->> 'error', 450), '')
+        END AS error
+    FROM met AS m
+    JOIN outbox_schema.queue AS q ON q.id = m.id
+    WHERE m.spent
+      AND q.attempts >= coalesce($5::integer, q.max_attempts)
+      AND (
+          q.locked_until IS NULL
+          OR q.locked_until < statement_timestamp()
+              AND NOT q.updated_at > greatest(q.locked_until, statement_timestamp() - $6::interval)
+      )
+    FOR NO KEY UPDATE OF q SKIP LOCKED
 ),
 noted AS (
     UPDATE outbox_schema.queue AS q
@@ -1619,9 +1625,17 @@ died AS (
 SELECT -1::smallint AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
     (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted
 UNION ALL
-SELECT s.lane, s.to_due, s.to_id, 0, 0
-FROM span AS s
-WHERE s.to_id IS NOT NULL
+SELECT e.lane, e.to_due, e.to_id, 0, 0
+FROM (
+    SELECT
+        m.lane,
+        max(m.next_attempt_at)::timestamptz AS to_due,
+        ((array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1])::uuid AS to_id,
+        count(*) >= $11::integer OR bool_or(m.ended) AS stopped
+    FROM met AS m
+    GROUP BY m.lane
+) AS e
+WHERE e.stopped
 `
 
 type EventSweepDeadParams struct {
@@ -1629,12 +1643,12 @@ type EventSweepDeadParams struct {
 	AfterDues   []pgtype.Timestamptz
 	AfterIds    []pgtype.UUID
 	Pieces      []int32
-	Namespace   string
-	Grace       pgtype.Interval
 	MaxAttempts *int32
+	Grace       pgtype.Interval
 	InFlight    []pgtype.UUID
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Namespace   string
 	BatchSize   int32
 }
 
@@ -1647,24 +1661,25 @@ type EventSweepDeadRow struct {
 }
 
 // Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
-// whose attempts exceed a limit that was lowered since. Walks the due part of the lanes, in pieces as EventClaim does. SKIP
-// LOCKED, so that it never waits for a late ack. An event whose lease ran out is only noted at first, by an updated_at past
-// locked_until. No claim and no renewal leaves such a value. The holder may be alive, and may have been without the database
-// for as long as every other process. The event becomes dead if nothing has changed after the grace, which counts from the
-// first sweep that finds it and in which the holder can settle it by its fence. in_flight is left out, because the sweeper
-// itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted, and the end of each piece.
+// whose attempts exceed a limit that was lowered since. Walks a piece of each lane, as EventClaim does, and locks what it met
+// by its id. SKIP LOCKED, so that it never waits for a late ack. An event whose lease ran out is only noted at first, by an
+// updated_at past locked_until. No claim and no renewal leaves such a value. The holder may be alive, and may have been
+// without the database for as long as every other process. The event becomes dead if nothing has changed after the grace,
+// which counts from the first sweep that finds it and in which the holder can settle it by its fence. in_flight is left out,
+// because the sweeper itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted, and the
+// end of each piece, or of a walk that has met enough before it.
 func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) ([]EventSweepDeadRow, error) {
 	rows, err := q.db.Query(ctx, EventSweepDead,
 		arg.Lanes,
 		arg.AfterDues,
 		arg.AfterIds,
 		arg.Pieces,
-		arg.Namespace,
-		arg.Grace,
 		arg.MaxAttempts,
+		arg.Grace,
 		arg.InFlight,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Namespace,
 		arg.BatchSize,
 	)
 	if err != nil {
