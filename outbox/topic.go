@@ -35,7 +35,9 @@ type TopicSpec struct {
 	Fairness Fairness
 	Retry    Retry
 	// Lease is how long other workers must wait for an event after its worker has crashed; 0 means 30 s.
-	Lease     time.Duration
+	Lease time.Duration
+	// MaxLag is the age of the oldest waiting event of a queue topic that raises an alarm; 0 means no alarm.
+	MaxLag    time.Duration
 	Retention Retention
 	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type. nil
 	// means that events have no keys.

@@ -75,6 +75,7 @@ const (
 	EntityVersionType     Rule = "entity-version-type"
 	FairnessNeedsTenant   Rule = "fairness-needs-tenant"
 	FairnessLogTopic      Rule = "fairness-log-topic"
+	TopicMaxLag           Rule = "topic-max-lag"
 )
 
 // Rules about publishing and consuming.
@@ -175,6 +176,7 @@ var rules = []RuleInfo{
 	{EntityVersionType, "An entity version is a field of type int32 or int64."},
 	{FairnessNeedsTenant, "A topic with fairness: tenant has a tenant."},
 	{FairnessLogTopic, "Only a queue topic has fairness: listeners get the events of a log topic in order."},
+	{TopicMaxLag, "Only a queue topic has max_lag, of at least 1s; a log topic has that of its listeners."},
 
 	{RetryBounds, "max_attempts is 1 to 1000, base_delay is at least 1ms and at most max_delay, and max_delay is at most 720h."},
 	{RetryShort, "Warning: the retries of a topic or listener last at least ten minutes, so that a restart of what it calls makes no dead letters."},

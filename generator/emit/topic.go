@@ -48,6 +48,9 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	}
 	if !isLog(t) {
 		list = append(list, member{"Retry", retry(t.Retry)}, member{"Lease", duration(t.Lease)})
+		if t.MaxLag > 0 {
+			list = append(list, member{"MaxLag", duration(t.MaxLag)})
+		}
 	}
 	list = append(list, member{"Retention", retention(t.Retention)})
 	if hasKeys(t) {

@@ -186,6 +186,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	}
 	t.PartitionKey, _ = b.template(s.PartitionKey, t, partitionRules)
 	b.fairness(s, t)
+	b.topicLag(s, t)
 	b.entity(s, t)
 	b.publish(s, t)
 	if !b.checkName(s.Name, "topic") {

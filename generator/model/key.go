@@ -3,6 +3,7 @@ package model
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/spec"
@@ -175,6 +176,26 @@ func (b *builder) fairness(s *spec.Topic, t *Topic) {
 	case !s.Tenant.Set(): // one that is set and wrong is reported as such
 		b.Errorf(s.Fairness.Pos, diag.FairnessNeedsTenant, "fairness: topic %s has no tenant to give turns to: set tenant to a uuid field of its payload, or remove fairness", showTopic(t))
 	}
+}
+
+// topicLag sets the max_lag of t. It reports one that t cannot have.
+func (b *builder) topicLag(s *spec.Topic, t *Topic) {
+	if !s.MaxLag.Set() {
+		return
+	}
+	if t.Delivery == Log {
+		b.Errorf(s.MaxLag.Pos, diag.TopicMaxLag, "max_lag: topic %s has delivery log: set max_lag of its listeners, each of which has a lag", showTopic(t))
+		return
+	}
+	t.MaxLag = b.maxLag(s.MaxLag, diag.TopicMaxLag, "topic "+showTopic(t))
+}
+
+// maxLag returns v. It reports one that is too short.
+func (b *builder) maxLag(v spec.Value[time.Duration], rule diag.Rule, where string) time.Duration {
+	if v.V < minMaxLag {
+		b.Errorf(v.Pos, rule, "max_lag: %s in %s is shorter than %s", showDuration(v.V), where, showDuration(minMaxLag))
+	}
+	return v.V
 }
 
 func (t *Topic) field(name string) *Field {

@@ -33,10 +33,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		l.Shards = b.count("shards", s.Shards, maxShards, diag.ListenerShards, where)
 		l.Lease = b.lease(b.defaults.lease, s.Lease, where)
 		if s.MaxLag.Set() {
-			l.MaxLag = s.MaxLag.V
-			if l.MaxLag < minMaxLag {
-				b.Errorf(s.MaxLag.Pos, diag.ListenerMaxLag, "max_lag: %s in %s is shorter than %s", showDuration(l.MaxLag), where, showDuration(minMaxLag))
-			}
+			l.MaxLag = b.maxLag(s.MaxLag, diag.ListenerMaxLag, where)
 		}
 		l.Retry = b.retry(b.defaults.retry, &s.Retry, where)
 		b.short(l.Retry, &s.Retry, where)

@@ -76,12 +76,13 @@ type Topic struct {
 	Listeners []*Listener // that read it, in YAML order; a log topic may have none
 	Fields    []*Field
 
-	Tenant       *Field       // nil when the topic has no tenant
-	DedupeKey    *Template    // nil when the topic has no dedupe key
-	PartitionKey *Template    // nil when the topic has no partition key
-	Fairness     Fairness     // of a queue topic; FairnessTenant only with a Tenant
-	Entity       *Entity      // nil when the topic names no entity
-	Publish      *Publication // nil when the topic is not published
+	Tenant       *Field        // nil when the topic has no tenant
+	DedupeKey    *Template     // nil when the topic has no dedupe key
+	PartitionKey *Template     // nil when the topic has no partition key
+	Fairness     Fairness      // of a queue topic; FairnessTenant only with a Tenant
+	MaxLag       time.Duration // of a queue topic; 0 means no bound
+	Entity       *Entity       // nil when the topic names no entity
+	Publish      *Publication  // nil when the topic is not published
 }
 
 // FullName returns "namespace/topic".

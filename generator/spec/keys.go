@@ -212,6 +212,8 @@ var topic = &record[Topic]{
 			"Template of the key that keeps events together when they are published, and in order when a listener reads them."),
 		optional("fairness", oneOf("tenant"), func(t *Topic) *Value[string] { return &t.Fairness },
 			"tenant: no tenant waits behind another's burst. Queue topics with a tenant only. Default: the oldest due event is first, whoever owns it."),
+		optional("max_lag", span, func(t *Topic) *Value[time.Duration] { return &t.MaxLag },
+			"How old the oldest waiting event may be before outboxgen status --check fails: at least 1s. Queue topics only. Default: no bound."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
 		optional("publish", publish, func(t *Topic) *Publish { return &t.Publish },

@@ -114,6 +114,7 @@ type Topic struct {
 	DedupeKey    Value[string]
 	PartitionKey Value[string]
 	Fairness     Value[string]
+	MaxLag       Value[time.Duration]
 	Entity       Entity
 	Publish      Publish
 	Policy       Policy

@@ -24,6 +24,7 @@ type topicRow struct {
 	DedupeKey    string        `json:"dedupe_key,omitempty"`
 	PartitionKey string        `json:"partition_key,omitempty"`
 	Fairness     string        `json:"fairness,omitempty"`
+	MaxLag       string        `json:"max_lag,omitempty"`
 	Entity       *entityRow    `json:"entity,omitempty"`
 	Wake         string        `json:"wake"`
 	Lease        string        `json:"lease,omitempty"`
@@ -125,6 +126,9 @@ func newTopicRow(t *model.Topic) topicRow {
 		Publish:      newPublishRow(t.Publish),
 		Doc:          t.Doc,
 	}
+	if t.MaxLag > 0 {
+		row.MaxLag = span(t.MaxLag)
+	}
 	if t.Delivery == model.Log {
 		row.Listeners = make([]listenerRow, len(t.Listeners))
 		for i, l := range t.Listeners {
@@ -149,7 +153,7 @@ func newTopicRow(t *model.Topic) topicRow {
 }
 
 func topicTable(rows []topicRow) [][]any {
-	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "FAIRNESS", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"}}
+	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "FAIRNESS", "MAX LAG", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"}}
 	for _, r := range rows {
 		attempts, listeners, to := "-", "-", "-"
 		if r.Publish != nil {
@@ -164,7 +168,7 @@ func topicTable(rows []topicRow) [][]any {
 			}
 			listeners = cmp.Or(strings.Join(names, ","), "none")
 		}
-		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey), dash(r.Fairness),
+		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey), dash(r.Fairness), dash(r.MaxLag),
 			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, to, listeners})
 	}
 	return table

@@ -25,6 +25,7 @@ var PaidTopic = outbox.NewTopic[Paid](outbox.TopicSpec{
 	Version:   1,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
+	MaxLag:    5 * time.Minute,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      paidKeys,
 })

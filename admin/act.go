@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// Filter selects events. Its zero value selects all. An event must match every field that is set.
+type Filter struct {
+	// Namespace and Topic are names as in the YAML. A Topic needs its Namespace.
+	Namespace, Topic string
+	// Listener selects events of log topics where that listener has them: its dead letters, and what it has parked.
+	Listener string
+	// TenantID is the owner of the events.
+	TenantID uuid.NullUUID
+	// Status is one of pending, processing, delivered, dead and parked; "" means any.
+	Status Status
+	// Key is the dedupe key or the partition key of the events.
+	Key string
+	// IDs are the events themselves; nil means any. An empty, non-nil slice is an error, because it is probably a bug.
+	IDs []uuid.UUID
+	// Since and Until bound the time of the enqueue: not before Since, and before Until. Zero means no bound.
+	Since, Until time.Time
+	// Error is a part of the text that the events failed with.
+	Error string
+	// Group is the ID of a DeadGroup.
+	Group string
+}
+
+// Status is what has become of an event so far.
+type Status string
+
+// The statuses.
+const (
+	StatusPending    Status = "pending"    // it waits for its due time, for its turn or for a retry
+	StatusProcessing Status = "processing" // a worker has claimed it
+	StatusDelivered  Status = "delivered"
+	StatusDead       Status = "dead"   // it is a dead letter
+	StatusParked     Status = "parked" // a listener keeps it behind a failed event of its key
+)
+
+func (f Filter) validate() error {
+	switch {
+	case f.Topic != "" && f.Namespace == "":
+		return fmt.Errorf("filter: topic %q needs its namespace", f.Topic)
+	case f.IDs != nil && len(f.IDs) == 0:
+		return errors.New("filter: IDs is empty: nil means all events")
+	case !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until):
+		return errors.New("filter: Since is not before Until")
+	}
+	switch f.Status {
+	case "", StatusPending, StatusProcessing, StatusDelivered, StatusDead, StatusParked:
+		return nil
+	}
+	return fmt.Errorf("filter: status %q is not a valid status: use pending, processing, delivered, dead or parked", f.Status)
+}
+
+// Act says who changes something and why, and how much of it. What is done with an Act leaves a row in the table audit, in
+// the same transaction. A dry run leaves none.
+type Act struct {
+	// Who does it, for example a user name or an e-mail address. It must be set unless DryRun is.
+	Who string
+	// Why it is done. Discard requires it.
+	Why string
+	// DryRun changes nothing: the Report says what would be done now.
+	DryRun bool
+	// Limit is how many events are changed at most; 0 means all.
+	Limit int
+	// Rate is how many events are changed per second at most; 0 means as fast as possible.
+	Rate float64
+}
+
+// Report says what an act did, or would do in a dry run.
+type Report struct {
+	// Matched is how many events the filter selects, up to Act.Limit. Done is how many of them were changed. Others were
+	// changed by somebody else meanwhile. In a dry run Done is 0.
+	Matched, Done int64
+}
+
+const maxActText = 1000
+
+func (act Act) validate() error {
+	switch {
+	case act.Who == "" && !act.DryRun:
+		return errors.New("act: Who is empty: say who does it")
+	case !utf8.ValidString(act.Who) || !utf8.ValidString(act.Why) || len(act.Who) > maxActText || len(act.Why) > maxActText:
+		return fmt.Errorf("act: Who and Why must be UTF-8 of up to %d bytes", maxActText)
+	case act.Limit < 0:
+		return fmt.Errorf("act: Limit %d is negative", act.Limit)
+	case !(act.Rate >= 0): // NaN too
+		return fmt.Errorf("act: Rate %v is not a number of events per second", act.Rate)
+	}
+	return nil
+}
+
+// audit records that act did what to n events of scope, which becomes JSON. q is in the transaction that does it.
+func (act Act) audit(ctx context.Context, q *dbsqlc.Queries, what string, scope any, n int64) error {
+	text, err := json.Marshal(scope)
+	if err != nil {
+		return err
+	}
+	return q.AuditInsert(ctx, dbsqlc.AuditInsertParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
+}
