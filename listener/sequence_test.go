@@ -94,7 +94,7 @@ func TestSequenceSetBackUnderAListener(t *testing.T) {
 		pgtest.Receive(t, signals.Maintained, "maintenance")
 	}
 	require.Equal(t, before, pgtest.Value[int](t, pool, "SELECT lease_no FROM outbox.listeners"))
-	require.Regexp(t, `level=ERROR msg="check the sequence".*is at 2, but the log or a listener has reached 1020`, logs.String())
+	require.Regexp(t, `level=ERROR msg="statement fails: it is tried again" .*during="check the sequence" error=.*is at 2, but the log or a listener has reached 1020`, logs.String())
 }
 
 // The sequence and defaults that the order of the log depends on must be as the migration defines them.

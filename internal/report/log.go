@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outboxgen/outboxgen/outbox"
@@ -135,17 +136,22 @@ func (l *Log) Statement(what string, began time.Time, err error) {
 	}
 	if unavailable(err) {
 		l.fails(database, what, err)
-	} else {
-		l.fails(what, what, err)
+		return
 	}
+	l.fails(what, what, err)
+	l.works(database, began)
 }
+
+// answered are errors that say something about the answer of the database.
+var answered = [...]error{outbox.ErrNotMigrated, outbox.ErrSequence, outbox.ErrRestored, pgx.ErrNoRows}
 
 // unavailable reports whether err says that the database does not answer, or not yet, or no more. Any other answer of it
 // concerns the statement.
 func unavailable(err error) bool {
 	var pg *pgconn.PgError
+	var scan pgx.ScanArgError
 	if !errors.As(err, &pg) {
-		return true
+		return !errors.As(err, &scan) && !slices.ContainsFunc(answered[:], func(is error) bool { return errors.Is(err, is) })
 	}
 	for _, class := range [...]string{"08", "53", "57P"} {
 		if strings.HasPrefix(pg.Code, class) {

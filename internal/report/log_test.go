@@ -115,6 +115,11 @@ func TestStatementsFailAlone(t *testing.T) {
 		require.True(t, unavailable(&pgconn.PgError{Code: code}), code)
 	}
 	require.True(t, unavailable(&pgconn.ConnectError{}))
+	require.False(t, unavailable(fmt.Errorf("it is at 2: %w", outbox.ErrSequence)))
+	c.Statement("claim and settle", c.at, errRefusedConnection)
+	_ = c.lines()
+	c.Statement("prune", c.at, denied)
+	require.Contains(t, c.lines()[0], "database answers again", "with an error")
 }
 
 // TestListeningFailsAlone: with a pool of its own the listening connection says nothing about the database.
