@@ -34,6 +34,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/relay"
 	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
@@ -166,6 +167,7 @@ func (cfg Config) validate() error { return cfg.common().Validate() }
 // Handler ties a log topic to the user's code for it. Handle, HandleTx and Publish make one.
 type Handler struct {
 	schema, namespace, topic string
+	version                  int
 	log                      bool
 	transactional            bool
 	retention                outbox.Retention
@@ -217,7 +219,7 @@ func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context,
 // listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
 func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error) Handler {
 	spec := t.Spec()
-	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
+	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, version: t.Version(), log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
 	if !given {
 		return lh
 	}
@@ -256,6 +258,7 @@ type Listener struct {
 	pauseLimit    time.Duration // backoff.LongestPause, except in a test
 	leaseAge      time.Duration // leaseAge, except in a test
 	takeOverAfter time.Duration // takeOverPause, except in a test
+	beatEvery     time.Duration // process.Every, except in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -268,6 +271,7 @@ type listenerSignals struct {
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell refused to watch
 	maintained testsignal.Signal // pruned, and checked lag
+	beat       testsignal.Signal // renewed the row in processes, or failed to
 }
 
 // New returns a listener for handlers, which must all be of one schema and one mode. The caller closes pool. Generated
@@ -307,7 +311,8 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	}
 	l := &Listener{
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
-		handlers: make(map[string]Handler, len(handlers)), transactional: handlers[0].transactional,
+		beatEvery: process.Every,
+		handlers:  make(map[string]Handler, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -24,15 +26,16 @@ type Targets struct {
 	Away       atomic.Int32 // how many of All and of the brokers rest
 	Returns    atomic.Int64 // how often one of them became available again
 	Publishes  bool
+	Changed    testsignal.Signal // has an element when what rests, or why, has changed
 }
 
 func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
-	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target)}
+	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target), Changed: make(testsignal.Signal, 1)}
 }
 
 // Add gives a topic its target: that of its publication, or a separate one for its handler.
 func (s *Targets) Add(topic string, p *Route) error {
-	t := &Target{Name: topic, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns, returnPending: true}
+	t := &Target{Name: topic, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns, changed: s.Changed, returnPending: true}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
@@ -46,7 +49,7 @@ func (s *Targets) Add(topic string, p *Route) error {
 			}
 		}
 		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns}
+			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns, changed: s.Changed}
 			s.brokers[p.broker] = t.broker
 		}
 		t.broker.Topics = append(t.broker.Topics, topic)
@@ -73,6 +76,17 @@ func (s *Targets) publisher(broker string) (publish.Publisher, error) {
 		return nil, fmt.Errorf("publishes to %s: its entry in field Publishers is nil", broker)
 	}
 	return p, nil
+}
+
+// Reasons returns why each of the targets that are unavailable rests.
+func (s *Targets) Reasons() map[string]string {
+	reasons := make(map[string]string)
+	for _, t := range s.All {
+		if why := t.Why(); why.Class == mark.ClassUnavailable {
+			reasons[t.Name] = why.Text
+		}
+	}
+	return reasons
 }
 
 // Resting names the targets that are unavailable.
