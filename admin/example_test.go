@@ -131,7 +131,7 @@ func ExampleAdmin_Resume() {
 		fmt.Println("attached are", unknown.Known)
 	}
 	// Output:
-	// <nil>
+	// false <nil>
 	// attached are [greeter]
 }
 

@@ -34,7 +34,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/pgname"
-	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/relay"
 	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
@@ -258,7 +257,6 @@ type Listener struct {
 	pauseLimit    time.Duration // backoff.LongestPause, except in a test
 	leaseAge      time.Duration // leaseAge, except in a test
 	takeOverAfter time.Duration // takeOverPause, except in a test
-	beatEvery     time.Duration // process.Every, except in a test
 	busy          atomic.Bool   // Run or Drain is under way
 	signals       listenerSignals
 }
@@ -271,7 +269,6 @@ type listenerSignals struct {
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell refused to watch
 	maintained testsignal.Signal // pruned, and checked lag
-	beat       testsignal.Signal // renewed the row in processes, or failed to
 }
 
 // New returns a listener for handlers, which must all be of one schema and one mode. The caller closes pool. Generated
@@ -311,8 +308,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	}
 	l := &Listener{
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
-		beatEvery: process.Every,
-		handlers:  make(map[string]Handler, len(handlers)), transactional: handlers[0].transactional,
+		handlers: make(map[string]Handler, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}

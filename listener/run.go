@@ -245,7 +245,7 @@ func (l *Listener) heart() *process.Heart {
 	}
 	return &process.Heart{
 		DB: l.db, Pool: l.pool, Log: l.log, WorkerID: l.cfg.WorkerID, Kind: process.Listener, Name: l.spec.Name,
-		Topics: topics, Resting: l.targets.Reasons, Changed: l.targets.Changed, Every: l.beatEvery, Beat: l.signals.beat,
+		Topics: topics, Resting: l.targets.Reasons, Changed: l.targets.Changed,
 	}
 }
 

@@ -75,7 +75,6 @@ type signals struct {
 	lost       testsignal.Signal // a lease was given up
 	maintained testsignal.Signal // swept or pruned
 	paused     testsignal.Signal // read what is paused
-	beat       testsignal.Signal // renewed the row in processes, or failed to
 }
 
 func newLoop(ctx context.Context, d *Dispatcher) *loop {

@@ -167,6 +167,6 @@ func (d *Dispatcher) heart() *process.Heart {
 	}
 	return &process.Heart{
 		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: process.Dispatcher, Name: d.store.namespace,
-		Topics: topics, TenantIDs: d.cfg.TenantIDs, Resting: d.targets.Reasons, Changed: d.targets.Changed, Every: d.beatEvery, Beat: d.signals.beat,
+		Topics: topics, TenantIDs: d.cfg.TenantIDs, Resting: d.targets.Reasons, Changed: d.targets.Changed,
 	}
 }

@@ -58,8 +58,10 @@ type Heart struct {
 	Resting func() map[string]string
 	// Changed has an element when what rests may have changed.
 	Changed <-chan struct{}
-	Every   time.Duration // Every, except in a test
-	Beat    testsignal.Signal
+	// Every is how often the row is renewed; 0 means the constant Every.
+	Every time.Duration
+	// Beat tells a test that the row was written, or could not be.
+	Beat testsignal.Signal
 }
 
 // Run writes the row, and renews it until ctx ends. Then it deletes the row, which takes stopTimeout at most. An error of the
@@ -84,6 +86,9 @@ func (h *Heart) Run(ctx context.Context) {
 	}
 	if h.TenantIDs != nil {
 		p.TenantIds = pgvalue.UUIDs(h.TenantIDs)
+	}
+	if h.Every == 0 {
+		h.Every = Every
 	}
 	failing := false
 	for {
