@@ -51,8 +51,15 @@ func (c *claims) request(size int, reclaim bool, starts func(size int) []start) 
 	return q
 }
 
-// next returns the starts of a claim that walks on, without events whose lease has run out.
-func (c *claims) next(size int) []start { return c.ahead.onward(size, time.Now()) }
+// next returns the starts of a claim that walks on, without events whose lease has run out. While something is paused, it
+// walks in pieces, because any number of paused events may stand in a row.
+func (c *claims) next(size int) []start {
+	if c.paused.any() {
+		c.ahead.partial = false
+		return c.ahead.pieces(size, false)
+	}
+	return c.ahead.onward(size, time.Now())
+}
 
 // nextPieces is next for a claim that may be of such events too.
 func (c *claims) nextPieces(size int) []start { return c.ahead.pieces(size, false) }

@@ -11,11 +11,12 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// pauses is what operators have paused of the events of a namespace. It is not changed after newPauses.
+// pauses is what operators have paused of the events of a namespace. It is not changed after newPauses. nil is nothing.
 type pauses struct {
 	all  bool     // everything
 	keys []string // for SQL, sorted: topics, tenants, and topic/tenant; empty if all is set
@@ -76,13 +77,21 @@ func (p *pauses) event(e *outbox.Event) bool {
 
 // every reports whether all of topics are paused. No topics mean all of the namespace, whatever they are.
 func (p *pauses) every(topics []string) bool {
-	if p.all || len(p.keys) == 0 || len(topics) == 0 {
-		return p.all
+	if !p.any() || p.all || len(topics) == 0 {
+		return p.any() && p.all
 	}
 	return !slices.ContainsFunc(topics, func(topic string) bool { return !p.has(topic) })
 }
 
-func (p *pauses) any() bool { return p.all || len(p.keys) > 0 }
+func (p *pauses) any() bool { return p != nil && (p.all || len(p.keys) > 0) }
+
+// texts returns the keys as a parameter.
+func (p *pauses) texts() []string {
+	if p == nil {
+		return noPauses.keys
+	}
+	return p.keys
+}
 
 func (p *pauses) equal(o *pauses) bool { return p.all == o.all && slices.Equal(p.keys, o.keys) }
 
@@ -96,7 +105,7 @@ func (p *pauses) ended(before *pauses) bool {
 
 // readPauses reads what is paused now.
 func (s *Store) readPauses(ctx context.Context) (*pauses, error) {
-	rows, err := s.db.Each(s.pool).PauseOfNamespace(ctx, s.namespace)
+	rows, err := s.db.EachPlanned(s.pool).PauseOfNamespace(ctx, s.namespace)
 	if err != nil {
 		return nil, dbschema.Wrap("read pauses", err)
 	}
@@ -116,15 +125,20 @@ func (d *Dispatcher) readPauses(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// pauseTimeout limits one reading of the pauses.
-const pauseTimeout = 5 * time.Second
+const (
+	// shortestPauseCheck is the time between two readings of the pauses when PollInterval is shorter.
+	shortestPauseCheck = 50 * time.Millisecond
+	// pauseTimeout limits one reading.
+	pauseTimeout = 5 * time.Second
+)
 
 // watchPauses reads what is paused once per PollInterval, and when the loop asks for it, until ctx ends. It tells the loop
 // what has changed. An outage of the database is reported by the passes.
 func (l *loop) watchPauses(ctx context.Context) {
 	failing := false
+	var pace doorbell.Pace
 	for {
-		timer := time.NewTimer(backoff.Within(l.d.cfg.PollInterval))
+		timer := time.NewTimer(max(backoff.Within(l.d.cfg.PollInterval), shortestPauseCheck, pace.Pause()))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -134,7 +148,9 @@ func (l *loop) watchPauses(ctx context.Context) {
 		case <-timer.C:
 		}
 		limited, cancel := context.WithTimeout(ctx, pauseTimeout)
+		pace.Start()
 		changed, err := l.d.readPauses(limited)
+		pace.Stop()
 		cancel()
 		switch {
 		case ctx.Err() != nil:

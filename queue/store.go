@@ -286,7 +286,7 @@ func (c *claim) inPieces() bool { return c.starts[0].piece > 0 }
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
 		size: cfg.BatchSize, reclaims: reclaimsPerClaim, maxAttempts: cfg.MaxAttempts,
-		lease: cfg.LeaseDuration, topics: cfg.Topics, tenants: cfg.TenantIDs, paused: noPauses,
+		lease: cfg.LeaseDuration, topics: cfg.Topics, tenants: cfg.TenantIDs,
 	}
 	if c.size == 0 {
 		c.size = settings.DefaultBatchSize
@@ -324,7 +324,7 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	return dbsqlc.EventClaimParams{
 		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics), TenantIds: pgvalue.UUIDs(c.tenants),
-		Paused: c.paused.keys, BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
+		Paused: c.paused.texts(), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
 		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
@@ -389,7 +389,7 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 // holder that is alive but could not reach the database for the length of a lease cannot settle them any more.
 // Dispatchers give such a holder some time.
 func (s *Store) SweepDead(ctx context.Context) (int, error) {
-	n, _, err := s.sweep(ctx, &claim{paused: noPauses}, 0)
+	n, _, err := s.sweep(ctx, &claim{}, 0)
 	return n, err
 }
 
@@ -410,7 +410,7 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
-				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.paused.keys, InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
+				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.paused.texts(), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		}); err != nil {
