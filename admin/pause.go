@@ -162,7 +162,7 @@ func (a *Admin) Pause(ctx context.Context, s Scope, act Act) error {
 		case err != nil:
 			return err
 		case !active:
-			return fmt.Errorf("Until %s has passed", act.Until.UTC().Format(time.RFC3339))
+			return fmt.Errorf("until %s has passed", act.Until.UTC().Format(time.RFC3339))
 		}
 		if err := q.PauseExpire(ctx); err != nil {
 			return err
