@@ -199,6 +199,7 @@ func TestDrainAndClaimHonourPauses(t *testing.T) {
 			scope := p.scopes()[name]
 			where, _ := covers(scope)
 			total := p.enqueue(t, 5)
+			pgtest.Execute(t, p.pool, "UPDATE outbox.queue SET next_attempt_at = next_attempt_at - interval '1 hour'") // before any trail
 			a := runtimetest.AdminOf(t, p.pool)
 			store, err := queue.NewStore(p.pool, queue.StoreConfig{Namespace: "jobs"})
 			require.NoError(t, err)
