@@ -76,6 +76,8 @@ type Act struct {
 	Limit int
 	// Rate is how many events are changed per second at most; 0 means as fast as possible.
 	Rate float64
+	// Until is when a pause ends by itself, by the clock of the database; zero means never. Only Pause reads it.
+	Until time.Time
 }
 
 // Report says what an act did, or would do in a dry run.

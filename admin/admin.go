@@ -1,4 +1,4 @@
-// Package admin has the operations of an operator: list listeners, pause and resume them, skip an event, rewind,
+// Package admin has the operations of an operator: list listeners and processes, pause and resume, skip an event, rewind,
 // detach, prune, and repair listeners after a restore. It needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
@@ -86,7 +86,7 @@ type ListenerState string
 const (
 	// ListenerRestored: the database was restored, and the listener does not run before Rebase.
 	ListenerRestored ListenerState = "restored"
-	// ListenerPaused: Pause was called.
+	// ListenerPaused: an operator has paused it, and the pause has not ended.
 	ListenerPaused ListenerState = "paused"
 	// ListenerBlocked: its next event has failed and waits for the next attempt.
 	ListenerBlocked ListenerState = "blocked"
@@ -210,31 +210,6 @@ func statusOf(r dbsqlc.ListenerListRow) ListenerStatus {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// Pause keeps the listener from taking further events; those being handled are finished. New events wait in the log and
-// are kept. Pausing a paused listener is not an error.
-func (a *Admin) Pause(ctx context.Context, name string) error {
-	return a.pause(ctx, "pause listener", name, true)
-}
-
-// Resume ends a pause and wakes the listener. Resuming a listener that is not paused is not an error.
-func (a *Admin) Resume(ctx context.Context, name string) error {
-	return a.pause(ctx, "resume listener", name, false)
-}
-
-func (a *Admin) pause(ctx context.Context, what, name string, paused bool) error {
-	err := a.locked(ctx, what, func(q *dbsqlc.Queries) error {
-		if err := requireAttached(ctx, q, name); err != nil {
-			return err
-		}
-		_, err := q.ListenerPause(ctx, dbsqlc.ListenerPauseParams{Paused: paused, Listener: name})
-		return err
-	})
-	if err == nil && !paused {
-		a.wakeListeners(ctx)
-	}
-	return err
-}
-
 // DetachReport says what Detach deleted.
 type DetachReport struct {
 	Shards int
@@ -243,7 +218,7 @@ type DetachReport struct {
 	Parked int64
 }
 
-// Detach deletes the listener's cursors and parked events. Its dead letters stay for their retention. Events of the log
+// Detach deletes the listener's cursors and parked events, and ends its pause. Its dead letters stay for their retention. Events of the log
 // are no longer kept for it. A process that still runs it ends with an error that says so. A process that is started
 // later attaches it again, at the start that the YAML sets.
 func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
@@ -257,7 +232,10 @@ func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 			return err
 		}
 		r.Shards = int(shards)
-		r.Parked, err = q.ParkedDetach(ctx, name)
+		if r.Parked, err = q.ParkedDetach(ctx, name); err != nil {
+			return err
+		}
+		_, err = q.PauseEnd(ctx, pauseEndOf(Scope{Listener: name}))
 		return err
 	})
 	if err != nil {

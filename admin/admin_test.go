@@ -54,8 +54,11 @@ func TestAdminUnknownListenerNamesTheAttachedOnes(t *testing.T) {
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
 	calls := map[string]func() error{
-		"Pause":  func() error { return a.Pause(t.Context(), "ear") },
-		"Resume": func() error { return a.Resume(t.Context(), "ear") },
+		"Pause": func() error { return a.Pause(t.Context(), admin.Scope{Listener: "ear"}, admin.Act{Who: "tester"}) },
+		"Resume": func() error {
+			_, err := a.Resume(t.Context(), admin.Scope{Listener: "ear"}, admin.Act{Who: "tester"})
+			return err
+		},
 		"Skip":   func() error { _, err := a.Skip(t.Context(), "ear", uuid.Nil); return err },
 		"Rewind": func() error { _, err := a.Rewind(t.Context(), "ear", time.Time{}); return err },
 		"Detach": func() error { _, err := a.Detach(t.Context(), "ear"); return err },
@@ -125,7 +128,9 @@ func TestAdminListsTheStateOfEachShard(t *testing.T) {
 	require.Equal(t, admin.ListenerLagging, s.State)
 	require.InDelta(t, 2, s.Lag.Hours(), 0.1)
 
-	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET paused = true")
+	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (listener, who, until) VALUES ('ears', 'tester', now() - interval '1 ms')")
+	require.NotEqual(t, admin.ListenerPaused, statusOf(t, a).State, "it has ended")
+	pgtest.Execute(t, pool, "UPDATE outbox.pauses SET until = NULL")
 	require.Equal(t, admin.ListenerPaused, statusOf(t, a).State)
 	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET system_id = 1")
 	require.Equal(t, admin.ListenerRestored, statusOf(t, a).State)
@@ -223,8 +228,8 @@ func TestAdminPausesAndResumes(t *testing.T) {
 	stop := runtimetest.StartListener(t, l)
 	runtimetest.Put(t, pool, "a", 1)
 	pgtest.Receive(t, h.Started, "the handler")
-	require.NoError(t, a.Pause(t.Context(), "ears"))
-	require.NoError(t, a.Pause(t.Context(), "ears"), "again")
+	runtimetest.Pause(t, a, admin.Scope{Listener: "ears"})
+	runtimetest.Pause(t, a, admin.Scope{Listener: "ears"})
 	runtimetest.Put(t, pool, "a", 2)
 	runtimetest.Put(t, pool, "b", 1)
 	runtimetest.Put(t, pool, "c", 1)
@@ -233,9 +238,11 @@ func TestAdminPausesAndResumes(t *testing.T) {
 	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.listeners WHERE running")
 	require.Equal(t, []string{"a1"}, h.Names(), "what was begun is finished, and nothing else")
 
-	require.NoError(t, a.Resume(t.Context(), "ears"))
+	runtimetest.Resume(t, a, admin.Scope{Listener: "ears"})
 	h.Await(t, 4)
-	require.NoError(t, a.Resume(t.Context(), "ears"), "again")
+	r, err := a.Resume(t.Context(), admin.Scope{Listener: "ears"}, admin.Act{Who: "tester"})
+	require.NoError(t, err)
+	require.Equal(t, admin.ResumeReport{}, r, "again")
 	stop()
 	require.ElementsMatch(t, []string{"a1", "a2", "b1", "c1"}, h.Names())
 }
@@ -255,11 +262,12 @@ func TestAdminPreviewChangesNothing(t *testing.T) {
 	pgtest.Execute(t, pool, "UPDATE outbox.log SET created_at = created_at - interval '1 year'")
 	const everything = `SELECT md5(string_agg(line, E'\n' ORDER BY line)) FROM (
 		SELECT l::text AS line FROM outbox.listeners AS l UNION ALL SELECT g::text FROM outbox.log AS g
-		UNION ALL SELECT p::text FROM outbox.parked AS p UNION ALL SELECT d::text FROM outbox.dead_letters AS d) AS o`
+		UNION ALL SELECT p::text FROM outbox.parked AS p UNION ALL SELECT p::text FROM outbox.pauses AS p UNION ALL SELECT a::text FROM outbox.audit AS a
+		UNION ALL SELECT d::text FROM outbox.dead_letters AS d) AS o`
 	before := pgtest.Value[string](t, pool, everything)
 
 	p := a.Preview()
-	require.NoError(t, p.Pause(t.Context(), "ears"))
+	require.NoError(t, p.Pause(t.Context(), admin.Scope{Listener: "ears"}, admin.Act{}))
 	e, err := p.Skip(t.Context(), "ears", uuid.Nil)
 	require.NoError(t, err)
 	require.Equal(t, runtimetest.IDOf(t, pool, "b1"), e.ID)
@@ -344,7 +352,7 @@ func TestAdminReportsTroubleWithTheDatabase(t *testing.T) {
 	cancel(errors.New("gone"))
 	for name, call := range map[string]func() error{
 		"list listeners":  func() error { _, err := a.List(ctx); return err },
-		"pause listener":  func() error { return a.Pause(ctx, "ears") },
+		"pause listener":  func() error { return a.Pause(ctx, admin.Scope{Listener: "ears"}, admin.Act{Who: "tester"}) },
 		"skip event":      func() error { _, err := a.Skip(ctx, "ears", uuid.Nil); return err },
 		"rewind listener": func() error { _, err := a.Rewind(ctx, "ears", time.Time{}); return err },
 		"detach listener": func() error { _, err := a.Detach(ctx, "ears"); return err },

@@ -101,7 +101,8 @@ func ExampleAdmin_Pause() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := a.Pause(ctx, "greeter"); err != nil {
+	err = a.Pause(ctx, admin.Scope{Listener: "greeter"}, admin.Act{Who: "ann", Why: "its mail server moves", Until: time.Now().Add(2 * time.Hour)})
+	if err != nil {
 		log.Fatal(err)
 	}
 	greet(ctx, pool, "Zoë")
@@ -123,13 +124,14 @@ func ExampleAdmin_Resume() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(a.Resume(ctx, "greeter"))
-	err = a.Resume(ctx, "greter")
+	r, err := a.Resume(ctx, admin.Scope{Listener: "greeter"}, admin.Act{Who: "ann"})
+	fmt.Println(r.Resumed, err)
+	_, err = a.Resume(ctx, admin.Scope{Listener: "greter"}, admin.Act{Who: "ann"})
 	if unknown, ok := errors.AsType[*admin.UnknownListenerError](err); ok {
 		fmt.Println("attached are", unknown.Known)
 	}
 	// Output:
-	// <nil>
+	// false <nil>
 	// attached are [greeter]
 }
 

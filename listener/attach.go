@@ -88,7 +88,7 @@ func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 			return err
 		}
 		if err := q.ListenerRestart(ctx, dbsqlc.ListenerRestartParams{
-			Shards: a.ReshardTo, HighSeq: a.HighSeq, LeaseNo: a.LeaseNo + 1, Paused: a.Paused, Listener: l.spec.Name,
+			Shards: a.ReshardTo, HighSeq: a.HighSeq, LeaseNo: a.LeaseNo + 1, Listener: l.spec.Name,
 		}); err != nil {
 			return err
 		}

@@ -26,14 +26,16 @@ var (
 	// late copies.
 	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
 	// SlowLease makes a check of the log take 50 ms.
-	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused", New: "AND NOT l.paused AND pg_sleep(0.05) IS NOT NULL"}
+	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: retryIsDue, New: retryIsDue + " AND pg_sleep(0.05) IS NOT NULL"}
 	// GatedLease makes a lease wait while another session has the lock LeaseGate. Its snapshot is taken by then, and
 	// the row is not locked yet.
 	GatedLease = Edit{
-		Statement: dbsqlc.ListenerTakeLease, Old: "AND NOT l.paused",
-		New: "AND NOT l.paused AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
+		Statement: dbsqlc.ListenerTakeLease, Old: retryIsDue,
+		New: retryIsDue + " AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
 	}
 )
+
+const retryIsDue = "AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())"
 
 // Mutate makes l, and no other listener, run the edited statements.
 func Mutate(l *Listener, edits ...Edit) {

@@ -172,6 +172,7 @@ func (cfg Config) validate() error { return cfg.common().Validate() }
 // Handler ties a log topic to the user's code for it. Handle, HandleTx and Publish make one.
 type Handler struct {
 	schema, namespace, topic string
+	version                  int
 	log                      bool
 	transactional            bool
 	retention                outbox.Retention
@@ -223,7 +224,7 @@ func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context,
 // listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
 func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error) Handler {
 	spec := t.Spec()
-	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
+	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, version: t.Version(), log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
 	if !given {
 		return lh
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -23,8 +24,9 @@ func TestListenerPrivileges(t *testing.T) {
 	_, err := producer.Exec(t.Context(), "SELECT payload FROM outbox.log")
 	require.ErrorContains(t, err, "permission denied")
 
-	tables := "SELECT, INSERT, UPDATE, DELETE ON outbox.listeners, outbox.parked, outbox.dead_letters"
-	consumer := runtimetest.As(t, pool, "SELECT, DELETE ON outbox.log", "SELECT ON SEQUENCE outbox.log_seq", tables)
+	tables := "SELECT, INSERT, UPDATE, DELETE ON outbox.listeners, outbox.parked, outbox.dead_letters, outbox.processes"
+	const pauses = "SELECT ON outbox.pauses"
+	consumer := runtimetest.As(t, pool, "SELECT, DELETE ON outbox.log", "SELECT ON SEQUENCE outbox.log_seq", tables, pauses)
 	h := runtimetest.NewNotes()
 	h.Fail = runtimetest.FailFor("b")
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Retry: runtimetest.LateRetry, Shards: 2}, listener.Config{}, h))
@@ -38,6 +40,18 @@ func TestListenerPrivileges(t *testing.T) {
 	_, err = runtimetest.AdminOf(t, pruner).Prune(t.Context(), map[string]outbox.Retention{"test/said": {Delivered: time.Nanosecond}})
 	require.NoError(t, err)
 	h.Fail = nil
+	spy := runtimetest.NewLogSpy()
+	stop := runtimetest.StartListener(t, runtimetest.ListenTo(t, consumer, listener.Spec{Name: "tongue"}, listener.Config{Logger: spy.Logger()}, runtimetest.NewNotes()))
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes")
+	stop()
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processes"))
+	require.NotContains(t, spy.String(), "permission denied")
+	operator := runtimetest.As(t, pool, "SELECT, INSERT, UPDATE, DELETE ON outbox.pauses", "INSERT ON outbox.audit",
+		"SELECT ON outbox.processes, outbox.delivered, outbox.dead_letters, outbox.queue, outbox.log, outbox.listeners")
+	ears := admin.Scope{Listener: "ears"}
+	runtimetest.Pause(t, runtimetest.AdminOf(t, operator), ears)
+	runtimetest.Resume(t, runtimetest.AdminOf(t, operator), ears)
+	require.ErrorAs(t, runtimetest.AdminOf(t, operator).Pause(t.Context(), admin.Scope{Namespace: "jobs"}, admin.Act{Who: "tester"}), new(*admin.UnknownTopicError))
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{}, listener.Config{}, h))
 	require.Equal(t, []string{"a1", "a1"}, h.Names()[:2])
 

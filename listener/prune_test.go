@@ -65,7 +65,7 @@ func TestPruneDeletesWhatEveryListenerHasPassed(t *testing.T) {
 	// A paused listener keeps events too; a detached one does not.
 	h.Fail = nil
 	runtimetest.RetryNow(t, pool)
-	require.NoError(t, runtimetest.AdminOf(t, pool).Pause(t.Context(), "ears"))
+	runtimetest.Pause(t, runtimetest.AdminOf(t, pool), admin.Scope{Listener: "ears"})
 	runtimetest.DrainAll(t, ears)
 	require.Equal(t, admin.PruneReport{Blocked: 2, BlockedBy: map[string]int64{"ears": 2}}, prune(t, pool, anHour))
 	_, err := runtimetest.AdminOf(t, pool).Detach(t.Context(), "ears")

@@ -13,6 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/relay"
 	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/shutdown"
@@ -63,6 +64,7 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end before ctx does
 	defer stopMaintenance()
 	owned.Go(func() { l.maintain(maintenance) })
+	owned.Go(func() { l.heart().Run(maintenance) })
 	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
 	stopMaintenance()
 	owned.Wait()
@@ -249,6 +251,18 @@ func (l *Listener) warnSmallPool(shards int) {
 	}
 	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
 	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
+}
+
+// heart returns what keeps the row of l in the table processes.
+func (l *Listener) heart() *process.Heart {
+	topics := make(map[string]process.Topic, len(l.handlers))
+	for name, h := range l.handlers {
+		topics[name] = process.Topic{Version: h.version}
+	}
+	return &process.Heart{
+		DB: l.db, Pool: l.pool, Log: l.log, WorkerID: l.cfg.WorkerID, Kind: process.Listener, Name: l.spec.Name,
+		Topics: topics, Resting: l.targets.Reasons, Changed: l.targets.Changed,
+	}
 }
 
 // release gives up the shards whose next lease is left to this process.

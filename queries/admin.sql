@@ -19,7 +19,7 @@ parked_counts AS MATERIALIZED (
 SELECT
     l.listener, l.shard, l.shards, l.lease_by, l.lease_until,
     coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS leased,
-    l.running, l.paused, l.in_batch, l.retry_count, l.retry_after,
+    l.running, (u.listener IS NOT NULL)::boolean AS paused, l.in_batch, l.retry_count, l.retry_after,
     coalesce(l.last_error, '') AS last_error,
     coalesce(l.reshard_to, 0)::integer AS reshard_to,
     (
@@ -69,6 +69,16 @@ LEFT JOIN LATERAL (
     WHERE o.listener = l.listener
       AND o.bucket % l.shards = l.shard
 ) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT o.listener
+    FROM outbox_schema.pauses AS o
+    WHERE o.namespace = ''
+      AND o.topic = ''
+      AND o.tenant_id = '00000000-0000-0000-0000-000000000000'
+      AND o.listener = l.listener
+      AND (o.until IS NULL OR o.until > statement_timestamp())
+    LIMIT 1
+) AS u ON true
 ORDER BY l.listener, l.shard;
 
 -- name: ListenerNames :many
@@ -76,13 +86,6 @@ ORDER BY l.listener, l.shard;
 SELECT DISTINCT l.listener
 FROM outbox_schema.listeners AS l
 ORDER BY l.listener;
-
--- name: ListenerPause :execrows
--- Stops or resumes a listener: no lease is taken while it is paused. Under the lock, so that no shard is added meanwhile.
-UPDATE outbox_schema.listeners AS l
-SET paused = @paused::boolean
-WHERE l.listener = @listener
-  AND l.paused <> @paused::boolean;
 
 -- name: ListenerHead :many
 -- Reads the first events, up to event_limit per shard, that the shards of a listener have not handled: those of the open

@@ -197,6 +197,9 @@ CROSS JOIN LATERAL (
 -- compares the id too, because a million events may be due at one time. A lease that ran out
 -- is a failed attempt, and is kept as one.
 --
+-- paused has what an operator has paused: topics, tenants, and tenants of one topic as topic/tenant. No text has two of these
+-- meanings.
+--
 -- Returns the events in the order in which they are due, without payload and created_at if the event is gone from events;
 -- and, with claim_no 0, the ends of walks, and in lane -1 the time of the claim, with the time of its end as created_at.
 WITH met AS MATERIALIZED (
@@ -224,7 +227,12 @@ WITH met AS MATERIALIZED (
                 )
                 AND p.attempts < coalesce(sqlc.narg('max_attempts')::integer, p.max_attempts)
                 AND (cardinality(@topics::text[]) = 0 OR p.topic = ANY (@topics::text[]))
-                AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[])) AS claimable,
+                AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[]))
+                AND (
+                    cardinality(@paused::text[]) = 0
+                    OR NOT coalesce(p.topic = ANY (@paused::text[]) OR p.tenant_id::text = ANY (@paused::text[])
+                        OR p.topic || '/' || p.tenant_id::text = ANY (@paused::text[]), false)
+                ) AS claimable,
                 p.attempts + 1 >= coalesce(sqlc.narg('max_attempts')::integer, p.max_attempts) AS last
             FROM (
                 SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.tenant_id
@@ -287,6 +295,11 @@ filler AS MATERIALIZED (
           AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
           AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
           AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
+          AND (
+              cardinality(@paused::text[]) = 0
+              OR NOT coalesce(q.topic = ANY (@paused::text[]) OR q.tenant_id::text = ANY (@paused::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY (@paused::text[]), false)
+          )
         ORDER BY q.next_attempt_at, q.id
         LIMIT @batch_size::integer
         FOR NO KEY UPDATE SKIP LOCKED
@@ -416,6 +429,11 @@ WITH picked AS MATERIALIZED (
           AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
           AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
           AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
+          AND (
+              cardinality(@paused::text[]) = 0
+              OR NOT coalesce(q.topic = ANY (@paused::text[]) OR q.tenant_id::text = ANY (@paused::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY (@paused::text[]), false)
+          )
         ORDER BY q.next_attempt_at, q.id
         LIMIT s.quota
         FOR NO KEY UPDATE SKIP LOCKED
@@ -720,7 +738,12 @@ WITH met AS MATERIALIZED (
                 )
                 AND NOT p.id = ANY (@in_flight::uuid[])
                 AND (cardinality(@topics::text[]) = 0 OR p.topic = ANY (@topics::text[]))
-                AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[])) AS spent
+                AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[]))
+                AND (
+                    cardinality(@paused::text[]) = 0
+                    OR NOT coalesce(p.topic = ANY (@paused::text[]) OR p.tenant_id::text = ANY (@paused::text[])
+                        OR p.topic || '/' || p.tenant_id::text = ANY (@paused::text[]), false)
+                ) AS spent
             FROM (
                 SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.tenant_id
                 FROM outbox_schema.queue AS q
@@ -944,5 +967,5 @@ SELECT
 -- name: EventProbe :exec
 -- Fails when the tables do not exist.
 SELECT
-FROM outbox_schema.events, outbox_schema.queue, outbox_schema.delivered, outbox_schema.dead_letters
+FROM outbox_schema.events, outbox_schema.queue, outbox_schema.delivered, outbox_schema.dead_letters, outbox_schema.pauses
 LIMIT 0;

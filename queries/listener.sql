@@ -125,7 +125,16 @@ WHERE l.listener = @listener
     OR l.lease_by = @worker_id AND l.running AND l.lease_id IN (@lease_id, @previous_id)
   )
   AND (l.lease_no = @after_no::bigint AND l.lease_id IS DISTINCT FROM @lease_id OR l.running AND l.lease_id = @lease_id)
-  AND NOT l.paused
+  AND (
+    SELECT u.listener
+    FROM outbox_schema.pauses AS u
+    WHERE u.namespace = ''
+      AND u.topic = ''
+      AND u.tenant_id = '00000000-0000-0000-0000-000000000000'
+      AND u.listener = l.listener
+      AND (u.until IS NULL OR u.until > statement_timestamp())
+    LIMIT 1
+  ) IS NULL
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
   AND CASE
     WHEN l.in_batch THEN true
@@ -352,13 +361,13 @@ WHERE l.listener = @listener
 SELECT
     l.shards,
     l.lease_no,
-    l.paused,
+    (u.listener IS NOT NULL)::boolean AS paused,
     (l.reshard_to IS NOT NULL)::boolean AS resharding,
     coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
     coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
     coalesce(l.lease_by IS NULL AND l.preferred <> @worker_id, false)::boolean AS kept,
     CASE
-        WHEN l.lease_by IS NOT NULL OR coalesce(l.preferred = @worker_id, true) OR l.paused THEN false
+        WHEN l.lease_by IS NOT NULL OR coalesce(l.preferred = @worker_id, true) OR u.listener IS NOT NULL THEN false
         WHEN l.retry_after > statement_timestamp() THEN false
         WHEN l.in_batch THEN true
         WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
@@ -429,6 +438,16 @@ SELECT
         )
     ) - statement_timestamp()) * 1000000)::bigint, -1)::bigint AS wait_us
 FROM outbox_schema.listeners AS l
+LEFT JOIN LATERAL (
+    SELECT o.listener
+    FROM outbox_schema.pauses AS o
+    WHERE o.namespace = ''
+      AND o.topic = ''
+      AND o.tenant_id = '00000000-0000-0000-0000-000000000000'
+      AND o.listener = l.listener
+      AND (o.until IS NULL OR o.until > statement_timestamp())
+    LIMIT 1
+) AS u ON true
 WHERE l.listener = @listener
   AND l.shard = @shard;
 
@@ -497,10 +516,9 @@ SELECT
     coalesce(bool_and(l.barrier IS NOT NULL AND NOT l.in_batch AND l.lo_bound = l.barrier_bound), false)::boolean AS arrived,
     coalesce(max(l.reshard_to), 0)::integer AS reshard_to,
     coalesce(max(l.high_seq), 0)::bigint AS high_seq,
-    coalesce(bool_or(l.paused), false)::boolean AS paused,
     coalesce(max(l.lease_no), 0)::bigint AS lease_no
 FROM (
-    SELECT o.barrier, o.in_batch, o.lo_bound, o.barrier_bound, o.reshard_to, o.high_seq, o.paused, o.lease_no
+    SELECT o.barrier, o.in_batch, o.lo_bound, o.barrier_bound, o.reshard_to, o.high_seq, o.lease_no
     FROM outbox_schema.listeners AS o
     WHERE o.listener = @listener
     ORDER BY o.shard
@@ -527,7 +545,6 @@ SET shards = @shards::integer,
     lease_until = NULL,
     preferred = NULL,
     wanted_by = NULL,
-    paused = @paused,
     reshard_to = NULL,
     barrier = NULL,
     barrier_bound = NULL,
@@ -536,8 +553,8 @@ WHERE l.listener = @listener;
 
 -- name: ListenerAddShards :exec
 -- Copies cursor 0 to the shards that a larger number adds.
-INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, paused, max_lag, system_id, created_at)
-SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.paused, l.max_lag, l.system_id, l.created_at
+INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, max_lag, system_id, created_at)
+SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.max_lag, l.system_id, l.created_at
 FROM outbox_schema.listeners AS l
 CROSS JOIN generate_series(@first::integer, l.shards - 1) AS n (shard)
 WHERE l.listener = @listener

@@ -51,8 +51,8 @@ type Config struct {
 	LeaseDuration time.Duration
 	// PollInterval is how often an idle dispatcher polls, in addition to being woken: it finds events that fall due,
 	// and events whose wake-up was lost. A busy dispatcher checks this often for events whose lease ran out and, during
-	// a backlog, for events that a longer transaction has committed late. At most a third of the lease; 0 means 1 s, or
-	// that third if it is shorter.
+	// a backlog, for events that a longer transaction has committed late. This often it also reads what operators have
+	// paused. At most a third of the lease; 0 means 1 s, or that third if it is shorter.
 	PollInterval time.Duration
 	// MaxPollInterval is the limit up to which PollInterval doubles while a dispatcher with WakePoll finds nothing. It
 	// is the longest time until an event is found. Like PollInterval it is at most a third of the lease, because events
@@ -141,6 +141,7 @@ type Dispatcher struct {
 	topics   []string // what is claimed
 	lanes    lanes    // where it is
 	targets  *relay.Targets
+	pauses   atomic.Pointer[pauses] // as they were read last; never nil
 	log      *slog.Logger
 	hooks    *report.Hooks
 	rep      *report.Log
@@ -180,6 +181,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	}
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
+	d.pauses.Store(noPauses)
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
 	d.rep = report.NewLog(d.log, time.Now)
@@ -218,7 +220,9 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 
 // scope returns what the dispatcher is responsible for, as a claim of nothing.
 func (d *Dispatcher) scope() *claim {
-	return &claim{maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs}
+	return &claim{
+		maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs, paused: d.pauses.Load(),
+	}
 }
 
 // target returns where the events of a topic go.
@@ -226,8 +230,8 @@ func (d *Dispatcher) target(topic string) *relay.Target {
 	return d.targets.ByTopic[d.store.namespace+"/"+topic]
 }
 
-// request returns a claim of up to size events of the topics that are neither resting nor stalled, or nil if all topics
-// are. With reclaim, the claim includes events whose lease ran out.
+// request returns a claim of up to size events of the topics that are neither resting, stalled nor paused, or nil if all
+// topics are. With reclaim, the claim includes events whose lease ran out.
 func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	c := d.scope()
 	c.size = size
@@ -241,6 +245,9 @@ func (d *Dispatcher) request(size int, reclaim bool) *claim {
 			return nil
 		}
 	}
+	if c.paused.every(c.topics) {
+		return nil
+	}
 	if reclaim {
 		c.reclaims = reclaimsPerClaim
 	}
@@ -252,8 +259,9 @@ func (d *Dispatcher) tryable() *relay.Target {
 	if d.targets.Away.Load() == 0 {
 		return nil
 	}
+	paused := d.pauses.Load()
 	for _, topic := range d.topics {
-		if t := d.target(topic); t.Tryable() {
+		if t := d.target(topic); !paused.topic(topic) && t.Tryable() {
 			return t
 		}
 	}
@@ -304,6 +312,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	defer d.busy.Store(false)
 	if err := d.probe(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run dispatcher: %w", err)
+	}
+	if _, err := d.readPauses(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/internal/relay"
@@ -16,7 +17,8 @@ type Report = outbox.DrainReport
 
 // Drain delivers the events that are due, including those that handlers enqueue meanwhile, and returns when no more are
 // due. Use it in a cron job, or for one shard of a backlog with TenantIDs. Events that failed and are due later stay.
-// Topics and destinations that are unavailable rest, and their events stay too; the report names them. When ctx ends,
+// Topics and destinations that are unavailable rest, and their events stay too; the report names them. What an operator has
+// paused stays as well. When ctx ends,
 // Drain releases what was not started, waits for the running handlers, and cancels their contexts after
 // ShutdownTimeout. It then returns the context's error, or an error that names the handlers that are still running a
 // second later. It also returns at the first error of the database.
@@ -35,6 +37,9 @@ func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
 		r.Resting = d.targets.Resting()
 		d.rep.Flush()
 	}()
+	if _, err := d.readPauses(ctx); err != nil {
+		return r, fmt.Errorf("drain: %w", err)
+	}
 	if err := d.drain(ctx, l, &r); err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
@@ -45,7 +50,14 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 	tried := make(map[*relay.Target]bool) // resting targets of which an event was tried
 	var finished []*task
 	walks := newClaims(d)
+	read := time.Now() // what is paused
 	for x := new(roundTrip); ; {
+		if time.Since(read) >= d.cfg.PollInterval {
+			if _, err := d.readPauses(context.WithoutCancel(ctx)); err != nil {
+				d.log.Warn("cannot read what is paused: the pauses that were read last hold", "error", err)
+			}
+			read = time.Now()
+		}
 		x.claim = nil
 		try := d.tryable()
 		switch {

@@ -11,14 +11,16 @@ import (
 
 // TestSignals are the steps of a dispatcher that tests wait for. Each channel holds one signal.
 type TestSignals struct {
-	Idle, Refused, Renewed, Lost, Maintained <-chan struct{}
+	Idle, Refused, Renewed, Lost, Maintained, Paused <-chan struct{}
 }
 
 // Watch makes d send signals. It must be called before d runs.
 func Watch(d *Dispatcher) TestSignals {
 	s := &d.signals
-	s.idle, s.refused, s.renewed, s.lost, s.maintained = make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1), make(testsignal.Signal, 1)
-	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained}
+	for _, signal := range []*testsignal.Signal{&s.idle, &s.refused, &s.renewed, &s.lost, &s.maintained, &s.paused} {
+		*signal = make(testsignal.Signal, 1)
+	}
+	return TestSignals{Idle: s.idle, Refused: s.refused, Renewed: s.renewed, Lost: s.lost, Maintained: s.maintained, Paused: s.paused}
 }
 
 // LimitLastAttempt sets how long a reclaimed event on its last attempt stops other claims.

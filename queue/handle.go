@@ -14,7 +14,8 @@ import (
 // Handler ties a topic to the user's code for it. Handle makes one.
 type Handler struct {
 	schema, namespace, topic string
-	lease                    time.Duration
+	version                  int
+	lease, maxLag            time.Duration
 	fairness                 outbox.Fairness
 	policy                   policy
 	run                      func(context.Context, outbox.Event, json.RawMessage) error // nil without a handler
@@ -45,7 +46,7 @@ func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Del
 func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
 	spec := t.Spec()
 	th := Handler{
-		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, lease: spec.Lease, fairness: spec.Fairness,
+		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, version: t.Version(), lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
 		policy: policy{retry: settings.RetryWithDefaults(spec.Retry), retention: settings.RetentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {

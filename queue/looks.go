@@ -17,15 +17,30 @@ type claims struct {
 	ahead   walk
 	tries   map[*relay.Target]*walk // of claims that find out whether a target is available again
 	leftOut map[string]bool         // topics that some claim was not of, because their targets were away
+	paused  *pauses                 // what the latest claim was not of
 }
 
 func newClaims(d *Dispatcher) *claims {
-	return &claims{d: d, ahead: walk{in: d.lanes}, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool)}
+	return &claims{d: d, ahead: walk{in: d.lanes}, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool), paused: d.pauses.Load()}
+}
+
+// sync takes notice of what is paused now. What was paused until now is behind the walks.
+func (c *claims) sync() {
+	paused := c.d.pauses.Load()
+	if paused == c.paused {
+		return
+	}
+	if paused.ended(c.paused) {
+		c.ahead.restart()
+		clear(c.tries)
+	}
+	c.paused = paused
 }
 
 // request returns a claim of up to size events, of the topics that are neither resting nor stalled, which begins
 // at starts; or nil if all topics are.
 func (c *claims) request(size int, reclaim bool, starts func(size int) []start) *claim {
+	c.sync()
 	q := c.d.request(size, reclaim)
 	if q == nil {
 		c.include(nil)
@@ -36,8 +51,15 @@ func (c *claims) request(size int, reclaim bool, starts func(size int) []start) 
 	return q
 }
 
-// next returns the starts of a claim that walks on, without events whose lease has run out.
-func (c *claims) next(size int) []start { return c.ahead.onward(size, time.Now()) }
+// next returns the starts of a claim that walks on, without events whose lease has run out. While something is paused, it
+// walks in pieces, because any number of paused events may stand in a row.
+func (c *claims) next(size int) []start {
+	if c.paused.any() {
+		c.ahead.partial = false
+		return c.ahead.pieces(size, false)
+	}
+	return c.ahead.onward(size, time.Now())
+}
 
 // nextPieces is next for a claim that may be of such events too.
 func (c *claims) nextPieces(size int) []start { return c.ahead.pieces(size, false) }
@@ -64,6 +86,7 @@ func (c *claims) include(topics []string) {
 
 // try returns a claim of one event of t, to find out whether t is available again.
 func (c *claims) try(t *relay.Target, reclaim bool) *claim {
+	c.sync()
 	w := c.tries[t]
 	if w == nil {
 		w = &walk{in: c.d.lanes}

@@ -46,6 +46,7 @@ type loop struct {
 	lastAttemptTick    <-chan time.Time // when to check on it again
 
 	passes      int  // passes under way
+	sent        int  // passes so far
 	reclaiming  bool // one of them may reclaim events
 	settling    int  // events that they settle
 	claiming    int  // events that they may claim
@@ -54,6 +55,9 @@ type loop struct {
 	pace        doorbell.Pace // of claims that find nothing
 	settleErr   error         // why finished could not be settled
 	reclaimFrom time.Time     // after an outage: the time when other processes have settled what they have in flight
+
+	checkPauses   testsignal.Signal // makes watchPauses read what is paused
+	pausesChanged testsignal.Signal // makes the loop take notice
 
 	claimable  bool  // there may be something to claim
 	generation int   // how often something has made it claimable
@@ -70,6 +74,7 @@ type signals struct {
 	renewed    testsignal.Signal // leases were extended
 	lost       testsignal.Signal // a lease was given up
 	maintained testsignal.Signal // swept or pruned
+	paused     testsignal.Signal // read what is paused
 }
 
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
@@ -79,6 +84,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		looks: looks{wanted: true, walk: walk{in: d.lanes}},
 		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
 		publish: make(map[*relay.Target]chan *task), inFlightBy: make(map[*relay.Target]int),
+		checkPauses: make(testsignal.Signal, 1), pausesChanged: make(testsignal.Signal, 1),
 	}
 	for _, t := range d.targets.All {
 		if t.Publisher != nil { // when it stalls it may hold all the capacity, and the events being claimed then
@@ -101,6 +107,8 @@ func (l *loop) run() error {
 	owned.Go(func() { l.leases.renew(helpers, l.DBCtx) })
 	owned.Go(func() { l.d.maintain(l.ctx, l.leases.atRisk) })
 	owned.Go(func() { l.Sleeper.Run(l.ctx, l.DBCtx) })
+	owned.Go(func() { l.watchPauses(l.ctx) })
+	owned.Go(func() { l.d.heart().Run(l.ctx) })
 	for range l.d.cfg.Concurrency {
 		l.workers.Go(l.worker)
 	}
@@ -222,7 +230,7 @@ func (l *loop) claimsPaused() bool {
 	return l.lastAttempt != nil && time.Since(l.lastAttemptSince) < l.d.lastAttemptLimit
 }
 
-// collect handles all reports and finished passes that are ready.
+// collect handles all reports, finished passes and changes of what is paused that are ready.
 func (l *loop) collect() {
 	for {
 		select {
@@ -230,6 +238,8 @@ func (l *loop) collect() {
 			l.onReport(t)
 		case p := <-l.donePasses:
 			l.onPassDone(p)
+		case <-l.pausesChanged:
+			l.onPauses()
 		default:
 			return
 		}
@@ -282,10 +292,15 @@ func (l *loop) wait() {
 	case p := <-l.donePasses:
 		l.onPassDone(p)
 	case <-l.leases.lapsed:
-		l.withdraw(false)
+		l.withdraw(l.leases.isLost)
+	case <-l.pausesChanged:
+		l.onPauses()
 	case <-l.lastAttemptTick:
 		l.lastAttemptTick = nil
 	case <-l.Rang():
+		if l.d.pauses.Load().any() {
+			l.checkPauses.Emit() // a resume rings
+		}
 		l.requestClaim()
 		l.OnRing()
 	case a := <-l.Answers():
@@ -326,16 +341,15 @@ func (l *loop) pause(d time.Duration) {
 		case p := <-l.donePasses:
 			l.onPassDone(p)
 		case <-l.leases.lapsed:
-			l.withdraw(false)
+			l.withdraw(l.leases.isLost)
 		}
 	}
 }
 
-// withdraw takes queued events back before they start: those whose lease was lost while they waited for a worker, or
-// everything. Each is released under its fence, so its attempt is not counted unless another worker has claimed it
+// withdraw takes queued events back before they start: those that are gone, for example because their lease was lost while
+// they waited for a worker. Each is released under its fence, so its attempt is not counted unless another worker has claimed it
 // since.
-func (l *loop) withdraw(everything bool) {
-	gone := func(t *task) bool { return everything || l.leases.isLost(t) }
+func (l *loop) withdraw(gone func(*task) bool) {
 	if l.lastAttempt != nil && !l.lastAttemptStarted && gone(l.lastAttempt) {
 		l.handBack(l.lastAttempt)
 		l.lastAttempt = nil
@@ -365,7 +379,7 @@ func (l *loop) handBack(t *task) {
 func (l *loop) stop() error {
 	l.stopping = true
 	l.endPause = l.DBCtx.Done()
-	l.withdraw(true)
+	l.withdraw(func(*task) bool { return true })
 	abandon := l.GiveUp
 	for {
 		l.collect()

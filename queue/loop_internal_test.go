@@ -3,10 +3,11 @@ package queue
 import (
 	"context"
 	"errors"
-	"github.com/outboxgen/outboxgen/internal/report"
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/outboxgen/outboxgen/internal/report"
 
 	"github.com/stretchr/testify/require"
 

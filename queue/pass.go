@@ -76,6 +76,7 @@ func (p *pass) reclaims() bool { return p.x.claim != nil && p.x.claim.reclaims >
 
 // send starts a pass that settles all finished tasks.
 func (l *loop) send(want int) {
+	l.sent++
 	now := time.Now()
 	p := &pass{x: l.d.settlement(l.finished), finished: l.finished, want: want, generation: l.generation, began: now, tries: l.dbRetry.Tries()}
 	l.finished = nil
@@ -83,7 +84,9 @@ func (l *loop) send(want int) {
 		p.x.claim, p.want = l.claims.try(p.try, l.mayReclaim(now)), 1
 	} else if want > 0 {
 		if p.look = l.looks.due(now); p.look {
-			p.x.claim = l.claims.request(want, l.mayReclaim(now), l.looks.next(&l.claims.ahead))
+			if p.x.claim = l.claims.request(want, l.mayReclaim(now), l.looks.next(&l.claims.ahead)); p.x.claim == nil {
+				l.looks.from = now.Add(lookEvery) // everything rests or is paused
+			}
 		} else {
 			p.x.claim = l.claims.request(want, false, l.claims.next)
 		}
@@ -179,7 +182,7 @@ const reclaimPause = backoff.LongestPause + backoff.LongestPause/2
 // onClaim queues what was claimed, and decides whether to claim again.
 func (l *loop) onClaim(p *pass) {
 	claimed := p.x.claimed
-	tasks := make([]task, len(claimed))
+	tasks, paused := make([]task, len(claimed)), l.d.pauses.Load()
 	for i := range claimed {
 		t := &tasks[i]
 		t.Claimed, t.try = claimed[i], p.try
@@ -189,7 +192,7 @@ func (l *loop) onClaim(p *pass) {
 			l.inFlightBy[to]++
 		}
 		switch {
-		case l.stopping:
+		case l.stopping || paused.event(&t.Event):
 			l.handBack(t)
 		case t.Reclaimed && t.Attempt >= t.MaxAttempts:
 			l.lastAttempt = t

@@ -104,6 +104,8 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	})
 	require.NoError(t, err)
 	require.Len(t, fronts, lane.Count)
+	const tenant = "c4ca4238-a0b9-2382-0dcc-509a6f75849b"
+	paused := &pauses{keys: []string{"t1/00000000-0000-4000-8000-000000000001", tenant, "t3"}}
 	fresh := func(onward bool) func(q *dbsqlc.Queries) {
 		return func(q *dbsqlc.Queries) {
 			c := &claim{size: 100, lease: time.Minute}
@@ -117,9 +119,12 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 			s.claimFrom(t.Context(), q, c)
 		}
 	}
-	claim := func(cfg ClaimConfig) func(q *dbsqlc.Queries) {
+	claim := func(cfg ClaimConfig, paused ...*pauses) func(q *dbsqlc.Queries) {
 		c, err := cfg.claim()
 		require.NoError(t, err)
+		for _, p := range paused {
+			c.paused = p
+		}
 		c.starts = new(walk).pieces(c.size, false)
 		return func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
 	}
@@ -137,10 +142,12 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + met(100), Sorts: met(100)},
 		{Name: "claim 500", Call: claim(ClaimConfig{BatchSize: 500}), Reads: head + met(500), Sorts: met(500)},
 		{Name: "claim by topics", Call: claim(ClaimConfig{BatchSize: 100, Topics: []string{"t1", "t2", "none"}}), Reads: head + pieces, Sorts: met(100)},
-		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantIDs: []uuid.UUID{uuid.MustParse("c4ca4238-a0b9-2382-0dcc-509a6f75849b")}}), Reads: head + pieces, Sorts: met(10)},
+		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantIDs: []uuid.UUID{uuid.MustParse(tenant)}}), Reads: head + pieces, Sorts: met(10)},
 		{Name: "claim with limit", Call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), Reads: head + met(100), Sorts: met(100)},
+		{Name: "claim some paused", Call: claim(ClaimConfig{BatchSize: 100}, paused), Reads: head + pieces, Sorts: met(100)},
 		{Name: "claim fresh", Call: fresh(false), Reads: head + 300, Sorts: 110},
 		{Name: "claim onward", Call: fresh(true), Reads: 300, Sorts: 110}, // past the events in flight
+		{Name: "pauses", Call: func(q *dbsqlc.Queries) { _, _ = q.PauseOfNamespace(t.Context(), "test") }, Reads: 1, Sorts: 1},
 		{Name: "ack", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, Reads: 1000, Sorts: 1000, Sorted: true},
@@ -163,7 +170,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "sweep", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
-				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
+				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, Paused: []string{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
 		}, Reads: pieces + 2*lane.Count*sweepChunk, Sorts: lane.Count * sweepChunk},
 		{Name: "prune delivered", Call: func(q *dbsqlc.Queries) {
@@ -201,7 +208,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		for _, e := range planStatements(t, s) {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 				plan, ms := e.Run(t, s.db, s.pool, mode)
-				t.Logf("%-16s %-5s %-18s %7.2f ms, %s", e.Name, statistics, mode, ms, strings.Join(pgtest.IndexesOf(&plan), " "))
+				t.Logf("%-17s %-5s %-18s %7.2f ms, %s", e.Name, statistics, mode, ms, strings.Join(pgtest.IndexesOf(&plan), " "))
 			}
 		}
 	}

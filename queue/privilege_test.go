@@ -42,7 +42,7 @@ func TestQueuePrivileges(t *testing.T) {
 		require.ErrorContains(t, err, "permission denied", forbidden)
 	}
 
-	worker := runtimetest.As(t, pool, "SELECT, UPDATE, DELETE ON outbox.events, outbox.queue", "SELECT, INSERT, UPDATE, DELETE ON outbox.delivered, outbox.dead_letters")
+	worker := runtimetest.As(t, pool, "SELECT, UPDATE, DELETE ON outbox.events, outbox.queue", "SELECT, INSERT, UPDATE, DELETE ON outbox.delivered, outbox.dead_letters, outbox.processes", "SELECT ON outbox.pauses")
 	pgtest.Execute(t, pool, "UPDATE outbox.queue SET attempts = max_attempts WHERE id = (SELECT id FROM outbox.events WHERE dedupe_key = 'c')") // it is swept
 	pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE dedupe_key = 'd'")
 	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, namespace, topic, 1 FROM outbox.events WHERE dedupe_key = 'e'")
@@ -66,6 +66,14 @@ func TestQueuePrivileges(t *testing.T) {
 		total.Add(report)
 	}
 	require.Equal(t, queue.Report{Delivered: 5, Retried: 1, Dead: 2}, total)
+
+	spy := runtimetest.NewLogSpy()
+	cfg.Logger = spy.Logger()
+	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, worker, cfg, handler))
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes")
+	require.NoError(t, stop())
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processes"))
+	require.NotContains(t, spy.String(), "permission denied")
 
 	quick := outbox.Retention{Delivered: time.Nanosecond, Dead: time.Nanosecond}
 	s, err := queue.NewStore(worker, queue.StoreConfig{Namespace: "jobs", Retention: map[string]outbox.Retention{"one": quick}})

@@ -95,6 +95,7 @@ type roundTrip struct {
 	handedBack              int           // how many of releases came back because their target is unavailable
 	lease                   time.Duration // of extends
 	claim                   *claim        // nil claims nothing
+	readPauses              bool          // reads what is paused too, after the claim
 
 	encoding  string // of the database
 	committed bool   // the outcomes that are not 0, and what was claimed, are known
@@ -107,6 +108,7 @@ type roundTrip struct {
 	ends                              map[int16]place // of pieces, by lane
 	claimedAt                         time.Time       // by the clock of the database
 	claimTook                         time.Duration   // there
+	paused                            *pauses         // as readPauses has read them
 	unsettled                         int             // final states that were deleted, because their events were queued as well
 	refusals                          map[fence]error // the reasons of refused outcomes
 }
@@ -276,6 +278,12 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 		s.queue(b, func(q *dbsqlc.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
 			x.claimed, x.strays, x.ends = nil, nil, nil // of an earlier try
 			return s.scanClaimed(rows, x, deadline)
+		})
+	}
+	if x.readPauses {
+		s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.PauseOfNamespace(ctx, s.namespace) }).Query(func(rows pgx.Rows) (err error) {
+			x.paused, err = scanPauses(rows)
+			return err
 		})
 	}
 	s.db.Commit(b)

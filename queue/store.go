@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -128,15 +129,17 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Store claims and finalises the events of one namespace. It has no state except its configuration and may be used from
-// any number of goroutines. A call is one transaction and one round trip, except that Claim without a Cursor, SweepDead and
-// Prune work in pieces, each a transaction.
+// Store claims and finalises the events of one namespace. It has no state except its configuration, and what was paused when
+// it last claimed. It may be used from any number of goroutines. A call is one transaction and one round trip, except that Claim without a Cursor, SweepDead and
+// Prune work in pieces, each a transaction, and that Claim reads the
+// pauses first when it is the first one, or when everything was paused.
 type Store struct {
 	pool      *pgxpool.Pool
 	db        *dbschema.Schema
 	namespace string
 	worker    uuid.UUID
-	policies  map[string]policy // by topic, for those whose retention is known
+	policies  map[string]policy      // by topic, for those whose retention is known
+	paused    atomic.Pointer[pauses] // as the latest Claim has read them; nil before
 }
 
 // NewStore checks cfg and returns a Store on pool. The caller closes pool.
@@ -186,7 +189,8 @@ const reclaimsPerClaim = 5
 // oldest of each. If none is due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx ends
 // during the call, the events may have been claimed nevertheless; they are claimable again when their lease has run out.
 //
-// A row of the queue whose event was deleted by hand is not returned: Claim makes it a dead letter.
+// What an operator has paused is not claimed. A row of the queue whose event was deleted by hand is not returned: Claim makes
+// it a dead letter.
 func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	c, err := cfg.claim()
 	if err != nil {
@@ -197,11 +201,27 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 		w = &cfg.Cursor.walk
 	}
 	w.in = lanesOf(c.topics, c.tenants)
+	if c.paused = s.paused.Load(); c.paused == nil || c.paused.every(c.topics) {
+		if c.paused, err = s.readPauses(ctx); err != nil {
+			return nil, fmt.Errorf("claim: %w", err)
+		}
+		s.paused.Store(c.paused)
+	}
+	if cfg.Cursor != nil && cfg.Cursor.paused != nil && c.paused.ended(cfg.Cursor.paused) {
+		w.restart()
+	}
 	for {
+		if cfg.Cursor != nil {
+			cfg.Cursor.paused = c.paused
+		}
+		if c.paused.every(c.topics) {
+			w.end()
+			return claimedOf(found), nil
+		}
 		part := *c
 		part.size -= len(found)
 		part.starts = w.pieces(part.size, false)
-		x := roundTrip{claim: &part}
+		x := roundTrip{claim: &part, readPauses: true}
 		if err := s.roundTrip(ctx, &x); err != nil {
 			w.failed()
 			if len(found) == 0 {
@@ -210,12 +230,34 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 			return claimedOf(found), nil // the rest is still there
 		}
 		w.advance(&x)
+		if !x.paused.equal(c.paused) { // the claim was sent with what was paused before
+			x.claimed = s.releasePaused(ctx, &x)
+			if x.paused.ended(c.paused) {
+				w.restart()
+			}
+			c.paused = x.paused
+			s.paused.Store(c.paused)
+		}
 		found = append(found, x.claimed...)
 		reclaimed := slices.ContainsFunc(x.claimed, func(c *Claimed) bool { return c.Reclaimed }) // few at a time
 		if cfg.Cursor != nil || reclaimed || len(found) == c.size || !w.more() {
 			return claimedOf(found), nil
 		}
 	}
+}
+
+// releasePaused releases what x has claimed although it is paused, and returns the rest. If that fails, the leases run out.
+func (s *Store) releasePaused(ctx context.Context, x *roundTrip) (rest []*Claimed) {
+	var back roundTrip
+	for _, c := range x.claimed {
+		if x.paused.event(&c.Event) {
+			back.releases = append(back.releases, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	_ = s.roundTrip(ctx, &back)
+	return rest
 }
 
 // claimedOf returns events in the order in which they are due.
@@ -236,6 +278,7 @@ type claim struct {
 	tenants                     []uuid.UUID
 	starts                      []start
 	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
+	paused                      *pauses
 }
 
 // inPieces reports whether c walks in pieces, with EventClaim.
@@ -272,7 +315,7 @@ func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	}
 	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
 		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
-		Topics: p.Topics, TenantIds: p.TenantIds, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
+		Topics: p.Topics, TenantIds: p.TenantIds, Paused: p.Paused, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
 }
 
@@ -282,7 +325,7 @@ func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
 	return dbsqlc.EventClaimParams{
 		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics), TenantIds: pgvalue.UUIDs(c.tenants),
-		BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
+		Paused: c.paused.texts(), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
 		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
@@ -358,6 +401,9 @@ const sweepChunk = 250
 // out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace. tell, if not nil,
 // gets the dead letters of each transaction, without keys, entity and headers.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell func([]report.End)) (died, noted int, err error) {
+	if c.paused.every(c.topics) {
+		return 0, 0, nil
+	}
 	w := walk{in: lanesOf(c.topics, c.tenants), piece: 2 * firstPiece}
 	for starts := w.pieces(0, false); len(starts) > 0; {
 		var rows []dbsqlc.EventSweepDeadRow
@@ -367,7 +413,7 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
-				TenantIds: pgvalue.UUIDs(c.tenants), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
+				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.paused.texts(), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		}); err != nil {

@@ -193,6 +193,13 @@ func (w *walk) more() bool {
 	return false
 }
 
+// end makes the walk one that has come to the end of every lane, and begins again at the head.
+func (w *walk) end() {
+	for i := range w.lanes {
+		w.lanes[i] = stage{seen: true}
+	}
+}
+
 // failed notes that a claim failed: perhaps because it took too long.
 func (w *walk) failed() {
 	w.piece = smallestPiece
@@ -285,7 +292,10 @@ func columnsOf(starts []start) (c columns) {
 }
 
 // Cursor is how far the claims of a Store have come. The zero value is the beginning. It must not be used concurrently.
-type Cursor struct{ walk walk }
+type Cursor struct {
+	walk   walk
+	paused *pauses // what the walk has passed over
+}
 
 // Done reports whether the claims have come to the events that are not due.
 func (c *Cursor) Done() bool { return !c.walk.more() }

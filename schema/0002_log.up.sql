@@ -73,7 +73,6 @@ CREATE TABLE outbox_schema.listeners (
     retry_count    integer     NOT NULL DEFAULT 0,
     retry_after    timestamptz,
     last_error     text,
-    paused         boolean     NOT NULL DEFAULT false,
     max_lag        interval,
     reshard_to     integer,
     barrier        pg_snapshot,

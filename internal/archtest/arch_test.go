@@ -46,17 +46,18 @@ func TestArrows(t *testing.T) {
 		"payload":              {},
 		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane"},
 		"publish":              {"outbox"},
-		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
-		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
-		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue"},
+		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
+		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
+		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
 		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
 		"schema":               {},
 		"templates":            {},
-		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report"},
+		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/testsignal"},
 		"internal/report":      {"outbox", "internal/guard"},
+		"internal/process":     {"internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/mark", "internal/pgvalue", "internal/testsignal"},
 		"internal/retention":   {"outbox", "internal/dbschema", "internal/dbsqlc", "internal/pgvalue"},
 		"internal/settings":    {"outbox"},
 		"internal/absent":      {},
@@ -112,7 +113,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/shutdown", "internal/testsignal":
+			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shutdown", "internal/testsignal":
 		default:
 			continue
 		}

@@ -54,7 +54,8 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	switch {
 	case err == nil, errors.Is(err, errReported):
 		return err
-	case errors.As(err, new(*admin.UnknownListenerError)), errors.Is(err, admin.ErrNotSkippable):
+	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
+		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable):
 		return usage(err)
 	case errors.Is(err, outbox.ErrNotMigrated):
 		return fmt.Errorf("schema %s: %w", schema, err)
@@ -95,7 +96,7 @@ func (a *app) verb(yes bool, done, undone string) string {
 
 func (a *app) listenerPause(db *database) *cobra.Command {
 	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events", `pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
-events wait and are not pruned.`)
+events wait and are not pruned. outboxgen pause --listener does the same, and also takes a reason and an end.`)
 }
 
 func (a *app) listenerResume(db *database) *cobra.Command {
@@ -109,11 +110,14 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 		Long:  long,
 		Args:  cobra.ExactArgs(1),
 		RunE: a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
-			do := ops.Resume
+			scope, act := admin.Scope{Listener: args[0]}, admin.Act{Who: defaultWho()}
+			var err error
 			if paused {
-				do = ops.Pause
+				err = ops.Pause(ctx, scope, act)
+			} else {
+				_, err = ops.Resume(ctx, scope, act)
 			}
-			if err := do(ctx, args[0]); err != nil {
+			if err != nil {
 				return err
 			}
 			return a.printResult(resultRow{Listener: args[0], Done: true, Paused: &paused}, "%sd %s", verb, args[0])

@@ -43,6 +43,11 @@ func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*dbsqlc.Querie
 	})
 }
 
+// InTxPlanned is like InTx, but without the settings of SessionGuard, which restrict the planner to index scans.
+func (s *Schema) InTxPlanned(ctx context.Context, db Beginner, call func(*dbsqlc.Queries) error) error {
+	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error { return call(s.On(tx)) })
+}
+
 // WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet. what
 // says in an error what was being done.
 func (s *Schema) WithCursorLock(ctx context.Context, db Beginner, what string, call func(*dbsqlc.Queries) error) error {

@@ -306,7 +306,7 @@ parked_counts AS MATERIALIZED (
 SELECT
     l.listener, l.shard, l.shards, l.lease_by, l.lease_until,
     coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS leased,
-    l.running, l.paused, l.in_batch, l.retry_count, l.retry_after,
+    l.running, (u.listener IS NOT NULL)::boolean AS paused, l.in_batch, l.retry_count, l.retry_after,
     coalesce(l.last_error, '') AS last_error,
     coalesce(l.reshard_to, 0)::integer AS reshard_to,
     (
@@ -356,6 +356,16 @@ LEFT JOIN LATERAL (
     WHERE o.listener = l.listener
       AND o.bucket % l.shards = l.shard
 ) AS p ON true
+LEFT JOIN LATERAL (
+    SELECT o.listener
+    FROM outbox_schema.pauses AS o
+    WHERE o.namespace = ''
+      AND o.topic = ''
+      AND o.tenant_id = '00000000-0000-0000-0000-000000000000'
+      AND o.listener = l.listener
+      AND (o.until IS NULL OR o.until > statement_timestamp())
+    LIMIT 1
+) AS u ON true
 ORDER BY l.listener, l.shard
 `
 
@@ -488,27 +498,6 @@ type ListenerOpenParams struct {
 // Opens a window as ListenerTakeLease does, without a lease, so that an event in it can be skipped.
 func (q *Queries) ListenerOpen(ctx context.Context, arg ListenerOpenParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ListenerOpen, arg.Listener, arg.Shard)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const ListenerPause = `-- name: ListenerPause :execrows
-UPDATE outbox_schema.listeners AS l
-SET paused = $1::boolean
-WHERE l.listener = $2
-  AND l.paused <> $1::boolean
-`
-
-type ListenerPauseParams struct {
-	Paused   bool
-	Listener string
-}
-
-// Stops or resumes a listener: no lease is taken while it is paused. Under the lock, so that no shard is added meanwhile.
-func (q *Queries) ListenerPause(ctx context.Context, arg ListenerPauseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, ListenerPause, arg.Paused, arg.Listener)
 	if err != nil {
 		return 0, err
 	}

@@ -150,12 +150,17 @@ WITH met AS MATERIALIZED (
                 )
                 AND p.attempts < coalesce($7::integer, p.max_attempts)
                 AND (cardinality($8::text[]) = 0 OR p.topic = ANY ($8::text[]))
-                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[])) AS claimable,
+                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[]))
+                AND (
+                    cardinality($10::text[]) = 0
+                    OR NOT coalesce(p.topic = ANY ($10::text[]) OR p.tenant_id::text = ANY ($10::text[])
+                        OR p.topic || '/' || p.tenant_id::text = ANY ($10::text[]), false)
+                ) AS claimable,
                 p.attempts + 1 >= coalesce($7::integer, p.max_attempts) AS last
             FROM (
                 SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.tenant_id
                 FROM outbox_schema.queue AS q
-                WHERE q.namespace = $10
+                WHERE q.namespace = $11
                   AND q.lane = l.lane
                   AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
                   AND q.next_attempt_at <= statement_timestamp()
@@ -165,7 +170,7 @@ WITH met AS MATERIALIZED (
         ) AS w
         WHERE w.claimable IS TRUE
            OR w.n = l.piece
-        LIMIT ($11::integer) + $5::integer
+        LIMIT ($12::integer) + $5::integer
     ) AS c
 ),
 share AS MATERIALIZED (
@@ -177,7 +182,7 @@ share AS MATERIALIZED (
           AND m.fresh
     ) AS r
     ORDER BY r.place, r.next_attempt_at, r.id
-    LIMIT $11::integer
+    LIMIT $12::integer
 ),
 last AS MATERIALIZED (
     SELECT d.lane, d.next_attempt_at, d.id
@@ -204,8 +209,8 @@ filler AS MATERIALIZED (
         SELECT q.id, q.next_attempt_at
         FROM outbox_schema.queue AS q
         WHERE (SELECT count(*) FROM locked) < (SELECT count(*) FROM share)
-          AND (SELECT count(*) FROM met AS m WHERE m.lane = d.lane) >= ($11::integer) + $5::integer
-          AND q.namespace = $10
+          AND (SELECT count(*) FROM met AS m WHERE m.lane = d.lane) >= ($12::integer) + $5::integer
+          AND q.namespace = $11
           AND q.lane = d.lane
           AND (q.next_attempt_at, q.id) > (d.next_attempt_at, d.id)
           AND q.next_attempt_at <= statement_timestamp()
@@ -213,8 +218,13 @@ filler AS MATERIALIZED (
           AND q.attempts < coalesce($7::integer, q.max_attempts)
           AND (cardinality($8::text[]) = 0 OR q.topic = ANY ($8::text[]))
           AND (cardinality($9::uuid[]) = 0 OR q.tenant_id = ANY ($9::uuid[]))
+          AND (
+              cardinality($10::text[]) = 0
+              OR NOT coalesce(q.topic = ANY ($10::text[]) OR q.tenant_id::text = ANY ($10::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY ($10::text[]), false)
+          )
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $11::integer
+        LIMIT $12::integer
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
     LIMIT greatest((SELECT count(*) FROM share) - (SELECT count(*) FROM locked), 0)
@@ -227,7 +237,7 @@ taken AS MATERIALIZED (
 edge AS MATERIALIZED (
     (SELECT t.next_attempt_at, t.id
      FROM taken AS t
-     WHERE (SELECT count(*) FROM taken) >= $11::integer
+     WHERE (SELECT count(*) FROM taken) >= $12::integer
      ORDER BY t.next_attempt_at DESC, t.id DESC
      LIMIT 1)
     UNION ALL
@@ -259,7 +269,7 @@ ends AS MATERIALIZED (
         SELECT
             m.lane,
             count(*) FILTER (WHERE m.claimable AND m.fresh) > (SELECT count(*) FROM share AS h WHERE h.lane = m.lane) AS unshared,
-            count(*) >= ($11::integer) + $5::integer OR bool_or(m.ended) AS stopped,
+            count(*) >= ($12::integer) + $5::integer OR bool_or(m.ended) AS stopped,
             max(m.next_attempt_at) AS next_attempt_at,
             (array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1] AS id
         FROM met AS m
@@ -278,15 +288,15 @@ picked AS MATERIALIZED (
            SELECT t.id, t.next_attempt_at FROM taken AS t) AS u
      WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
-     LIMIT $11::integer)
+     LIMIT $12::integer)
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
     SET attempts = q.attempts + 1,
         max_attempts = coalesce($7::integer, q.max_attempts),
         claim_no = q.claim_no + 1,
-        locked_by = $12,
-        locked_until = clock_timestamp() + $13::interval,
+        locked_by = $13,
+        locked_until = clock_timestamp() + $14::interval,
         updated_at = clock_timestamp(),
         failures = CASE
             WHEN q.locked_until IS NULL THEN q.failures
@@ -330,6 +340,7 @@ type EventClaimParams struct {
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Paused      []string
 	Namespace   string
 	BatchSize   int32
 	WorkerID    pgtype.UUID
@@ -375,6 +386,9 @@ type EventClaimRow struct {
 // compares the id too, because a million events may be due at one time. A lease that ran out
 // is a failed attempt, and is kept as one.
 //
+// paused has what an operator has paused: topics, tenants, and tenants of one topic as topic/tenant. No text has two of these
+// meanings.
+//
 // Returns the events in the order in which they are due, without payload and created_at if the event is gone from events;
 // and, with claim_no 0, the ends of walks, and in lane -1 the time of the claim, with the time of its end as created_at.
 func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]EventClaimRow, error) {
@@ -388,6 +402,7 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Paused,
 		arg.Namespace,
 		arg.BatchSize,
 		arg.WorkerID,
@@ -451,19 +466,24 @@ WITH picked AS MATERIALIZED (
           AND q.attempts < coalesce($6::integer, q.max_attempts)
           AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
           AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+          AND (
+              cardinality($9::text[]) = 0
+              OR NOT coalesce(q.topic = ANY ($9::text[]) OR q.tenant_id::text = ANY ($9::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY ($9::text[]), false)
+          )
         ORDER BY q.next_attempt_at, q.id
         LIMIT s.quota
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT $9::integer
+    LIMIT $10::integer
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
     SET attempts = q.attempts + 1,
         max_attempts = coalesce($6::integer, q.max_attempts),
         claim_no = q.claim_no + 1,
-        locked_by = $10,
-        locked_until = clock_timestamp() + $11::interval,
+        locked_by = $11,
+        locked_until = clock_timestamp() + $12::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
     WHERE q.id = p.id
@@ -497,6 +517,7 @@ type EventClaimFreshParams struct {
 	MaxAttempts *int32
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Paused      []string
 	BatchSize   int32
 	WorkerID    pgtype.UUID
 	Lease       pgtype.Interval
@@ -535,6 +556,7 @@ func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams
 		arg.MaxAttempts,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Paused,
 		arg.BatchSize,
 		arg.WorkerID,
 		arg.Lease,
@@ -1151,7 +1173,7 @@ func (q *Queries) EventNack(ctx context.Context, arg EventNackParams) ([]EventNa
 
 const EventProbe = `-- name: EventProbe :exec
 SELECT
-FROM outbox_schema.events, outbox_schema.queue, outbox_schema.delivered, outbox_schema.dead_letters
+FROM outbox_schema.events, outbox_schema.queue, outbox_schema.delivered, outbox_schema.dead_letters, outbox_schema.pauses
 LIMIT 0
 `
 
@@ -1552,11 +1574,16 @@ WITH met AS MATERIALIZED (
                 )
                 AND NOT p.id = ANY ($7::uuid[])
                 AND (cardinality($8::text[]) = 0 OR p.topic = ANY ($8::text[]))
-                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[])) AS spent
+                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[]))
+                AND (
+                    cardinality($10::text[]) = 0
+                    OR NOT coalesce(p.topic = ANY ($10::text[]) OR p.tenant_id::text = ANY ($10::text[])
+                        OR p.topic || '/' || p.tenant_id::text = ANY ($10::text[]), false)
+                ) AS spent
             FROM (
                 SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.tenant_id
                 FROM outbox_schema.queue AS q
-                WHERE q.namespace = $10
+                WHERE q.namespace = $11
                   AND q.lane = l.lane
                   AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
                   AND q.next_attempt_at <= statement_timestamp()
@@ -1566,7 +1593,7 @@ WITH met AS MATERIALIZED (
         ) AS w
         WHERE w.spent IS TRUE
            OR w.n = l.piece
-        LIMIT $11::integer
+        LIMIT $12::integer
     ) AS c
 ),
 spent AS MATERIALIZED (
@@ -1643,7 +1670,7 @@ FROM (
         m.lane,
         max(m.next_attempt_at)::timestamptz AS to_due,
         ((array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1])::uuid AS to_id,
-        count(*) >= $11::integer OR bool_or(m.ended) AS stopped
+        count(*) >= $12::integer OR bool_or(m.ended) AS stopped
     FROM met AS m
     GROUP BY m.lane
 ) AS e
@@ -1660,6 +1687,7 @@ type EventSweepDeadParams struct {
 	InFlight    []pgtype.UUID
 	Topics      []string
 	TenantIds   []pgtype.UUID
+	Paused      []string
 	Namespace   string
 	BatchSize   int32
 }
@@ -1696,6 +1724,7 @@ func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) 
 		arg.InFlight,
 		arg.Topics,
 		arg.TenantIds,
+		arg.Paused,
 		arg.Namespace,
 		arg.BatchSize,
 	)

@@ -12,8 +12,8 @@ import (
 )
 
 const ListenerAddShards = `-- name: ListenerAddShards :exec
-INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, paused, max_lag, system_id, created_at)
-SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.paused, l.max_lag, l.system_id, l.created_at
+INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, max_lag, system_id, created_at)
+SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.max_lag, l.system_id, l.created_at
 FROM outbox_schema.listeners AS l
 CROSS JOIN generate_series($1::integer, l.shards - 1) AS n (shard)
 WHERE l.listener = $2
@@ -182,10 +182,9 @@ SELECT
     coalesce(bool_and(l.barrier IS NOT NULL AND NOT l.in_batch AND l.lo_bound = l.barrier_bound), false)::boolean AS arrived,
     coalesce(max(l.reshard_to), 0)::integer AS reshard_to,
     coalesce(max(l.high_seq), 0)::bigint AS high_seq,
-    coalesce(bool_or(l.paused), false)::boolean AS paused,
     coalesce(max(l.lease_no), 0)::bigint AS lease_no
 FROM (
-    SELECT o.barrier, o.in_batch, o.lo_bound, o.barrier_bound, o.reshard_to, o.high_seq, o.paused, o.lease_no
+    SELECT o.barrier, o.in_batch, o.lo_bound, o.barrier_bound, o.reshard_to, o.high_seq, o.lease_no
     FROM outbox_schema.listeners AS o
     WHERE o.listener = $1
     ORDER BY o.shard
@@ -197,7 +196,6 @@ type ListenerArrivedRow struct {
 	Arrived   bool
 	ReshardTo int32
 	HighSeq   int64
-	Paused    bool
 	LeaseNo   int64
 }
 
@@ -209,7 +207,6 @@ func (q *Queries) ListenerArrived(ctx context.Context, listener string) (Listene
 		&i.Arrived,
 		&i.ReshardTo,
 		&i.HighSeq,
-		&i.Paused,
 		&i.LeaseNo,
 	)
 	return i, err
@@ -633,19 +630,17 @@ SET shards = $1::integer,
     lease_until = NULL,
     preferred = NULL,
     wanted_by = NULL,
-    paused = $4,
     reshard_to = NULL,
     barrier = NULL,
     barrier_bound = NULL,
     barrier_seq = NULL
-WHERE l.listener = $5
+WHERE l.listener = $4
 `
 
 type ListenerRestartParams struct {
 	Shards   int32
 	HighSeq  int64
 	LeaseNo  int64
-	Paused   bool
 	Listener string
 }
 
@@ -657,7 +652,6 @@ func (q *Queries) ListenerRestart(ctx context.Context, arg ListenerRestartParams
 		arg.Shards,
 		arg.HighSeq,
 		arg.LeaseNo,
-		arg.Paused,
 		arg.Listener,
 	)
 	return err
@@ -701,7 +695,16 @@ WHERE l.listener = $6
     OR l.lease_by = $1 AND l.running AND l.lease_id IN ($3, $4)
   )
   AND (l.lease_no = $9::bigint AND l.lease_id IS DISTINCT FROM $3 OR l.running AND l.lease_id = $3)
-  AND NOT l.paused
+  AND (
+    SELECT u.listener
+    FROM outbox_schema.pauses AS u
+    WHERE u.namespace = ''
+      AND u.topic = ''
+      AND u.tenant_id = '00000000-0000-0000-0000-000000000000'
+      AND u.listener = l.listener
+      AND (u.until IS NULL OR u.until > statement_timestamp())
+    LIMIT 1
+  ) IS NULL
   AND (l.retry_after IS NULL OR l.retry_after <= statement_timestamp())
   AND CASE
     WHEN l.in_batch THEN true
@@ -869,13 +872,13 @@ const ListenerWait = `-- name: ListenerWait :one
 SELECT
     l.shards,
     l.lease_no,
-    l.paused,
+    (u.listener IS NOT NULL)::boolean AS paused,
     (l.reshard_to IS NOT NULL)::boolean AS resharding,
     coalesce(l.retry_after > statement_timestamp(), false)::boolean AS blocked,
     coalesce(l.lease_until >= statement_timestamp(), false)::boolean AS foreign_lease,
     coalesce(l.lease_by IS NULL AND l.preferred <> $1, false)::boolean AS kept,
     CASE
-        WHEN l.lease_by IS NOT NULL OR coalesce(l.preferred = $1, true) OR l.paused THEN false
+        WHEN l.lease_by IS NOT NULL OR coalesce(l.preferred = $1, true) OR u.listener IS NOT NULL THEN false
         WHEN l.retry_after > statement_timestamp() THEN false
         WHEN l.in_batch THEN true
         WHEN l.barrier IS NOT NULL THEN l.lo_bound <> l.barrier_bound
@@ -946,6 +949,16 @@ SELECT
         )
     ) - statement_timestamp()) * 1000000)::bigint, -1)::bigint AS wait_us
 FROM outbox_schema.listeners AS l
+LEFT JOIN LATERAL (
+    SELECT o.listener
+    FROM outbox_schema.pauses AS o
+    WHERE o.namespace = ''
+      AND o.topic = ''
+      AND o.tenant_id = '00000000-0000-0000-0000-000000000000'
+      AND o.listener = l.listener
+      AND (o.until IS NULL OR o.until > statement_timestamp())
+    LIMIT 1
+) AS u ON true
 WHERE l.listener = $2
   AND l.shard = $3
 `

@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/report"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -48,6 +49,7 @@ type Target struct {
 	handedBack    int                       // events that were not charged in this rest
 	away          *atomic.Int32             // how many targets of the dispatcher or listener rest
 	returns       *atomic.Int64             // how often one of them became available again
+	changed       testsignal.Signal         // tells that what rests has changed
 	returnPending bool                      // the events that wait for it in the database may be tried as soon as it answers
 	answered      bool                      // it has answered since its rest began
 	callsBegan    []time.Time               // when the publisher's calls under way began, the oldest first
@@ -279,6 +281,7 @@ func (t *Target) startRest(cause mark.Result) (logs []func()) {
 	if t.since, t.answered = now, false; t.pendingCalls == 0 {
 		t.away.Add(1)
 	}
+	t.changed.Emit()
 	level, text := slog.LevelWarn, "resting: the target is unavailable, its events wait and no attempt is charged"
 	if cause.Unwanted {
 		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
@@ -299,6 +302,7 @@ func (t *Target) endRest(began time.Time) (logs []func()) {
 	attrs := []any{"target", t.Name, "rested", rested.Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
 	t.since, t.until, t.tries, t.cause, t.failedInRow, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
 	t.returns.Add(1)
+	t.changed.Emit()
 	if t.returnPending = true; t.pendingCalls == 0 {
 		t.away.Add(-1)
 	}

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/report"
+	"github.com/outboxgen/outboxgen/internal/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -25,16 +27,17 @@ type Targets struct {
 	Away       atomic.Int32 // how many of All and of the brokers rest
 	Returns    atomic.Int64 // how often one of them became available again
 	Publishes  bool
-	Hooks      *report.Hooks // set before Add; nil calls nobody
+	Hooks      *report.Hooks     // set before Add; nil calls nobody
+	Changed    testsignal.Signal // has an element when what rests, or why, has changed
 }
 
 func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
-	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target)}
+	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target), Changed: make(testsignal.Signal, 1)}
 }
 
 // Add gives a topic its target: that of its publication, or a separate one for its handler.
 func (s *Targets) Add(topic string, p *Route) error {
-	t := &Target{Name: topic, breaker: s.breaker, log: s.log, hooks: s.Hooks, away: &s.Away, returns: &s.Returns, returnPending: true}
+	t := &Target{Name: topic, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns, returnPending: true}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
@@ -48,7 +51,7 @@ func (s *Targets) Add(topic string, p *Route) error {
 			}
 		}
 		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, hooks: s.Hooks, away: &s.Away, returns: &s.Returns}
+			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns}
 			s.brokers[p.broker] = t.broker
 		}
 		t.broker.Topics = append(t.broker.Topics, topic)
@@ -75,6 +78,17 @@ func (s *Targets) publisher(broker string) (publish.Publisher, error) {
 		return nil, fmt.Errorf("publishes to %s: its entry in field Publishers is nil", broker)
 	}
 	return p, nil
+}
+
+// Reasons returns why each of the targets that are unavailable rests.
+func (s *Targets) Reasons() map[string]string {
+	reasons := make(map[string]string)
+	for _, t := range s.All {
+		if why := t.Why(); why.Class == mark.ClassUnavailable {
+			reasons[t.Name] = why.Text
+		}
+	}
+	return reasons
 }
 
 // Resting names the targets that are unavailable.

@@ -32,6 +32,20 @@ func Skip(t testing.TB, a *admin.Admin, id uuid.UUID) outbox.Event {
 	return e
 }
 
+// Pause pauses a scope.
+func Pause(t testing.TB, a *admin.Admin, s admin.Scope) {
+	t.Helper()
+	require.NoError(t, a.Pause(t.Context(), s, admin.Act{Who: "tester"}))
+}
+
+// Resume ends the pause of a scope, which must be paused.
+func Resume(t testing.TB, a *admin.Admin, s admin.Scope) {
+	t.Helper()
+	r, err := a.Resume(t.Context(), s, admin.Act{Who: "tester"})
+	require.NoError(t, err)
+	require.Equal(t, admin.ResumeReport{Resumed: true}, r)
+}
+
 func AdminOf(t testing.TB, pool *pgxpool.Pool) *admin.Admin {
 	t.Helper()
 	a, err := admin.New(pool, "")

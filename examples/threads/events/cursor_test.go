@@ -93,7 +93,7 @@ func TestPauseAndResume(t *testing.T) {
 	f.post(id, "a")
 	heard.await(t, func(got []delivery) bool { return len(got) == 1 })
 
-	require.NoError(t, f.admin().Pause(t.Context(), "broadcast"))
+	require.NoError(t, f.admin().Pause(t.Context(), admin.Scope{Listener: "broadcast"}, admin.Act{Who: "tester"}))
 	f.post(id, "b", "c")
 	asked.await(t, func(got []delivery) bool { return len(got) == 3 })
 	require.Equal(t, []string{"a"}, heard.handled(id))
@@ -102,7 +102,8 @@ func TestPauseAndResume(t *testing.T) {
 	require.GreaterOrEqual(t, paused.Unread, int64(2))
 	require.NotEqual(t, admin.ListenerPaused, f.status("companion").State)
 
-	require.NoError(t, f.admin().Resume(t.Context(), "broadcast"))
+	_, err := f.admin().Resume(t.Context(), admin.Scope{Listener: "broadcast"}, admin.Act{Who: "tester"})
+	require.NoError(t, err)
 	heard.await(t, func(got []delivery) bool { return len(got) == 3 })
 	require.Equal(t, []string{"a", "b", "c"}, heard.handled(id))
 }

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/process"
+)
+
+// ProcessKind is what a Process runs.
+type ProcessKind string
+
+// The kinds.
+const (
+	ProcessDispatcher ProcessKind = process.Dispatcher
+	ProcessListener   ProcessKind = process.Listener
+)
+
+// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an hour, and
+// is not Alive.
+type Process struct {
+	WorkerID uuid.UUID
+	Kind     ProcessKind
+	Name     string // the namespace of a dispatcher, or the name of a listener
+	Host     string
+	PID      int
+	// Topics are what it takes, by namespace/topic.
+	Topics map[string]ProcessTopic
+	// TenantIDs are the only tenants whose events it takes; nil means all.
+	TenantIDs []uuid.UUID
+	// Resting has the topics and destinations that rest in this process, each with the reason.
+	Resting map[string]string
+	// StartedAt and SeenAt are times by the clock of the database. The process renews SeenAt every half minute.
+	StartedAt, SeenAt time.Time
+	// Alive reports that it was seen in the last 90 s.
+	Alive bool
+}
+
+// ProcessTopic is what a process knows of a topic.
+type ProcessTopic struct {
+	// Version is the newest payload version that it handles.
+	Version int
+	// MaxLag is the bound in the YAML of a queue topic; 0 if it has none. Listeners have their own, in ListenerStatus.
+	MaxLag time.Duration
+}
+
+// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed less
+// than about an hour ago.
+func (a *Admin) Processes(ctx context.Context) ([]Process, error) {
+	all, err := processesOf(ctx, a.db.Each(a.pool))
+	return all, dbschema.Wrap("list processes", err)
+}
+
+func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
+	rows, err := q.ProcessList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Process, len(rows))
+	for i, r := range rows {
+		p := Process{
+			WorkerID: r.WorkerID.Bytes, Kind: ProcessKind(r.Kind), Name: r.Name, Host: r.Host, PID: int(r.Pid),
+			StartedAt: r.StartedAt.Time, SeenAt: r.SeenAt.Time, Alive: microseconds(r.AgeUs) <= process.AliveFor,
+		}
+		for _, id := range r.TenantIds {
+			p.TenantIDs = append(p.TenantIDs, id.Bytes)
+		}
+		var topics map[string]process.Topic
+		if err := json.Unmarshal(r.Topics, &topics); err != nil {
+			return nil, fmt.Errorf("read topics of %s %s: %w", r.Kind, r.Name, err)
+		}
+		p.Topics = make(map[string]ProcessTopic, len(topics))
+		for name, t := range topics {
+			p.Topics[name] = ProcessTopic{Version: t.Version, MaxLag: time.Duration(t.MaxLag * float64(time.Second))}
+		}
+		if err := json.Unmarshal(r.Resting, &p.Resting); err != nil {
+			return nil, fmt.Errorf("read what rests in %s %s: %w", r.Kind, r.Name, err)
+		}
+		all[i] = p
+	}
+	return all, nil
+}
