@@ -194,7 +194,14 @@ func (a *Admin) replayQueued(ctx context.Context, q *dbsqlc.Queries, refs []dead
 			return 0, nil, err
 		}
 	}
-	return r.Replayed, map[string]int64{RefusedKeyTaken: int64(r.KeyTaken), RefusedNoPayload: r.PayloadGone}, nil
+	refused := make(map[string]int64)
+	if r.KeyTaken > 0 {
+		refused[RefusedKeyTaken] = int64(r.KeyTaken)
+	}
+	if r.PayloadGone > 0 {
+		refused[RefusedNoPayload] = r.PayloadGone
+	}
+	return r.Replayed, refused, nil
 }
 
 // replayHeard hands dead letters of one listener to it, in the transaction of q, which has the lock of the cursors.
@@ -305,12 +312,10 @@ func (a *Admin) onDead(
 		auditNo = no
 		r.Done += n
 		for reason, count := range refused {
-			if count > 0 {
-				if r.Refused == nil {
-					r.Refused = make(map[string]int64)
-				}
-				r.Refused[reason] += count
+			if r.Refused == nil {
+				r.Refused = make(map[string]int64)
 			}
+			r.Refused[reason] += count
 		}
 		done += len(next)
 		a.progress(int64(done), r.Matched)
