@@ -54,7 +54,7 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	switch {
 	case err == nil, errors.Is(err, errReported):
 		return err
-	case errors.As(err, new(*admin.UnknownListenerError)), errors.Is(err, admin.ErrNotSkippable):
+	case errors.As(err, new(*admin.UnknownListenerError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
 	case errors.Is(err, outbox.ErrNotMigrated):
 		return fmt.Errorf("schema %s: %w", schema, err)

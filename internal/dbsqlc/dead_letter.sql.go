@@ -85,7 +85,7 @@ SELECT EXISTS (
     SELECT
     FROM (SELECT unnest($1::bigint[]) AS no) AS w
     JOIN outbox_schema.dead_letters AS d ON d.no = w.no
-    WHERE d.listener = $2::text
+    WHERE coalesce(d.listener, '') = $2::text -- as in DeadLetterReplay
       AND (
         SELECT o.no
         FROM outbox_schema.parked AS o
@@ -122,7 +122,7 @@ gone AS (
     DELETE FROM outbox_schema.dead_letters AS d
     USING want AS w
     WHERE d.no = w.no
-      AND d.listener = $2::text
+      AND coalesce(d.listener, '') = $2::text -- as in DeadLetterReplay
     RETURNING d.seq, d.id, d.namespace, d.topic, d.version, d.tenant_id, d.dedupe_key, d.partition_key, d.entity_type,
         d.entity_id, d.entity_version, d.headers, d.payload, d.bucket, d.created_at, d.error,
         coalesce(d.key, d.partition_key, d.id::text) AS key
@@ -132,26 +132,22 @@ keys AS MATERIALIZED (
     FROM gone AS g
     GROUP BY g.key
 ),
+behind AS MATERIALIZED (
+    SELECT o.no
+    FROM keys AS k
+    CROSS JOIN LATERAL (
+        SELECT p.no, bool_or(p.seq > k.seq) OVER (ORDER BY p.listener, p.key, p.no) AS comes_later
+        FROM outbox_schema.parked AS p
+        WHERE p.listener = $2::text
+          AND p.key >= k.key
+          AND p.key <= k.key
+    ) AS o
+    WHERE o.comes_later
+),
 lifted AS (
     DELETE FROM outbox_schema.parked AS p
-    USING (
-        SELECT k.key, f.no
-        FROM keys AS k
-        CROSS JOIN LATERAL (
-            SELECT o.no
-            FROM outbox_schema.parked AS o
-            WHERE o.listener = $2::text
-              AND o.key >= k.key
-              AND o.key <= k.key
-              AND o.seq > k.seq
-            ORDER BY o.listener, o.key, o.no
-            LIMIT 1
-        ) AS f
-    ) AS b
-    WHERE p.listener = $2::text
-      AND p.key >= b.key
-      AND p.key <= b.key
-      AND p.no >= b.no
+    USING behind AS b
+    WHERE p.no = b.no
     RETURNING p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key, p.entity_type,
         p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.last_error AS error, p.key, p.attempts
 ),
@@ -191,6 +187,7 @@ type DeadLetterParkRow struct {
 // Hands dead letters to their listener again: as parked events of their key, in the order of the log. Those of the key that
 // are parked and come later get new numbers behind them. The caller has locked the cursors. It has also taken over the shards
 // if there are such followers, because a lease settles them by number. ParkedPromote then makes the first of each key due.
+// The window of behind has the order of parked_key, as in ParkedTake: otherwise the planner may walk the primary key.
 func (q *Queries) DeadLetterPark(ctx context.Context, arg DeadLetterParkParams) (DeadLetterParkRow, error) {
 	row := q.db.QueryRow(ctx, DeadLetterPark, arg.Nos, arg.Listener)
 	var i DeadLetterParkRow
@@ -335,7 +332,7 @@ letters AS MATERIALIZED (
     FROM want AS w
     JOIN outbox_schema.dead_letters AS d ON d.no = w.no
     LEFT JOIN outbox_schema.events AS e ON e.id = d.id
-    WHERE d.listener IS NULL
+    WHERE coalesce(d.listener, '') = ''
     FOR UPDATE OF d
 ),
 restored AS (
@@ -382,7 +379,8 @@ type DeadLetterReplayRow struct {
 // another waits, and does it if the other one is rolled back. Rows are locked in the order of no. If the row of events was
 // deleted by hand, it is made again from the copy, unless a newer event has its dedupe key (key_taken), or the copy has no
 // payload because the event was gone already when it died (payload_gone). claim_no continues above the latest claim, so that
-// its holder can settle nothing.
+// its holder can settle nothing. coalesce keeps the planner off the partial indexes: without statistics it may walk one of
+// them for each row instead of looking up no.
 func (q *Queries) DeadLetterReplay(ctx context.Context, nos []int64) (DeadLetterReplayRow, error) {
 	row := q.db.QueryRow(ctx, DeadLetterReplay, nos)
 	var i DeadLetterReplayRow

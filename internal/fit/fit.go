@@ -144,7 +144,7 @@ func object(where string, fields []*model.Field, data json.RawMessage) payload.F
 		case there && !isNull(v):
 			found = append(found, value(name, f, v)...)
 		case f.Optional:
-		case there && nullable(f.Type) && (f.MinLen == nil || *f.MinLen <= 0): // Go writes an empty one as null
+		case there && f.Type.Kind == model.JSON: // null is a value
 		default:
 			found = append(found, wrong(name, "required", "is not set")...)
 		}
@@ -153,11 +153,6 @@ func object(where string, fields []*model.Field, data json.RawMessage) payload.F
 		found = append(found, wrong(join(where, name), "unknown", "is not a field in the YAML")...)
 	}
 	return found
-}
-
-// nullable reports whether null is a value of the type in Go.
-func nullable(ref model.TypeRef) bool {
-	return slices.Contains([]model.Kind{model.JSON, model.Bytes, model.List, model.Map}, ref.Kind)
 }
 
 func join(where, name string) string {
@@ -207,6 +202,9 @@ func value(where string, f *model.Field, data json.RawMessage) payload.FieldErro
 		n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, bits)
 		if err != nil {
 			return wrong(where, "type", fmt.Sprintf("is not a whole number of %d bits", bits))
+		}
+		if f.Type.Kind == model.Duration {
+			return bounds(where, time.Duration(n), durations(f))
 		}
 		return bounds(where, n, f)
 	case model.Float64:
@@ -258,10 +256,7 @@ func value(where string, f *model.Field, data json.RawMessage) payload.FieldErro
 const maxFound = 8
 
 func element(where string, ref model.TypeRef, data json.RawMessage) payload.FieldErrors {
-	switch {
-	case isNull(data) && nullable(ref):
-		return nil
-	case isNull(data):
+	if isNull(data) && ref.Kind != model.JSON {
 		return wrong(where, "type", "is null")
 	}
 	return value(where, &model.Field{Type: ref, Optional: true}, data) // the zero UUID is allowed there
@@ -326,6 +321,17 @@ func scalar(where string, f *model.Field, data json.RawMessage) payload.FieldErr
 
 func text(data json.RawMessage) (s string, ok bool) {
 	return s, begins(data, '"') && json.Unmarshal(data, &s) == nil
+}
+
+// durations returns f with the bounds of a duration as such, which is how people write them.
+func durations(f *model.Field) *model.Field {
+	d := *f
+	for _, bound := range []*any{&d.Min, &d.Max} {
+		if n, ok := (*bound).(int64); ok {
+			*bound = time.Duration(n)
+		}
+	}
+	return &d
 }
 
 func bounds[N cmp.Ordered](where string, n N, f *model.Field) payload.FieldErrors {

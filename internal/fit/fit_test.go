@@ -103,7 +103,7 @@ func TestCheckFindsEveryFieldThatDoesNotFit(t *testing.T) {
 		{"raw", `"%"`, "raw is not a string in base64"},
 		{"raw", `"YWJjZA=="`, "raw has 4 bytes, at most 3 allowed"},
 		{"tags", ``, "tags is not set"},
-		{"tags", `null`, ""},
+		{"tags", `null`, "tags is not set"},
 		{"tags", `{}`, "tags is not a list"},
 		{"tags", `[1]`, "tags[0] is not a string"},
 		{"tags", `["a", "b", "c"]`, "tags has 3 items, at most 2 allowed"},
