@@ -83,7 +83,6 @@ func TestArrows(t *testing.T) {
 		"generator/emit":       {"generator/model", "templates"},
 		"generator":            {"generator/emit", "generator/model", "generator/diag"},
 		"internal/mask":        {"generator/model"},
-		"internal/mask":        {"generator/model"},
 		"internal/fit":         {"generator/model", "payload"},
 		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret"},
 		"cmd/outboxgen":        {"internal/cli"},
