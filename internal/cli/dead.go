@@ -245,6 +245,9 @@ type actRow struct {
 
 // printAct prints what an act did. err is the error with which it ended.
 func (a *app) printAct(yes bool, done, undone string, r admin.Report, err error) error {
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("%s: interrupted: run the command again to continue", undone)
+	}
 	if err != nil && r.Done == 0 {
 		return err
 	}
