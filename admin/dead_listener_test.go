@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // everyKind runs test with a leased and a transactional listener that parks the key of a failed event, or blocks on it.
@@ -304,4 +305,45 @@ func TestReplaysUnderLoad(t *testing.T) {
 			require.Equal(t, events, pgtest.Count(t, pool, "SELECT count(*) FROM effects"), "exactly once")
 		}
 	})
+}
+
+// The keys of a listener that publishes belong to a destination. A replayed event keeps its place among them, and the next
+// events of its key wait while it fails.
+func TestReplayToADestination(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := runtimetest.AdminOf(t, pool)
+	b := runtimetest.NewBroker()
+	b.Answer = func(o publish.Outgoing) error {
+		if o.Key == "b" {
+			return outbox.Permanent(runtimetest.ErrHandler)
+		}
+		return nil
+	}
+	l, err := listener.New(pool, listener.Spec{Name: "ears", ParkKeys: true, Retry: runtimetest.LateRetry},
+		listener.Config{Logger: runtimetest.DiscardLogger(), Publishers: map[string]publish.Publisher{"kafka": b}},
+		listener.Publish(runtimetest.SaidTopic, publish.Publication{Broker: "kafka", Destination: "said"}))
+	require.NoError(t, err)
+	runtimetest.PutAll(t, pool, "b1", "b2", "a1")
+	runtimetest.DrainAll(t, l)
+	require.Equal(t, []string{"a1"}, b.Names(t))
+	replayAll(t, a, 2)
+	b.Answer = func(o publish.Outgoing) error {
+		switch {
+		case o.Key != "b":
+			return nil
+		case o.ID == runtimetest.IDOf(t, pool, "b1"):
+			return runtimetest.ErrHandler
+		}
+		return outbox.ErrBehind
+	}
+	runtimetest.DrainAll(t, l)
+	runtimetest.PutAll(t, pool, "b3", "a2")
+	runtimetest.DrainAll(t, l)
+	require.Equal(t, []string{"a1", "a2"}, b.Names(t))
+	require.Equal(t, "kafka:said b 3", pgtest.Value[string](t, pool, "SELECT concat(min(key), ' ', count(*)) FROM outbox.parked"), "b3 waits")
+	b.Answer = nil
+	runtimetest.RetryNow(t, pool)
+	runtimetest.DrainAll(t, l)
+	require.Equal(t, []string{"a1", "a2", "b1", "b2", "b3"}, b.Names(t))
 }
