@@ -85,6 +85,8 @@ type Report struct {
 	// Matched is how many events the filter selects, up to Act.Limit. Done is how many of them were changed. Others were
 	// changed by somebody else meanwhile. In a dry run Done is 0.
 	Matched, Done int64
+	// Refused counts the events that were selected and cannot be changed, by the reason. It is nil if there are none.
+	Refused map[string]int64
 }
 
 const maxActText = 1000
@@ -101,6 +103,19 @@ func (act Act) validate() error {
 		return fmt.Errorf("act: Rate %v is not a number of events per second", act.Rate)
 	}
 	return nil
+}
+
+// auditPart records, in the transaction of q, that one of several transactions of act has changed n events. no is what the
+// first one returned, and 0 before.
+func (act Act) auditPart(ctx context.Context, q *dbsqlc.Queries, no int64, what string, scope any, n int64) (int64, error) {
+	if no != 0 {
+		return no, q.AuditAdd(ctx, dbsqlc.AuditAddParams{Events: n, No: no})
+	}
+	text, err := json.Marshal(scope)
+	if err != nil {
+		return 0, err
+	}
+	return q.AuditStart(ctx, dbsqlc.AuditStartParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
 }
 
 // audit records that act did what to n events of scope, which becomes JSON. q is in the transaction that does it.

@@ -1,5 +1,6 @@
-// Package admin has the operations of an operator: list listeners and processes, pause and resume, skip an event, rewind,
-// detach, prune, and repair listeners after a restore. It needs neither the handlers nor the processes that run them.
+// Package admin has the operations of an operator: list listeners and processes, pause and resume, replay or discard dead
+// letters, skip an event, rewind, detach, prune, and repair listeners after a restore. It needs neither the handlers nor the
+// processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
@@ -7,7 +8,7 @@
 //	}
 //	status, err := a.List(ctx)
 //
-// The command outboxgen offers the same as `outboxgen listener` and `outboxgen prune`.
+// The command outboxgen offers the same as `outboxgen listener`, `outboxgen dead` and `outboxgen prune`.
 package admin
 
 import (
@@ -58,7 +59,8 @@ func (a *Admin) Preview() *Admin {
 	return &b
 }
 
-// WithProgress returns an Admin whose Rebase calls report with the number of log events that it has processed.
+// WithProgress returns an Admin whose Rebase, Replay and Discard call report with the number of events that they have
+// processed.
 func (a *Admin) WithProgress(report func(done, total int64)) *Admin {
 	b := *a
 	b.progress = report
@@ -280,10 +282,17 @@ const adminTries = 10
 // locked runs call under the lock of the schema's cursors, and repeats it after a deadlock. In a preview everything is
 // rolled back.
 func (a *Admin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
-	for tries := 1; ; tries++ {
-		err := a.db.WithCursorLock(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
+	return a.retried(func() error {
+		return a.db.WithCursorLock(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
 			return cmp.Or(call(q), a.endPreview())
 		})
+	})
+}
+
+// retried runs a transaction, and repeats it after a deadlock.
+func (a *Admin) retried(transaction func() error) error {
+	for tries := 1; ; tries++ {
+		err := transaction()
 		switch {
 		case errors.Is(err, errPreview):
 			return nil

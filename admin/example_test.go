@@ -91,6 +91,57 @@ func ExampleNew() {
 	// Output: 0 <nil>
 }
 
+// After an outage: see what failed, and give it back to the listener when the cause is fixed.
+func ExampleAdmin_Replay() {
+	ctx := context.Background()
+	pool := connect()
+	greet(ctx, pool, "")
+
+	a, err := admin.New(pool, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := a.Skip(ctx, "greeter", uuid.Nil); err != nil { // or it becomes a dead letter by itself
+		log.Fatal(err)
+	}
+	groups, err := a.DeadGroups(ctx, admin.Filter{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, g := range groups {
+		fmt.Println(g.Listener, g.Count, g.Error)
+		r, err := a.Replay(ctx, admin.Filter{Group: g.ID}, admin.Act{Who: "ann", Why: "names are optional now", Rate: 100})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("replayed", r.Done)
+	}
+	// Output:
+	// greeter 1 skipped by operator: no name to greet
+	// replayed 1
+}
+
+// What nobody needs is discarded, with a reason.
+func ExampleAdmin_Discard() {
+	ctx := context.Background()
+	pool := connect()
+	greet(ctx, pool, "")
+
+	a, err := admin.New(pool, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := a.Skip(ctx, "greeter", uuid.Nil); err != nil {
+		log.Fatal(err)
+	}
+	r, err := a.Discard(ctx, admin.Filter{Listener: "greeter"}, admin.Act{Who: "ann", Why: "test data"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("discarded", r.Done)
+	// Output: discarded 1
+}
+
 // While a listener is paused its events wait.
 func ExampleAdmin_Pause() {
 	ctx := context.Background()

@@ -194,7 +194,7 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	}
 	if len(a.promote) > 0 {
 		c.queue(b, func(q *dbsqlc.Queries) {
-			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Listener: c.l.spec.Name})
+			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Heads: a.heads, Listener: c.l.spec.Name})
 		})
 	}
 }

@@ -144,6 +144,7 @@ type advance struct {
 	params   dbsqlc.ListenerAdvanceParams
 	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
 	promote  []string                   // keys whose first event becomes their head
+	heads    []int64                    // seqs of events that are parked as heads
 	returned []*relay.Target            // targets that are available again: the events that wait for them are due
 	taken    int32                      // how many events of a key of promote, from its new head on, were taken and not settled
 }
@@ -204,7 +205,7 @@ func (l *Listener) endLog(a *advance) {
 		delete(lease.ahead, e.seq)
 		switch e.status {
 		case statusDead:
-			p.DeadSeqs = append(p.DeadSeqs, e.seq)
+			p.DeadSeqs, p.DeadKeys = append(p.DeadSeqs, e.seq), append(p.DeadKeys, e.key)
 			p.DeadAttempts = append(p.DeadAttempts, int32(min(e.Attempt, e.MaxAttempts)))
 			p.DeadErrors = append(p.DeadErrors, e.result.Text)
 		case statusParked:
@@ -304,6 +305,9 @@ func (l *Listener) park(a *advance, e *entry) {
 		delay, attempts, text = e.retry.remaining().Microseconds(), e.used, e.retry.text
 	case e.result.Class.Charged():
 		delay, attempts, text = l.retryDelay(e).Microseconds(), e.Attempt, e.result.Text
+	}
+	if delay >= 0 {
+		a.heads = append(a.heads, e.seq)
 	}
 	p.ParkedKeys = append(p.ParkedKeys, e.key)
 	p.ParkedSeqs = append(p.ParkedSeqs, e.seq)

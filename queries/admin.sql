@@ -447,13 +447,13 @@ WITH gone AS (
     DELETE FROM outbox_schema.parked AS p
     WHERE p.no = @no
     RETURNING p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
-        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.attempts
+        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.key, p.attempts
 )
 INSERT INTO outbox_schema.dead_letters (
     listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
-    entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+    entity_id, entity_version, headers, payload, bucket, created_at, key, attempts, error)
 SELECT g.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
-    g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.attempts, @error
+    g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.key, g.attempts, @error
 FROM gone AS g;
 
 -- name: ListenerHandBack :exec
@@ -700,3 +700,11 @@ SELECT
     )::bigint AS reached
 FROM pg_catalog.pg_sequence AS s
 WHERE s.seqrelid = 'outbox_schema.log_seq'::regclass;
+
+-- name: ListenerHold :many
+-- Locks the cursors of a listener: no lease of it is taken, moved or ended until the transaction ends.
+SELECT l.shard
+FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener
+ORDER BY l.shard
+FOR NO KEY UPDATE;

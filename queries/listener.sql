@@ -253,15 +253,16 @@ WITH moved AS (
 dead AS (
     INSERT INTO outbox_schema.dead_letters (
         listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
-        entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+        entity_id, entity_version, headers, payload, bucket, created_at, key, attempts, error)
     SELECT
         m.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
         g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at,
-        w.attempts, w.error
+        w.key, w.attempts, w.error
     FROM moved AS m
     CROSS JOIN (
         SELECT
             unnest(@dead_seqs::bigint[]) AS seq,
+            unnest(@dead_keys::text[]) AS key,
             unnest(@dead_attempts::integer[]) AS attempts,
             unnest(@dead_errors::text[]) AS error
     ) AS w

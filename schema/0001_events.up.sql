@@ -125,6 +125,8 @@ CREATE TABLE outbox_schema.dead_letters (
     attempts       integer     NOT NULL,
     max_attempts   integer,
     claim_no       bigint,
+    lane           smallint,
+    key            text,
     locked_by      uuid,
     failures       jsonb,
     error          text        NOT NULL,
@@ -138,6 +140,10 @@ CREATE INDEX dead_letters_listener ON outbox_schema.dead_letters (listener, died
 CREATE UNIQUE INDEX dead_letters_event ON outbox_schema.dead_letters (id)
     WHERE listener IS NULL;
 
+-- The dead letters of one event at its listeners, for replay and discard.
+CREATE INDEX dead_letters_heard ON outbox_schema.dead_letters (id)
+    WHERE listener IS NOT NULL;
+
 -- By age within a topic, for prune.
 CREATE INDEX dead_letters_age ON outbox_schema.dead_letters (namespace, topic, died_at)
     WHERE listener IS NULL;
@@ -148,6 +154,8 @@ COMMENT ON COLUMN outbox_schema.dead_letters.created_at IS 'Time of the enqueue.
 COMMENT ON COLUMN outbox_schema.dead_letters.attempts IS 'How often it was tried.';
 COMMENT ON COLUMN outbox_schema.dead_letters.max_attempts IS 'Of queue topics: the attempts that it had.';
 COMMENT ON COLUMN outbox_schema.dead_letters.claim_no IS 'Of queue topics: the fence of the latest claim.';
+COMMENT ON COLUMN outbox_schema.dead_letters.lane IS 'Of queue topics: the lane that it had, for a replay.';
+COMMENT ON COLUMN outbox_schema.dead_letters.key IS 'Of listeners: the key of its order, as in parked; null if it is not known.';
 COMMENT ON COLUMN outbox_schema.dead_letters.locked_by IS 'Of queue topics: the worker of the latest claim.';
 COMMENT ON COLUMN outbox_schema.dead_letters.failures IS 'Of queue topics: the latest failed attempts, as in queue.';
 

@@ -48,7 +48,7 @@ func TestArrows(t *testing.T) {
 		"publish":              {"outbox"},
 		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
 		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
-		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process"},
+		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
@@ -84,7 +84,9 @@ func TestArrows(t *testing.T) {
 		"generator/model":      {"generator/spec", "generator/diag"},
 		"generator/emit":       {"generator/model", "templates"},
 		"generator":            {"generator/emit", "generator/model", "generator/diag"},
-		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/pgname", "internal/secret"},
+		"internal/mask":        {"generator/model"},
+		"internal/fit":         {"generator/model", "payload"},
+		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret"},
 		"cmd/outboxgen":        {"internal/cli"},
 	}
 	all := packages(t)

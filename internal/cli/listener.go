@@ -55,7 +55,7 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	case err == nil, errors.Is(err, errReported):
 		return err
 	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
-		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable):
+		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
 	case errors.Is(err, outbox.ErrNotMigrated):
 		return fmt.Errorf("schema %s: %w", schema, err)

@@ -127,7 +127,7 @@ dead letters than --dead allows.`,
 		}
 		for _, s := range shards {
 			if s.Shard == 0 && letters[s.Listener] > dead {
-				a.notef("listener %s has %s, more than %d: see outbox.dead_letters", s.Listener, count(int(letters[s.Listener]), "dead letter"), dead)
+				a.notef("listener %s has %s, more than %d: see outboxgen dead list --listener %s", s.Listener, count(int(letters[s.Listener]), "dead letter"), dead, s.Listener)
 			}
 			switch {
 			case !alarming(s):

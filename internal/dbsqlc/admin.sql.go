@@ -291,6 +291,35 @@ func (q *Queries) ListenerHead(ctx context.Context, arg ListenerHeadParams) ([]L
 	return items, nil
 }
 
+const ListenerHold = `-- name: ListenerHold :many
+SELECT l.shard
+FROM outbox_schema.listeners AS l
+WHERE l.listener = $1
+ORDER BY l.shard
+FOR NO KEY UPDATE
+`
+
+// Locks the cursors of a listener: no lease of it is taken, moved or ended until the transaction ends.
+func (q *Queries) ListenerHold(ctx context.Context, listener string) ([]int32, error) {
+	rows, err := q.db.Query(ctx, ListenerHold, listener)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var shard int32
+		if err := rows.Scan(&shard); err != nil {
+			return nil, err
+		}
+		items = append(items, shard)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListenerList = `-- name: ListenerList :many
 WITH dead_counts AS MATERIALIZED (
     SELECT d.listener, d.bucket, count(*) AS count
@@ -1072,13 +1101,13 @@ WITH gone AS (
     DELETE FROM outbox_schema.parked AS p
     WHERE p.no = $2
     RETURNING p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
-        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.attempts
+        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.key, p.attempts
 )
 INSERT INTO outbox_schema.dead_letters (
     listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
-    entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+    entity_id, entity_version, headers, payload, bucket, created_at, key, attempts, error)
 SELECT g.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
-    g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.attempts, $1
+    g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.key, g.attempts, $1
 FROM gone AS g
 `
 

@@ -10,6 +10,23 @@ import (
 	"encoding/json"
 )
 
+const AuditAdd = `-- name: AuditAdd :exec
+UPDATE outbox_schema.audit AS a
+SET events = a.events + $1
+WHERE a.no = $2
+`
+
+type AuditAddParams struct {
+	Events int64
+	No     int64
+}
+
+// Counts further events of an act, in the transaction that changes them.
+func (q *Queries) AuditAdd(ctx context.Context, arg AuditAddParams) error {
+	_, err := q.db.Exec(ctx, AuditAdd, arg.Events, arg.No)
+	return err
+}
+
 const AuditInsert = `-- name: AuditInsert :exec
 INSERT INTO outbox_schema.audit (who, act, why, scope, events)
 VALUES ($1, $2, $3, $4, $5)
@@ -33,4 +50,32 @@ func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error 
 		arg.Events,
 	)
 	return err
+}
+
+const AuditStart = `-- name: AuditStart :one
+INSERT INTO outbox_schema.audit (who, act, why, scope, events)
+VALUES ($1, $2, $3, $4, $5)
+RETURNING no
+`
+
+type AuditStartParams struct {
+	Who    string
+	Act    string
+	Why    string
+	Scope  json.RawMessage
+	Events int64
+}
+
+// AuditInsert for what takes several transactions. AuditAdd counts what the later ones change.
+func (q *Queries) AuditStart(ctx context.Context, arg AuditStartParams) (int64, error) {
+	row := q.db.QueryRow(ctx, AuditStart,
+		arg.Who,
+		arg.Act,
+		arg.Why,
+		arg.Scope,
+		arg.Events,
+	)
+	var no int64
+	err := row.Scan(&no)
+	return no, err
 }

@@ -7,7 +7,193 @@ package dbsqlc
 
 import (
 	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
+
+const DeadLetterDiscard = `-- name: DeadLetterDiscard :one
+WITH want AS MATERIALIZED (
+    SELECT w.no
+    FROM (SELECT unnest($1::bigint[]) AS no) AS w
+    ORDER BY w.no
+),
+letters AS MATERIALIZED (
+    SELECT d.no
+    FROM want AS w
+    JOIN outbox_schema.dead_letters AS d ON d.no = w.no
+    FOR UPDATE OF d
+),
+gone AS (
+    DELETE FROM outbox_schema.dead_letters AS d
+    USING letters AS l
+    WHERE d.no = l.no
+    RETURNING d.id, d.listener
+),
+deleted AS (
+    DELETE FROM outbox_schema.events AS e
+    USING gone AS g
+    WHERE e.id = g.id
+      AND g.listener IS NULL
+      AND NOT EXISTS (SELECT FROM outbox_schema.queue AS q WHERE q.id = e.id)
+)
+SELECT count(*) FROM gone
+`
+
+// Deletes dead letters. The event of a queue topic goes too: without its dead letter it would have no state. It stays if it
+// is queued, which only a change by hand can cause.
+func (q *Queries) DeadLetterDiscard(ctx context.Context, nos []int64) (int64, error) {
+	row := q.db.QueryRow(ctx, DeadLetterDiscard, nos)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const DeadLetterEdit = `-- name: DeadLetterEdit :execrows
+WITH edited AS (
+    UPDATE outbox_schema.dead_letters AS d
+    SET payload = $1
+    WHERE d.no = $2
+    RETURNING d.id, d.listener
+),
+deleted AS (
+    DELETE FROM outbox_schema.events AS e
+    USING edited AS d
+    WHERE e.id = d.id
+      AND d.listener IS NULL
+)
+SELECT d.id FROM edited AS d
+`
+
+type DeadLetterEditParams struct {
+	Payload json.RawMessage
+	No      int64
+}
+
+// Replaces the payload of a dead letter, which is not in the queue yet. The event is deleted and not changed, because an
+// event is never updated: DeadLetterReplay makes it again from the dead letter, under the same id, in the same transaction.
+func (q *Queries) DeadLetterEdit(ctx context.Context, arg DeadLetterEditParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DeadLetterEdit, arg.Payload, arg.No)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const DeadLetterFollowed = `-- name: DeadLetterFollowed :one
+SELECT EXISTS (
+    SELECT
+    FROM (SELECT unnest($1::bigint[]) AS no) AS w
+    JOIN outbox_schema.dead_letters AS d ON d.no = w.no
+    WHERE coalesce(d.listener, '') = $2::text -- as in DeadLetterReplay
+      AND (
+        SELECT o.no
+        FROM outbox_schema.parked AS o
+        WHERE o.listener = $2::text
+          AND o.key >= coalesce(d.key, d.partition_key, d.id::text)
+          AND o.key <= coalesce(d.key, d.partition_key, d.id::text)
+          AND o.seq > d.seq
+        ORDER BY o.listener, o.key, o.no
+        LIMIT 1
+      ) IS NOT NULL
+)::boolean AS followed
+`
+
+type DeadLetterFollowedParams struct {
+	Nos      []int64
+	Listener string
+}
+
+// Reports whether events of the keys of these dead letters are parked that come after them.
+func (q *Queries) DeadLetterFollowed(ctx context.Context, arg DeadLetterFollowedParams) (bool, error) {
+	row := q.db.QueryRow(ctx, DeadLetterFollowed, arg.Nos, arg.Listener)
+	var followed bool
+	err := row.Scan(&followed)
+	return followed, err
+}
+
+const DeadLetterPark = `-- name: DeadLetterPark :one
+WITH want AS MATERIALIZED (
+    SELECT w.no
+    FROM (SELECT unnest($1::bigint[]) AS no) AS w
+    ORDER BY w.no
+),
+gone AS (
+    DELETE FROM outbox_schema.dead_letters AS d
+    USING want AS w
+    WHERE d.no = w.no
+      AND coalesce(d.listener, '') = $2::text -- as in DeadLetterReplay
+    RETURNING d.seq, d.id, d.namespace, d.topic, d.version, d.tenant_id, d.dedupe_key, d.partition_key, d.entity_type,
+        d.entity_id, d.entity_version, d.headers, d.payload, d.bucket, d.created_at, d.error,
+        coalesce(d.key, d.partition_key, d.id::text) AS key
+),
+keys AS MATERIALIZED (
+    SELECT g.key, min(g.seq) AS seq
+    FROM gone AS g
+    GROUP BY g.key
+),
+behind AS MATERIALIZED (
+    SELECT o.no
+    FROM keys AS k
+    CROSS JOIN LATERAL (
+        SELECT p.no, bool_or(p.seq > k.seq) OVER (ORDER BY p.listener, p.key, p.no) AS comes_later
+        FROM outbox_schema.parked AS p
+        WHERE p.listener = $2::text
+          AND p.key >= k.key
+          AND p.key <= k.key
+    ) AS o
+    WHERE o.comes_later
+),
+lifted AS (
+    DELETE FROM outbox_schema.parked AS p
+    USING behind AS b
+    WHERE p.no = b.no
+    RETURNING p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key, p.entity_type,
+        p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.last_error AS error, p.key, p.attempts
+),
+placed AS (
+    INSERT INTO outbox_schema.parked (
+        listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+        entity_id, entity_version, headers, payload, bucket, created_at, attempts, last_error)
+    SELECT $2::text, n.key, n.seq, n.id, n.namespace, n.topic, n.version, n.tenant_id, n.dedupe_key, n.partition_key,
+        n.entity_type, n.entity_id, n.entity_version, n.headers, n.payload, n.bucket, n.created_at, n.attempts, n.error
+    FROM (
+        SELECT g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type,
+            g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at, g.error, g.key, 0 AS attempts
+        FROM gone AS g
+        UNION ALL
+        SELECT l.seq, l.id, l.namespace, l.topic, l.version, l.tenant_id, l.dedupe_key, l.partition_key, l.entity_type,
+            l.entity_id, l.entity_version, l.headers, l.payload, l.bucket, l.created_at, l.error, l.key, l.attempts
+        FROM lifted AS l
+    ) AS n
+    ORDER BY n.seq
+    ON CONFLICT (seq, listener) DO NOTHING
+)
+SELECT
+    (SELECT count(*) FROM gone) AS replayed,
+    coalesce((SELECT array_agg(k.key) FROM keys AS k), '{}')::text[] AS keys
+`
+
+type DeadLetterParkParams struct {
+	Nos      []int64
+	Listener string
+}
+
+type DeadLetterParkRow struct {
+	Replayed int64
+	Keys     []string
+}
+
+// Hands dead letters to their listener again: as parked events of their key, in the order of the log. Those of the key that
+// are parked and come later get new numbers behind them. The caller has locked the cursors. It has also taken over the shards
+// if there are such followers, because a lease settles them by number. ParkedPromote then makes the first of each key due.
+// The window of behind has the order of parked_key, as in ParkedTake: otherwise the planner may walk the primary key.
+func (q *Queries) DeadLetterPark(ctx context.Context, arg DeadLetterParkParams) (DeadLetterParkRow, error) {
+	row := q.db.QueryRow(ctx, DeadLetterPark, arg.Nos, arg.Listener)
+	var i DeadLetterParkRow
+	err := row.Scan(&i.Replayed, &i.Keys)
+	return i, err
+}
 
 const DeadLetterPrune = `-- name: DeadLetterPrune :execrows
 WITH retention AS MATERIALIZED (
@@ -42,4 +228,303 @@ func (q *Queries) DeadLetterPrune(ctx context.Context, arg DeadLetterPruneParams
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const DeadLetterRead = `-- name: DeadLetterRead :many
+SELECT d.no,
+    coalesce(d.listener, '') AS listener,
+    coalesce(d.seq, 0) AS seq,
+    d.id, d.namespace, d.topic, d.version, d.tenant_id,
+    coalesce(d.dedupe_key, '') AS dedupe_key,
+    coalesce(d.partition_key, '') AS partition_key,
+    coalesce(d.entity_type, '') AS entity_type,
+    coalesce(d.entity_id, '') AS entity_id,
+    coalesce(d.entity_version, 0) AS entity_version,
+    d.headers, d.payload, d.created_at, d.attempts,
+    coalesce(d.max_attempts, 0) AS max_attempts,
+    coalesce(d.claim_no, 0) AS claim_no,
+    d.locked_by, d.failures, d.error, d.died_at
+FROM (SELECT unnest($1::bigint[]) AS no) AS w
+JOIN outbox_schema.dead_letters AS d ON d.no = w.no
+ORDER BY d.no DESC
+`
+
+type DeadLetterReadRow struct {
+	No            int64
+	Listener      string
+	Seq           int64
+	ID            pgtype.UUID
+	Namespace     string
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	DedupeKey     string
+	PartitionKey  string
+	EntityType    string
+	EntityID      string
+	EntityVersion int64
+	Headers       json.RawMessage
+	Payload       json.RawMessage
+	CreatedAt     pgtype.Timestamptz
+	Attempts      int32
+	MaxAttempts   int32
+	ClaimNo       int64
+	LockedBy      pgtype.UUID
+	Failures      json.RawMessage
+	Error         string
+	DiedAt        pgtype.Timestamptz
+}
+
+// Reads dead letters by no, newest first.
+func (q *Queries) DeadLetterRead(ctx context.Context, nos []int64) ([]DeadLetterReadRow, error) {
+	rows, err := q.db.Query(ctx, DeadLetterRead, nos)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeadLetterReadRow
+	for rows.Next() {
+		var i DeadLetterReadRow
+		if err := rows.Scan(
+			&i.No,
+			&i.Listener,
+			&i.Seq,
+			&i.ID,
+			&i.Namespace,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.DedupeKey,
+			&i.PartitionKey,
+			&i.EntityType,
+			&i.EntityID,
+			&i.EntityVersion,
+			&i.Headers,
+			&i.Payload,
+			&i.CreatedAt,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.ClaimNo,
+			&i.LockedBy,
+			&i.Failures,
+			&i.Error,
+			&i.DiedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DeadLetterReplay = `-- name: DeadLetterReplay :one
+WITH want AS MATERIALIZED (
+    SELECT w.no
+    FROM (SELECT unnest($1::bigint[]) AS no) AS w
+    ORDER BY w.no
+),
+letters AS MATERIALIZED (
+    SELECT d.no, d.id, d.namespace, d.topic, d.version, d.tenant_id, d.dedupe_key, d.partition_key, d.entity_type, d.entity_id,
+        d.entity_version, d.headers, d.payload, d.created_at, e.id IS NULL AS gone
+    FROM want AS w
+    JOIN outbox_schema.dead_letters AS d ON d.no = w.no
+    LEFT JOIN outbox_schema.events AS e ON e.id = d.id
+    WHERE coalesce(d.listener, '') = ''
+    FOR UPDATE OF d
+),
+restored AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
+        headers, payload, created_at)
+    SELECT l.id, l.namespace, l.topic, l.version, l.tenant_id, l.dedupe_key, l.partition_key, l.entity_type, l.entity_id,
+        l.entity_version, l.headers, l.payload, l.created_at
+    FROM letters AS l
+    WHERE l.gone
+      AND l.payload <> 'null'
+    ORDER BY l.dedupe_key COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+back AS (
+    DELETE FROM outbox_schema.dead_letters AS d
+    USING letters AS l
+    WHERE d.no = l.no
+      AND (NOT l.gone OR l.id IN (SELECT r.id FROM restored AS r))
+    RETURNING d.id, d.namespace, d.topic, d.version, d.tenant_id, d.lane, d.max_attempts, d.claim_no, d.failures
+),
+queued AS (
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, claim_no, failures)
+    SELECT b.id, b.namespace, b.topic, b.version, b.tenant_id, coalesce(b.lane, outbox_schema.lane(b.topic)),
+        coalesce(b.max_attempts, 25), coalesce(b.claim_no, 0) + 1, b.failures
+    FROM back AS b
+    ON CONFLICT (id) DO NOTHING
+)
+SELECT
+    (SELECT count(*) FROM back) AS replayed,
+    (SELECT count(*) FROM letters AS l WHERE l.gone AND l.payload = 'null') AS payload_gone,
+    (SELECT count(*) FROM letters AS l WHERE l.gone AND l.payload <> 'null') - (SELECT count(*) FROM restored) AS key_taken
+`
+
+type DeadLetterReplayRow struct {
+	Replayed    int64
+	PayloadGone int64
+	KeyTaken    int32
+}
+
+// Puts dead letters of queue topics back into the queue. The lock and the DELETE make one of several replays do it, and an
+// event that pruning has taken is not put back. It is FOR UPDATE without SKIP LOCKED: a replay that finds a row locked by
+// another waits, and does it if the other one is rolled back. Rows are locked in the order of no. If the row of events was
+// deleted by hand, it is made again from the copy, unless a newer event has its dedupe key (key_taken), or the copy has no
+// payload because the event was gone already when it died (payload_gone). claim_no continues above the latest claim, so that
+// its holder can settle nothing. coalesce keeps the planner off the partial indexes: without statistics it may walk one of
+// them for each row instead of looking up no.
+func (q *Queries) DeadLetterReplay(ctx context.Context, nos []int64) (DeadLetterReplayRow, error) {
+	row := q.db.QueryRow(ctx, DeadLetterReplay, nos)
+	var i DeadLetterReplayRow
+	err := row.Scan(&i.Replayed, &i.PayloadGone, &i.KeyTaken)
+	return i, err
+}
+
+const DeadLetterScan = `-- name: DeadLetterScan :many
+WITH piece AS MATERIALIZED (
+    (
+        SELECT d.no, d.listener, d.seq, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.partition_key, d.created_at, d.died_at, d.error
+        FROM outbox_schema.dead_letters AS d
+        WHERE cardinality($1::uuid[]) = 0
+          AND NOT $2::boolean
+          AND d.no > $3::bigint
+        ORDER BY d.no
+        LIMIT $4::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.listener, d.seq, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.partition_key, d.created_at, d.died_at, d.error
+        FROM outbox_schema.dead_letters AS d
+        WHERE cardinality($1::uuid[]) = 0
+          AND $2::boolean
+          AND d.no < $3::bigint
+        ORDER BY d.no DESC
+        LIMIT $4::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.listener, d.seq, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.partition_key, d.created_at, d.died_at, d.error
+        FROM (SELECT unnest($1::uuid[]) AS id) AS w
+        JOIN outbox_schema.dead_letters AS d ON d.id = w.id
+        WHERE d.listener IS NULL
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.listener, d.seq, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.partition_key, d.created_at, d.died_at, d.error
+        FROM (SELECT unnest($1::uuid[]) AS id) AS w
+        JOIN outbox_schema.dead_letters AS d ON d.id = w.id
+        WHERE d.listener IS NOT NULL
+    )
+)
+SELECT
+    true AS matches,
+    p.no::bigint AS no,
+    coalesce(p.listener, '')::text AS listener,
+    coalesce(p.seq, 0)::bigint AS seq,
+    p.namespace::text AS namespace,
+    p.topic::text AS topic,
+    p.tenant_id::uuid AS tenant_id,
+    p.died_at::timestamptz AS died_at,
+    CASE WHEN $5::boolean THEN p.error ELSE '' END::text AS error,
+    0::bigint AS scanned
+FROM piece AS p
+WHERE ($6::text = '' OR p.namespace = $6::text)
+  AND ($7::text = '' OR p.topic = $7::text)
+  AND ($8::text = '' OR p.listener = $8::text)
+  AND ($9::uuid IS NULL OR p.tenant_id = $9::uuid)
+  AND ($10::text = '' OR p.dedupe_key = $10::text OR p.partition_key = $10::text)
+  AND ($11::timestamptz IS NULL OR p.created_at >= $11::timestamptz)
+  AND ($12::timestamptz IS NULL OR p.created_at < $12::timestamptz)
+  AND ($13::text = '' OR strpos(p.error, $13::text) > 0)
+UNION ALL
+SELECT
+    false,
+    CASE WHEN $2::boolean THEN coalesce(min(p.no), 0) ELSE coalesce(max(p.no), 0) END,
+    '', 0, '', '', NULL, statement_timestamp(), '', count(*)
+FROM piece AS p
+`
+
+type DeadLetterScanParams struct {
+	Ids       []pgtype.UUID
+	Newest    bool
+	AfterNo   int64
+	Piece     int32
+	Texts     bool
+	Namespace string
+	Topic     string
+	Listener  string
+	TenantID  pgtype.UUID
+	Key       string
+	Since     pgtype.Timestamptz
+	Until     pgtype.Timestamptz
+	Error     string
+}
+
+type DeadLetterScanRow struct {
+	Matches   bool
+	No        int64
+	Listener  string
+	Seq       int64
+	Namespace string
+	Topic     string
+	TenantID  pgtype.UUID
+	DiedAt    pgtype.Timestamptz
+	Error     string
+	Scanned   int64
+}
+
+// Reads a piece of the dead letters and returns those that match. The piece begins after the row after_no, in the order of no
+// or, with newest, in the opposite one. With ids it is instead all dead letters of these events. texts says whether the
+// errors are returned. The row that does not match comes last: it tells how many rows the piece had and where it ended.
+func (q *Queries) DeadLetterScan(ctx context.Context, arg DeadLetterScanParams) ([]DeadLetterScanRow, error) {
+	rows, err := q.db.Query(ctx, DeadLetterScan,
+		arg.Ids,
+		arg.Newest,
+		arg.AfterNo,
+		arg.Piece,
+		arg.Texts,
+		arg.Namespace,
+		arg.Topic,
+		arg.Listener,
+		arg.TenantID,
+		arg.Key,
+		arg.Since,
+		arg.Until,
+		arg.Error,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeadLetterScanRow
+	for rows.Next() {
+		var i DeadLetterScanRow
+		if err := rows.Scan(
+			&i.Matches,
+			&i.No,
+			&i.Listener,
+			&i.Seq,
+			&i.Namespace,
+			&i.Topic,
+			&i.TenantID,
+			&i.DiedAt,
+			&i.Error,
+			&i.Scanned,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -1107,16 +1107,16 @@ gone AS (
     USING own AS o
     WHERE q.id = o.id
       AND o.dies
-    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.locked_by,
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.locked_by,
         o.failures::jsonb AS failures, o.error::text AS error
 ),
 died AS (
     INSERT INTO outbox_schema.dead_letters (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
-        headers, payload, created_at, attempts, max_attempts, claim_no, locked_by, failures, error)
+        headers, payload, created_at, attempts, max_attempts, claim_no, lane, locked_by, failures, error)
     SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
         e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
-        g.max_attempts, g.claim_no, g.locked_by, g.failures, g.error
+        g.max_attempts, g.claim_no, g.lane, g.locked_by, g.failures, g.error
     FROM gone AS g
     LEFT JOIN outbox_schema.events AS e ON e.id = g.id
 )
@@ -1633,16 +1633,16 @@ gone AS (
     USING spent AS s
     WHERE q.id = s.id
       AND s.dies
-    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.locked_by,
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.locked_by,
         q.locked_until, q.failures, s.error::text AS error
 ),
 died AS (
     INSERT INTO outbox_schema.dead_letters (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
-        headers, payload, created_at, attempts, max_attempts, claim_no, locked_by, failures, error)
+        headers, payload, created_at, attempts, max_attempts, claim_no, lane, locked_by, failures, error)
     SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
         e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
-        g.max_attempts, g.claim_no, g.locked_by,
+        g.max_attempts, g.claim_no, g.lane, g.locked_by,
         CASE
             WHEN g.locked_until IS NULL THEN g.failures
             WHEN jsonb_array_length(g.failures) >= 5 THEN g.failures - 0

@@ -64,17 +64,18 @@ WITH moved AS (
 dead AS (
     INSERT INTO outbox_schema.dead_letters (
         listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
-        entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+        entity_id, entity_version, headers, payload, bucket, created_at, key, attempts, error)
     SELECT
         m.listener, g.seq, g.id, g.namespace, g.topic, g.version, g.tenant_id, g.dedupe_key, g.partition_key,
         g.entity_type, g.entity_id, g.entity_version, g.headers, g.payload, g.bucket, g.created_at,
-        w.attempts, w.error
+        w.key, w.attempts, w.error
     FROM moved AS m
     CROSS JOIN (
         SELECT
             unnest($15::bigint[]) AS seq,
-            unnest($16::integer[]) AS attempts,
-            unnest($17::text[]) AS error
+            unnest($16::text[]) AS key,
+            unnest($17::integer[]) AS attempts,
+            unnest($18::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -98,11 +99,11 @@ parking AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($18::text[]) AS key,
-            unnest($19::bigint[]) AS seq,
-            unnest($20::integer[]) AS attempts,
-            unnest($21::bigint[]) AS delay_us,
-            unnest($22::text[]) AS error
+            unnest($19::text[]) AS key,
+            unnest($20::bigint[]) AS seq,
+            unnest($21::integer[]) AS attempts,
+            unnest($22::bigint[]) AS delay_us,
+            unnest($23::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -133,6 +134,7 @@ type ListenerAdvanceParams struct {
 	WorkerID       pgtype.UUID
 	LeaseNo        int64
 	DeadSeqs       []int64
+	DeadKeys       []string
 	DeadAttempts   []int32
 	DeadErrors     []string
 	ParkedKeys     []string
@@ -164,6 +166,7 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.WorkerID,
 		arg.LeaseNo,
 		arg.DeadSeqs,
+		arg.DeadKeys,
 		arg.DeadAttempts,
 		arg.DeadErrors,
 		arg.ParkedKeys,

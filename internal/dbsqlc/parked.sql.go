@@ -13,6 +13,22 @@ import (
 )
 
 const ParkedPromote = `-- name: ParkedPromote :exec
+WITH demoted AS (
+    UPDATE outbox_schema.parked AS p
+    SET retry_after = NULL
+    FROM (SELECT unnest($4::bigint[]) AS seq) AS h
+    WHERE p.listener = $3
+      AND p.seq = h.seq
+      AND p.no <> (
+        SELECT o.no
+        FROM outbox_schema.parked AS o
+        WHERE o.listener = $3
+          AND o.key >= p.key
+          AND o.key <= p.key
+        ORDER BY o.listener, o.key, o.no
+        LIMIT 1
+      )
+)
 UPDATE outbox_schema.parked AS p
 SET retry_after = clock_timestamp(),
     taken = $1
@@ -34,11 +50,19 @@ type ParkedPromoteParams struct {
 	Taken    int32
 	Keys     []string
 	Listener string
+	Heads    []int64
 }
 
-// Makes the first event of each key its head, due immediately, unless it is the head already.
+// Makes the first event of each key its head, due immediately, unless it is the head already. heads are the seqs of events
+// that were parked as heads in this transaction. A replay may have put a dead letter before one of them since its lease was
+// taken: then it is not the head. This statement sees that, because the cursor of the lease was locked before it.
 func (q *Queries) ParkedPromote(ctx context.Context, arg ParkedPromoteParams) error {
-	_, err := q.db.Exec(ctx, ParkedPromote, arg.Taken, arg.Keys, arg.Listener)
+	_, err := q.db.Exec(ctx, ParkedPromote,
+		arg.Taken,
+		arg.Keys,
+		arg.Listener,
+		arg.Heads,
+	)
 	return err
 }
 
@@ -63,14 +87,14 @@ dying AS (
     USING lease AS h
     WHERE p.no = ANY ($10::bigint[])
     RETURNING p.no, p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
-        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at
+        p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.key
 ),
 dead AS (
     INSERT INTO outbox_schema.dead_letters (
         listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
-        entity_id, entity_version, headers, payload, bucket, created_at, attempts, error)
+        entity_id, entity_version, headers, payload, bucket, created_at, key, attempts, error)
     SELECT d.listener, d.seq, d.id, d.namespace, d.topic, d.version, d.tenant_id, d.dedupe_key, d.partition_key,
-        d.entity_type, d.entity_id, d.entity_version, d.headers, d.payload, d.bucket, d.created_at, w.attempts, w.error
+        d.entity_type, d.entity_id, d.entity_version, d.headers, d.payload, d.bucket, d.created_at, d.key, w.attempts, w.error
     FROM dying AS d
     JOIN (
         SELECT

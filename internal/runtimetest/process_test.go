@@ -157,4 +157,3 @@ func TestRunnersWorkWithoutTheirRow(t *testing.T) {
 		})
 	}
 }
-

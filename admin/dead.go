@@ -1,0 +1,222 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// DeadGroup is a number of dead letters of one topic, and of one listener if it is a log topic, that have failed with the same
+// error except for what differs from event to event: numbers, ids, hex strings, times, addresses and quoted values.
+type DeadGroup struct {
+	// ID is short and stays the same. Filter.Group selects by it.
+	ID               string
+	Namespace, Topic string
+	Listener         string // "" for a queue topic
+	Count            int64
+	// Error is that of the dead letter that died last.
+	Error                   string
+	FirstDiedAt, LastDiedAt time.Time
+	// Tenants is how many tenants have such dead letters, up to MaxGroupTenants.
+	Tenants int
+}
+
+// MaxGroupTenants is the number up to which the tenants of a DeadGroup are counted.
+const MaxGroupTenants = 1000
+
+// DeadLetter is an event that was given up, by the dispatchers of a queue topic or by a listener.
+type DeadLetter struct {
+	// No numbers the dead letters. It grows in about the order in which they died.
+	No int64
+	// Listener gave the event up; "" for a queue topic.
+	Listener string
+	// Event has in Attempt how often it was tried, and in MaxAttempts the attempts that it had; 0 if that is not known.
+	outbox.Event
+	Payload json.RawMessage
+	// Failures is a JSON array of the latest failed attempts, oldest first, each with attempt, at, worker and error; nil if
+	// they were not kept.
+	Failures json.RawMessage
+	Error    string
+	DiedAt   time.Time
+}
+
+// deadRef names a dead letter that a filter selects.
+type deadRef struct {
+	no, seq             int64
+	listener, namespace string
+}
+
+// deadPiece is how many dead letters one statement walks.
+const deadPiece = 5000
+
+// validateDead checks a filter of dead letters.
+func (f Filter) validateDead() error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	if f.Status != "" && f.Status != StatusDead {
+		return fmt.Errorf("filter: status %s does not fit dead letters: leave it out", f.Status)
+	}
+	if slices.Contains(f.IDs, uuid.Nil) {
+		return errors.New("filter: an id is the zero UUID")
+	}
+	return nil
+}
+
+// scanDead calls visit with the dead letters that f selects, in pieces by no: oldest first, or newest first and below before.
+// It ends when visit returns false. Each piece is read in a transaction of its own.
+func (a *Admin) scanDead(ctx context.Context, f Filter, newest bool, before int64, texts bool, visit func(dbsqlc.DeadLetterScanRow) bool) error {
+	p := dbsqlc.DeadLetterScanParams{
+		Ids:    pgvalue.UUIDs(slices.Compact(slices.SortedFunc(slices.Values(f.IDs), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))),
+		Newest: newest, Piece: deadPiece, Texts: texts || f.Group != "", Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener,
+		TenantID: pgvalue.NullUUID(f.TenantID), Key: f.Key, Since: pgvalue.Time(pgvalue.Clamp(f.Since)), Until: pgvalue.Time(pgvalue.Clamp(f.Until)), Error: f.Error,
+	}
+	if newest {
+		p.AfterNo = before
+		if before == 0 {
+			p.AfterNo = math.MaxInt64
+		}
+	}
+	q := a.db.Each(a.pool)
+	for {
+		rows, err := q.DeadLetterScan(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			switch {
+			case !r.Matches:
+				if len(p.Ids) > 0 || r.Scanned < deadPiece {
+					return nil
+				}
+				p.AfterNo = r.No
+			case f.Group != "" && groupID(r.Namespace, r.Topic, r.Listener, r.Error) != f.Group:
+			case newest && len(p.Ids) > 0 && before > 0 && r.No >= before:
+			case !visit(r):
+				return nil
+			}
+		}
+	}
+}
+
+// DeadGroups groups the dead letters that f selects by topic, listener and error, the largest group first. It reads all of
+// them, in pieces.
+func (a *Admin) DeadGroups(ctx context.Context, f Filter) ([]DeadGroup, error) {
+	const what = "group dead letters"
+	if err := f.validateDead(); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	type group struct {
+		DeadGroup
+		tenants map[uuid.UUID]struct{}
+	}
+	groups := make(map[string]*group)
+	err := a.scanDead(ctx, f, false, 0, true, func(r dbsqlc.DeadLetterScanRow) bool {
+		id := groupID(r.Namespace, r.Topic, r.Listener, r.Error)
+		g := groups[id]
+		if g == nil {
+			g = &group{DeadGroup{ID: id, Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, FirstDiedAt: r.DiedAt.Time}, make(map[uuid.UUID]struct{})}
+			groups[id] = g
+		}
+		g.Count++
+		if r.DiedAt.Time.Before(g.FirstDiedAt) {
+			g.FirstDiedAt = r.DiedAt.Time
+		}
+		if !r.DiedAt.Time.Before(g.LastDiedAt) {
+			g.LastDiedAt, g.Error = r.DiedAt.Time, r.Error
+		}
+		if r.TenantID.Valid && len(g.tenants) < MaxGroupTenants {
+			g.tenants[r.TenantID.Bytes] = struct{}{}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, dbschema.Wrap(what, err)
+	}
+	list := make([]DeadGroup, 0, len(groups))
+	for _, g := range groups {
+		g.Tenants = len(g.tenants)
+		list = append(list, g.DeadGroup)
+	}
+	slices.SortFunc(list, func(x, y DeadGroup) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Topic, y.Topic),
+			cmp.Compare(x.Listener, y.Listener), cmp.Compare(x.ID, y.ID))
+	})
+	return list, nil
+}
+
+// DeadLetters returns up to limit dead letters that f selects, newest first. before is the No of the last one of the previous
+// page; 0 means the first page.
+func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit int) ([]DeadLetter, error) {
+	const what = "list dead letters"
+	err := f.validateDead()
+	if err == nil && (limit < 1 || before < 0) {
+		err = fmt.Errorf("page: limit %d and before %d must be positive", limit, before)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	var nos []int64
+	err = a.scanDead(ctx, f, true, before, false, func(r dbsqlc.DeadLetterScanRow) bool {
+		nos = append(nos, r.No)
+		return len(nos) < limit || len(f.IDs) > 0 // those of ids come in no order
+	})
+	if err != nil {
+		return nil, dbschema.Wrap(what, err)
+	}
+	slices.SortFunc(nos, func(x, y int64) int { return cmp.Compare(y, x) })
+	nos = nos[:min(len(nos), limit)]
+	if len(nos) == 0 {
+		return nil, nil
+	}
+	rows, err := a.db.Each(a.pool).DeadLetterRead(ctx, nos)
+	if err != nil {
+		return nil, dbschema.Wrap(what, err)
+	}
+	letters := make([]DeadLetter, len(rows))
+	for i, r := range rows {
+		letters[i] = DeadLetter{
+			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: r.Failures, Error: r.Error, DiedAt: r.DiedAt.Time,
+			Event: eventOf(outbox.Event{
+				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
+				PartitionKey: r.PartitionKey, Entity: outbox.Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
+				Attempt: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), CreatedAt: r.CreatedAt.Time,
+			}, r.ID, r.TenantID, r.Headers),
+		}
+	}
+	return letters, nil
+}
+
+// selectDead returns the dead letters that f selects, up to limit if that is positive, oldest first.
+func (a *Admin) selectDead(ctx context.Context, f Filter, limit int) (refs []deadRef, err error) {
+	names := make(map[string]string) // so that equal names share memory
+	name := func(s string) string {
+		if known, ok := names[s]; ok {
+			return known
+		}
+		names[s] = s
+		return s
+	}
+	err = a.scanDead(ctx, f, false, 0, false, func(r dbsqlc.DeadLetterScanRow) bool {
+		refs = append(refs, deadRef{no: r.No, seq: r.Seq, listener: name(r.Listener), namespace: name(r.Namespace)})
+		return limit <= 0 || len(refs) < limit || len(f.IDs) > 0 // those of ids come in no order
+	})
+	slices.SortFunc(refs, func(x, y deadRef) int { return cmp.Compare(x.no, y.no) })
+	if limit > 0 {
+		refs = refs[:min(len(refs), limit)]
+	}
+	return refs, err
+}

@@ -1,0 +1,394 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/jsonb"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+)
+
+// The reasons in Report.Refused.
+const (
+	// RefusedKeyTaken: the row of the event was deleted by hand, and a newer event has its dedupe key.
+	RefusedKeyTaken = "a newer event has the dedupe key"
+	// RefusedNoPayload: the row of the event was deleted by hand before the event died, and its payload with it.
+	RefusedNoPayload = "the payload was deleted by hand"
+	// RefusedDetached: the listener of the dead letter is not attached.
+	RefusedDetached = "the listener is not attached"
+)
+
+// ErrNotDead: an event is not a dead letter, or no longer one.
+var ErrNotDead = errors.New("not a dead letter")
+
+const (
+	deadChunk       = 500 // dead letters per transaction
+	chunksPerSecond = 4   // with a rate
+	// deadGrace is how long a transaction may still take when ctx has ended. It is finished, so that the report is exact.
+	deadGrace = 5 * time.Second
+)
+
+// Replay gives the dead letters that f selects back to those who gave them up. f.Status must be "" or StatusDead.
+//
+// A dead letter of a queue topic goes back into the queue under its id: due now, with no attempt and the max_attempts that it
+// had. Its failures stay with it. It gets a new fence, so that a process that had claimed it before can no longer settle it.
+// If somebody has deleted its row of events, the row is made again, unless that is impossible: see Report.Refused.
+//
+// A dead letter of a listener goes to that listener alone. If events of its key are parked, it goes before those that come
+// after it in the log. Otherwise it is due immediately, and the next events of its key wait while it fails. Only if such
+// events are parked, their shards are taken from their holders: what these are handling then is delivered again.
+//
+// Any number of replays may run concurrently, and with dispatchers and listeners: one of them puts an event back. What dies
+// again meanwhile is not replayed twice. Dead letters are taken oldest first, those of a listener in the order of the log, in
+// chunks. Each chunk is a transaction, and the first one writes the audit row, which the others count up. When ctx ends, the
+// chunk that is under way is finished, and Replay returns what it did with the error of ctx.
+func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
+	const what = "replay"
+	if f.Listener != "" {
+		if err := requireAttached(ctx, a.db.Each(a.pool), f.Listener); err != nil {
+			return Report{}, dbschema.Wrap(what, err)
+		}
+	}
+	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
+		if refs[0].listener == "" {
+			return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
+				n, refused, err := a.replayQueued(ctx, q, refs)
+				if err != nil {
+					return err
+				}
+				return record(q, n, refused)
+			})
+		}
+		return a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+			n, refused, err := a.replayHeard(ctx, q, refs)
+			if err != nil {
+				return err
+			}
+			return record(q, n, refused)
+		})
+	})
+}
+
+// Discard deletes the dead letters that f selects. f.Status must be "" or StatusDead, and act.Why must be set. A discarded
+// event of a queue topic is gone with its dedupe key: the same key may be enqueued again. An event of a log topic stays in the
+// log until it is pruned. The transactions are those of Replay.
+func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) {
+	const what = "discard"
+	if act.Why == "" && !act.DryRun && !a.preview {
+		return Report{}, fmt.Errorf("%s: act: Why is empty: say why the events may be lost", what)
+	}
+	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
+		return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
+			n, err := q.DeadLetterDiscard(ctx, numbers(refs))
+			if err != nil {
+				return err
+			}
+			return record(q, n, nil)
+		})
+	})
+}
+
+// ReplayEdited replays one dead letter with another payload: of a queue topic if listener is "", otherwise of that listener.
+// The other columns stay, so payload must have the same tenant and keys. Nobody checks here whether payload fits the topic;
+// the command outboxgen does. If the event is no such dead letter, the error wraps ErrNotDead. The audit row says that it was
+// edited, and not how. At other listeners and in the log the event stays as it was.
+func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string, payload json.RawMessage, act Act) (Report, error) {
+	const what = "replay edited"
+	act.DryRun = act.DryRun || a.preview
+	f := Filter{IDs: []uuid.UUID{id}, Listener: listener}
+	if err := errors.Join(act.validate(), f.validateDead()); err != nil {
+		return Report{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := jsonb.Check(payload); err != nil {
+		return Report{}, fmt.Errorf("%s: payload: %w", what, err)
+	}
+	if listener != "" {
+		if err := requireAttached(ctx, a.db.Each(a.pool), listener); err != nil {
+			return Report{}, dbschema.Wrap(what, err)
+		}
+	}
+	refs, err := a.selectDead(ctx, f, 0)
+	if err != nil {
+		return Report{}, dbschema.Wrap(what, err)
+	}
+	refs = slices.DeleteFunc(refs, func(r deadRef) bool { return r.listener != listener })
+	notDead := fmt.Errorf("%s: event %s of listener %s: %w", what, id, listener, ErrNotDead)
+	if listener == "" {
+		notDead = fmt.Errorf("%s: event %s of a queue topic: %w", what, id, ErrNotDead)
+	}
+	if len(refs) == 0 {
+		return Report{}, notDead
+	}
+	refs = refs[len(refs)-1:] // of several that a rewind has caused, the latest
+	if act.DryRun {
+		return Report{Matched: 1}, nil
+	}
+	scope := struct {
+		ID       uuid.UUID `json:"id"`
+		Listener string    `json:"listener,omitempty"`
+		Edited   bool      `json:"edited"`
+	}{id, listener, true}
+	call := func(q *dbsqlc.Queries) error {
+		if n, err := q.DeadLetterEdit(ctx, dbsqlc.DeadLetterEditParams{Payload: payload, No: refs[0].no}); err != nil {
+			return err
+		} else if n == 0 {
+			return notDead
+		}
+		replay := a.replayQueued
+		if listener != "" {
+			replay = a.replayHeard
+		}
+		n, refused, err := replay(ctx, q, refs)
+		if err != nil {
+			return err
+		}
+		for reason := range refused {
+			return fmt.Errorf("event %s: %s", id, reason)
+		}
+		if n == 0 {
+			return notDead
+		}
+		return act.audit(ctx, q, "replay", scope, n)
+	}
+	if listener == "" {
+		err = a.inTx(ctx, what, call)
+	} else {
+		err = a.locked(ctx, what, call)
+	}
+	switch {
+	case errors.Is(err, ErrNotDead):
+		return Report{}, notDead
+	case err != nil:
+		return Report{}, err
+	}
+	return Report{Matched: 1, Done: 1}, nil
+}
+
+// inTx runs call in a transaction, and repeats it after a deadlock.
+func (a *Admin) inTx(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
+	return a.retried(func() error { return dbschema.Wrap(what, a.db.InTx(ctx, a.pool, call)) })
+}
+
+// replayQueued puts dead letters of queue topics back, in the transaction of q.
+func (a *Admin) replayQueued(ctx context.Context, q *dbsqlc.Queries, refs []deadRef) (int64, map[string]int64, error) {
+	r, err := q.DeadLetterReplay(ctx, numbers(refs))
+	if err != nil {
+		return 0, nil, err
+	}
+	rung := make(map[string]bool)
+	for _, ref := range refs {
+		if rung[ref.namespace] {
+			continue
+		}
+		rung[ref.namespace] = true
+		if err := q.BellRing(ctx, doorbell.Of(a.db, ref.namespace).Channel); err != nil {
+			return 0, nil, err
+		}
+	}
+	refused := make(map[string]int64)
+	if r.KeyTaken > 0 {
+		refused[RefusedKeyTaken] = int64(r.KeyTaken)
+	}
+	if r.PayloadGone > 0 {
+		refused[RefusedNoPayload] = r.PayloadGone
+	}
+	return r.Replayed, refused, nil
+}
+
+// replayHeard hands dead letters of one listener to it, in the transaction of q, which has the lock of the cursors.
+//
+// A running lease of the shard does not know them. If the lease then parks an event of such a key, ParkedPromote sees that the
+// dead letter comes first. But it cannot settle parked events whose numbers have changed, so the shards are taken over then.
+func (a *Admin) replayHeard(ctx context.Context, q *dbsqlc.Queries, refs []deadRef) (int64, map[string]int64, error) {
+	listener, nos := refs[0].listener, numbers(refs)
+	shards, err := q.ListenerHold(ctx, listener)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(shards) == 0 {
+		return 0, map[string]int64{RefusedDetached: int64(len(refs))}, nil
+	}
+	followed, err := q.DeadLetterFollowed(ctx, dbsqlc.DeadLetterFollowedParams{Nos: nos, Listener: listener})
+	if err != nil {
+		return 0, nil, err
+	}
+	worker := uuid.New()
+	if followed {
+		if _, err := a.takeOver(ctx, q, listener, worker, nil); err != nil {
+			return 0, nil, err
+		}
+	}
+	r, err := q.DeadLetterPark(ctx, dbsqlc.DeadLetterParkParams{Nos: nos, Listener: listener})
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: r.Keys, Listener: listener}); err != nil {
+		return 0, nil, err
+	}
+	if followed {
+		if err := q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: listener, WorkerID: pgvalue.UUID(worker)}); err != nil {
+			return 0, nil, err
+		}
+	}
+	return r.Replayed, nil, q.BellRing(ctx, doorbell.OfLog(a.db).Channel)
+}
+
+func numbers(refs []deadRef) []int64 {
+	nos := make([]int64, len(refs))
+	for i, r := range refs {
+		nos[i] = r.no
+	}
+	return nos
+}
+
+// record adds what a transaction changes to the audit row and, when that has committed, to the report.
+type record func(q *dbsqlc.Queries, n int64, refused map[string]int64) error
+
+// onDead runs chunk with the dead letters that f selects, a chunk at a time. All dead letters of a chunk are of one listener,
+// or of queue topics. chunk runs one transaction and calls record in it.
+func (a *Admin) onDead(
+	ctx context.Context, what string, f Filter, act Act, chunk func(ctx context.Context, refs []deadRef, record record) error,
+) (Report, error) {
+	var r Report
+	act.DryRun = act.DryRun || a.preview
+	if err := errors.Join(act.validate(), f.validateDead()); err != nil {
+		return r, fmt.Errorf("%s: %w", what, err)
+	}
+	refs, err := a.selectDead(ctx, f, act.Limit)
+	if r.Matched = int64(len(refs)); err != nil || act.DryRun {
+		return r, dbschema.Wrap(what, err)
+	}
+	slices.SortStableFunc(refs, func(x, y deadRef) int {
+		switch {
+		case x.listener != y.listener && x.listener < y.listener:
+			return -1
+		case x.listener != y.listener:
+			return 1
+		case x.seq < y.seq:
+			return -1
+		case x.seq > y.seq:
+			return 1
+		}
+		return 0
+	})
+	size := deadChunk
+	if act.Rate > 0 {
+		size = int(min(max(act.Rate/chunksPerSecond, 1), deadChunk))
+	}
+	scope := scopeOf(f, act)
+	var auditNo int64
+	began, done := time.Now(), 0
+	for done < len(refs) {
+		if err := pace(ctx, began, done, act.Rate); err != nil {
+			return r, fmt.Errorf("%s: %w", what, err)
+		}
+		next := refs[done:min(done+size, len(refs))]
+		if i := slices.IndexFunc(next, func(ref deadRef) bool { return ref.listener != next[0].listener }); i > 0 {
+			next = next[:i]
+		}
+		var n, no int64
+		var refused map[string]int64
+		err := finished(ctx, func(ctx context.Context) error {
+			return chunk(ctx, next, func(q *dbsqlc.Queries, count int64, why map[string]int64) (err error) {
+				n, refused, no = count, why, auditNo
+				if count > 0 {
+					no, err = act.auditPart(ctx, q, auditNo, what, scope, count)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return r, err
+		}
+		auditNo = no
+		r.Done += n
+		for reason, count := range refused {
+			if r.Refused == nil {
+				r.Refused = make(map[string]int64)
+			}
+			r.Refused[reason] += count
+		}
+		done += len(next)
+		a.progress(int64(done), r.Matched)
+	}
+	return r, nil
+}
+
+// pace waits until the next chunk may begin, when done events were taken since began. It returns the error of ctx.
+func pace(ctx context.Context, began time.Time, done int, rate float64) error {
+	if rate > 0 {
+		timer := time.NewTimer(time.Until(began.Add(time.Duration(min(float64(done)/rate, maxPace) * float64(time.Second)))))
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return ctx.Err()
+}
+
+// maxPace is the longest wait in seconds, a hundred years, which a time.Duration can hold.
+const maxPace = 100 * 365 * 24 * 3600
+
+// finished runs a transaction that ends of itself when ctx ends, within deadGrace.
+func finished(ctx context.Context, transaction func(context.Context) error) error {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var grace *time.Timer
+	started := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		grace = time.AfterFunc(deadGrace, cancel)
+		close(started)
+	})
+	defer func() {
+		if !stop() {
+			<-started
+			grace.Stop()
+		}
+	}()
+	return transaction(own)
+}
+
+// maxScopeIDs is how many ids an audit row names.
+const maxScopeIDs = 100
+
+// deadScope is the filter of an act in the audit row.
+type deadScope struct {
+	Namespace string      `json:"namespace,omitempty"`
+	Topic     string      `json:"topic,omitempty"`
+	Listener  string      `json:"listener,omitempty"`
+	TenantID  *uuid.UUID  `json:"tenant_id,omitempty"`
+	Key       string      `json:"key,omitempty"`
+	IDs       []uuid.UUID `json:"ids,omitempty"`
+	MoreIDs   int         `json:"more_ids,omitempty"`
+	Since     *time.Time  `json:"since,omitempty"`
+	Until     *time.Time  `json:"until,omitempty"`
+	Error     string      `json:"error,omitempty"`
+	Group     string      `json:"group,omitempty"`
+	Limit     int         `json:"limit,omitempty"`
+}
+
+func scopeOf(f Filter, act Act) deadScope {
+	s := deadScope{Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit}
+	if f.TenantID.Valid {
+		s.TenantID = &f.TenantID.UUID
+	}
+	s.IDs = f.IDs[:min(len(f.IDs), maxScopeIDs)]
+	s.MoreIDs = len(f.IDs) - len(s.IDs)
+	if !f.Since.IsZero() {
+		s.Since = &f.Since
+	}
+	if !f.Until.IsZero() {
+		s.Until = &f.Until
+	}
+	return s
+}

@@ -1,0 +1,366 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/outboxgen/outboxgen/admin"
+)
+
+func (a *app) deadCommand() *cobra.Command {
+	var db database
+	c := group("dead", "Inspect dead letters, replay and discard them",
+		`dead shows the events that were given up: by the dispatchers of a queue topic or by a listener, which may also have
+been told to skip them. It gives them back to those who gave them up, or deletes them. It needs neither handlers nor
+their processes, which may keep running.`,
+		a.deadList(&db), a.deadGroups(&db), a.deadShow(&db), a.deadReplay(&db), a.deadDiscard(&db), a.deadExport(&db))
+	db.flags(c)
+	return c
+}
+
+// deadFlags select dead letters.
+type deadFlags struct {
+	ids                                       []string
+	listener, tenant, key, since, until, text string
+	group                                     string
+	all                                       bool
+}
+
+// flags adds the flags to c. act is set for a command that changes what it selects: it wants a selection.
+func (f *deadFlags) flags(c *cobra.Command, act bool) {
+	c.Flags().StringArrayVar(&f.ids, "id", nil, "`id` of an event; may be repeated")
+	c.Flags().StringVar(&f.listener, "listener", "", "only dead letters of this `listener`")
+	c.Flags().StringVar(&f.tenant, "tenant", "", "only events of this tenant, a `UUID`")
+	c.Flags().StringVar(&f.key, "key", "", "only events with this dedupe `key` or partition key")
+	c.Flags().StringVar(&f.since, "since", "", "only events enqueued at or after this `time`, like 2026-05-01T12:00:00Z, 2026-05-01 (UTC), or an age like 90m")
+	c.Flags().StringVar(&f.until, "until", "", "only events enqueued before this `time`")
+	c.Flags().StringVar(&f.text, "error", "", "only dead letters whose error contains this `text`")
+	c.Flags().StringVar(&f.group, "group", "", "only dead letters of this `group`, as dead groups shows it")
+	if act {
+		c.Flags().BoolVar(&f.all, "all", false, "select all dead letters; needed if nothing else selects")
+	}
+}
+
+// topicArgs accepts at most one topic.
+var topicArgs = cobra.MaximumNArgs(1)
+
+// filter returns the filter of the flags and of the arguments, which are a topic or a namespace.
+func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
+	r := admin.Filter{Listener: f.listener, Key: f.key, Error: f.text, Group: f.group}
+	if len(args) > 0 {
+		r.Namespace, r.Topic, _ = strings.Cut(args[0], "/")
+		if r.Namespace == "" || strings.HasSuffix(args[0], "/") {
+			return r, fmt.Errorf("%q is not a valid topic: use a name like mini_chat/turn_finalized, or a namespace", args[0])
+		}
+	}
+	for _, text := range f.ids {
+		id, err := parseID(text)
+		if err != nil {
+			return r, fmt.Errorf("--id: %w", err)
+		}
+		r.IDs = append(r.IDs, id)
+	}
+	if f.tenant != "" {
+		id, err := parseID(f.tenant)
+		if err != nil {
+			return r, fmt.Errorf("--tenant: %q is not a valid tenant: use a UUID", f.tenant)
+		}
+		r.TenantID = uuid.NullUUID{UUID: id, Valid: true}
+	}
+	var err error
+	if r.Since, err = flagMoment("--since", f.since, now); err != nil {
+		return r, err
+	}
+	if r.Until, err = flagMoment("--until", f.until, now); err != nil {
+		return r, err
+	}
+	if !r.Since.IsZero() && !r.Until.IsZero() && !r.Since.Before(r.Until) {
+		return r, errors.New("--since is not before --until")
+	}
+	return r, nil
+}
+
+// selective is filter for a command that changes what it selects.
+func (f *deadFlags) selective(args []string, now time.Time) (admin.Filter, error) {
+	r, err := f.filter(args, now)
+	narrow := len(args) > 0 || len(f.ids) > 0 || f.listener+f.tenant+f.key+f.since+f.until+f.text+f.group != ""
+	switch {
+	case err != nil:
+		return r, err
+	case !narrow && !f.all:
+		return r, errors.New("nothing is selected: name a topic, use --id, --listener, --tenant, --key, --since, --until, --error or --group, or --all")
+	case narrow && f.all:
+		return r, errors.New("--all selects everything: leave it out to select less")
+	}
+	return r, nil
+}
+
+func parseID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || id == uuid.Nil {
+		return id, fmt.Errorf("%q is not a valid event id: use a UUID", text)
+	}
+	return id, nil
+}
+
+// flagMoment returns the time that the text of a flag means; the zero time for "".
+func flagMoment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := parseMoment(text, now)
+	if err != nil || t.IsZero() {
+		return t, fmt.Errorf("%s: %q is not a valid time: use a time like 2026-05-01T12:00:00Z or 2026-05-01, or an age like 90m", flag, text)
+	}
+	return t, nil
+}
+
+// actFlags say who acts and why, and how much of it.
+type actFlags struct {
+	who, why string
+	limit    int
+	rate     float64
+	yes      bool
+}
+
+func (f *actFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.why, "reason", "", "why it is done: a `text` for the table audit")
+	c.Flags().StringVar(&f.who, "who", "", "`name` for the table audit (default: user@host of the operating system)")
+	c.Flags().IntVar(&f.limit, "limit", 0, "change at most `n` dead letters, the oldest first; 0 means all")
+	c.Flags().Float64Var(&f.rate, "rate", 0, "change at most `n` dead letters per second; 0 means as many as possible")
+	c.Flags().BoolVar(&f.yes, "yes", false, "apply the change")
+}
+
+// act returns the Act of the flags.
+func (f *actFlags) act() (admin.Act, error) {
+	switch {
+	case f.limit < 0:
+		return admin.Act{}, fmt.Errorf("--limit: %d must not be negative", f.limit)
+	case !(f.rate >= 0) || f.rate > 1e9: // NaN too
+		return admin.Act{}, fmt.Errorf("--rate: %v must be a number of dead letters per second", f.rate)
+	}
+	who := f.who
+	if who == "" {
+		who = account()
+	}
+	return admin.Act{Who: who, Why: f.why, DryRun: !f.yes, Limit: f.limit, Rate: f.rate}, nil
+}
+
+// account is the user and the host of the operating system, as far as they are known.
+func account() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
+}
+
+// groupRow is one group of dead letters in the --json document.
+type groupRow struct {
+	Group       string    `json:"group"`
+	Count       int64     `json:"count"`
+	Topic       string    `json:"topic"`
+	Listener    string    `json:"listener,omitempty"`
+	Tenants     int       `json:"tenants"`
+	FirstDiedAt time.Time `json:"first_died_at"`
+	LastDiedAt  time.Time `json:"last_died_at"`
+	Error       string    `json:"error"`
+}
+
+func (a *app) deadGroups(db *database) *cobra.Command {
+	var f deadFlags
+	c := &cobra.Command{
+		Use:   "groups [TOPIC]",
+		Short: "Group the dead letters by topic, listener and error",
+		Long: `groups shows how many dead letters there are for each topic, listener and kind of error, the most first. Errors that
+differ only in numbers, ids, hex strings, times, addresses and quoted values are one kind. ERROR is the latest one.
+--group of the other commands selects a group. It stays the same as long as the text of the error does.`,
+		Example: `  outboxgen dead groups
+  outboxgen dead groups mini_chat/turn_finalized --since 2h
+  outboxgen dead replay --group 5f0c1d2e3a4b --yes`,
+		Args: topicArgs,
+	}
+	var filter admin.Filter
+	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		filter, err = f.filter(args, time.Now())
+		return err
+	}
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
+		groups, err := ops.DeadGroups(ctx, filter)
+		if err != nil {
+			return err
+		}
+		rows := make([]groupRow, len(groups))
+		table := [][]any{{"GROUP", "COUNT", "TOPIC", "LISTENER", "TENANTS", "FIRST DIED", "LAST DIED", "ERROR"}}
+		for i, g := range groups {
+			r := groupRow{
+				Group: g.ID, Count: g.Count, Topic: g.Namespace + "/" + g.Topic, Listener: g.Listener, Tenants: g.Tenants,
+				FirstDiedAt: g.FirstDiedAt.UTC(), LastDiedAt: g.LastDiedAt.UTC(), Error: g.Error,
+			}
+			rows[i] = r
+			tenants := fmt.Sprint(g.Tenants)
+			if g.Tenants == admin.MaxGroupTenants {
+				tenants += "+"
+			}
+			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(brief(r.Error))})
+		}
+		switch {
+		case a.json:
+			return a.printJSON(struct {
+				Groups []groupRow `json:"groups"`
+			}{rows})
+		case len(rows) == 0:
+			a.notef("no dead letters")
+			return nil
+		}
+		return a.printTable(table)
+	})
+	f.flags(c, false)
+	return c
+}
+
+// second formats a time for a table.
+func second(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+
+// actRow is what replay or discard did in the --json document.
+type actRow struct {
+	Done    bool             `json:"done"`
+	Matched int64            `json:"matched"`
+	Changed int64            `json:"changed"`
+	Refused map[string]int64 `json:"refused"`
+}
+
+// printAct prints what an act did. err is the error with which it ended.
+func (a *app) printAct(yes bool, done, undone string, r admin.Report, err error) error {
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("%s: interrupted: run the command again to continue", undone)
+	}
+	if err != nil && r.Done == 0 {
+		return err
+	}
+	refused := r.Refused
+	if refused == nil {
+		refused = map[string]int64{}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(refused)) {
+		a.notef("not %s: %s: %s", done, count(int(refused[reason]), "dead letter"), reason)
+	}
+	n := r.Done
+	text := a.verb(yes, done, undone)
+	if !yes {
+		n = r.Matched
+	}
+	var printed error
+	switch rest := r.Matched - r.Done; {
+	case a.json:
+		printed = a.printJSON(actRow{Done: yes && err == nil, Matched: r.Matched, Changed: r.Done, Refused: refused})
+	case yes && rest > 0:
+		printed = a.printf("%s %d of %s\n", text, n, count(int(r.Matched), "dead letter"))
+	default:
+		printed = a.printf("%s %s\n", text, count(int(n), "dead letter"))
+	}
+	return errors.Join(err, printed)
+}
+
+func (a *app) deadReplay(db *database) *cobra.Command {
+	var f deadFlags
+	var act actFlags
+	var edit string
+	c := &cobra.Command{
+		Use:   "replay [TOPIC]",
+		Short: "Give dead letters back to those who gave them up",
+		Long: `replay puts dead letters of queue topics back into the queue, due now and with all their attempts, and hands dead
+letters of a listener to that listener alone, in the order of their key. An event keeps its id. Replays may run at the
+same time: one of them puts an event back. A process that still believes to hold the event can no longer settle it.
+
+Without --yes replay only shows how many dead letters it would take. It works in chunks. After Ctrl-C it finishes a chunk
+and says how many are done. The table audit records who replayed what.
+
+With --edit the payload of one dead letter is replaced. It must fit the topic in outbox.yaml, and the fields of its keys
+must stay as they were. Other listeners of the event and the log keep the old payload.`,
+		Example: `  outboxgen dead replay mini_chat/turn_finalized --error 'connection refused' --yes
+  outboxgen dead replay --listener companion --rate 100 --reason 'search is back' --yes
+  outboxgen dead replay --id 0190a5c2-7b1e-7c00-8000-0123456789ab --edit fixed.json --yes`,
+		Args: topicArgs,
+	}
+	var filter admin.Filter
+	var doing admin.Act
+	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if filter, err = f.selective(args, time.Now()); err != nil {
+			return err
+		}
+		if edit != "" && (len(filter.IDs) != 1 || len(args) > 0 || f.tenant+f.key+f.since+f.until+f.text+f.group != "") {
+			return errors.New("--edit: name the dead letter with one --id, and with --listener if a listener gave it up; nothing else may select")
+		}
+		doing, err = act.act()
+		return err
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		given := c.Flags().Changed("config")
+		return a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
+			if edit != "" {
+				r, err := a.replayEdited(ctx, ops, db, given, filter, edit, doing)
+				if errors.Is(err, errReported) {
+					return err
+				}
+				return a.printAct(act.yes, "replayed", "replay", r, err)
+			}
+			r, err := ops.WithProgress(a.progress("replay")).Replay(ctx, filter, doing)
+			return a.printAct(act.yes, "replayed", "replay", r, err)
+		})(c, args)
+	}
+	f.flags(c, true)
+	act.flags(c)
+	c.Flags().StringVar(&edit, "edit", "", "JSON `file` with the new payload of the one dead letter")
+	_ = c.MarkFlagFilename("edit", "json") // fails only for an undefined flag
+	return c
+}
+
+func (a *app) deadDiscard(db *database) *cobra.Command {
+	var f deadFlags
+	var act actFlags
+	c := &cobra.Command{
+		Use:   "discard [TOPIC]",
+		Short: "Delete dead letters permanently",
+		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which the table audit keeps. Export them
+before: they cannot be restored. An event of a queue topic is deleted with its dedupe key, so an event with the same key
+can be enqueued again. An event of a log topic stays in the log for its retention.
+
+Without --yes discard only shows how many dead letters it would delete.`,
+		Example: `  outboxgen dead export --group 5f0c1d2e3a4b --payload > discarded.jsonl
+  outboxgen dead discard --group 5f0c1d2e3a4b --reason 'test data of May' --yes`,
+		Args: topicArgs,
+	}
+	var filter admin.Filter
+	var doing admin.Act
+	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if filter, err = f.selective(args, time.Now()); err != nil {
+			return err
+		}
+		if act.why == "" {
+			return errors.New("--reason is missing: say why the events may be lost")
+		}
+		doing, err = act.act()
+		return err
+	}
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
+		r, err := ops.WithProgress(a.progress("discard")).Discard(ctx, filter, doing)
+		return a.printAct(act.yes, "discarded", "discard", r, err)
+	})
+	f.flags(c, true)
+	act.flags(c)
+	return c
+}
