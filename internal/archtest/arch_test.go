@@ -75,7 +75,7 @@ func TestArrows(t *testing.T) {
 		"internal/shutdown":    {},
 		"internal/testsignal":  {},
 		"internal/pgtest":      {"internal/pgserver", "internal/dbschema", "internal/dbsqlc", "migrate"},
-		"internal/runtimetest": {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest"},
+		"internal/runtimetest": {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest", "migrate"},
 		"internal/archtest":    {},
 		"generator/diag":       {},
 		"generator/spec":       {"generator/diag"},
