@@ -48,7 +48,7 @@ func TestArrows(t *testing.T) {
 		"publish":              {"outbox"},
 		"queue":                {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
 		"listener":             {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
-		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue"},
+		"admin":                {"outbox", "migrate", "internal/drift", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
@@ -62,6 +62,7 @@ func TestArrows(t *testing.T) {
 		"internal/backoff":     {},
 		"internal/dbschema":    {"internal/dbsqlc", "internal/pgname"},
 		"internal/dbsqlc":      {},
+		"internal/drift":       {},
 		"internal/doorbell":    {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
 		"internal/guard":       {},
 		"internal/incoming":    {"internal/mark", "internal/plainjson"},
@@ -110,7 +111,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		switch name {
 		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
-			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
+			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/shutdown", "internal/testsignal":
 		default:
 			continue
