@@ -231,7 +231,7 @@ func (e *examination) read(ctx context.Context, call func(context.Context, pgx.T
 	return e.try(ctx, pgx.ReadOnly, call)
 }
 
-// try is read for a transaction that writes.
+// try is read for a transaction of any mode; "" is the default of the role.
 func (e *examination) try(ctx context.Context, mode pgx.TxAccessMode, call func(context.Context, pgx.Tx, *dbsqlc.Queries) error) error {
 	within, cancel := context.WithTimeout(ctx, 2*checkTime) // the server's timeout comes first, and keeps the connection
 	defer cancel()

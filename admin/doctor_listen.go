@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/doorbell"
@@ -49,6 +50,9 @@ func checkListen(ctx context.Context, e *examination) ([]Finding, error) {
 			Means: "this is a transaction pooler, such as PgBouncer with pool_mode = transaction, or the listening connection is on another database. Dispatchers and listeners poll instead, so events wait up to PollInterval",
 			Fix:   "give a direct connection as ListenPool (check it: outboxgen doctor --listen-url URL), or set Wake to outbox.WakePoll; behind a pooler also set pgx's DefaultQueryExecMode to QueryExecModeExec",
 		}}, nil
+	}
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == "25006" {
+		return nil, nil // a standby, as checkServer says
 	}
 	return []Finding{{
 		Severity: SeverityWarning, Text: "cannot listen: " + err.Error(),

@@ -170,7 +170,7 @@ func checkEnqueue(ctx context.Context, e *examination) (found []Finding, err err
 	}
 	for _, log := range []bool{false, true} {
 		m := outbox.Message{Namespace: "outboxgen", Topic: "doctor", DedupeKey: uuid.NewString(), Payload: []byte("{}"), Log: log}
-		err := e.try(ctx, pgx.ReadWrite, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+		err := e.try(ctx, "", func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
 			first, err := outbox.Enqueue(ctx, tx, e.db.Name(), m)
 			if err != nil {
 				return err

@@ -99,6 +99,9 @@ func checkSchema(ctx context.Context, e *examination) (found []Finding, err erro
 		return err
 	})
 	for _, d := range all {
+		if d.Kind == drift.Storage && d.Name == "autovacuum_enabled" {
+			continue // checkVacuum says what it does
+		}
 		found = append(found, e.driftFinding(d))
 	}
 	return found, err

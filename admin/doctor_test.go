@@ -21,8 +21,20 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// diagnose runs Doctor. It drops what is true of every test server: it runs without fsync.
-func diagnose(t testing.TB, pool *pgxpool.Pool, cfg admin.DoctorConfig) []admin.Finding {
+// diagnose runs Doctor, again if the machine was too busy for a check. It drops what is true of every test server: it runs
+// without fsync.
+func diagnose(t testing.TB, pool *pgxpool.Pool, cfg admin.DoctorConfig) (found []admin.Finding) {
+	t.Helper()
+	pgtest.Eventually(t, func() bool {
+		found = diagnoseOnce(t, pool, cfg)
+		return !slices.ContainsFunc(found, func(f admin.Finding) bool { return f.Text == tooLate })
+	})
+	return found
+}
+
+const tooLate = "the check was not done within 2s"
+
+func diagnoseOnce(t testing.TB, pool *pgxpool.Pool, cfg admin.DoctorConfig) []admin.Finding {
 	t.Helper()
 	found, err := runtimetest.AdminOf(t, pool).Doctor(t.Context(), cfg)
 	require.NoError(t, err)
@@ -58,10 +70,9 @@ func TestDoctorFindsNothing(t *testing.T) {
 	require.NoError(t, err)
 	healthy := func() {
 		t.Helper()
-		found, err := runtimetest.AdminOf(t, pool).Doctor(t.Context(), admin.DoctorConfig{Roles: migrate.Roles(), PoolSize: 20, ListenPool: pool})
-		require.NoError(t, err)
-		require.Empty(t, found)
+		require.Empty(t, diagnose(t, pool, admin.DoctorConfig{Roles: migrate.Roles(), PoolSize: 20, ListenPool: pool}))
 	}
+	require.NotEqual(t, "off", pgtest.Value[string](t, pool, "SHOW fsync"))
 	healthy()
 	fill(t, pool)
 	healthy()
@@ -313,11 +324,12 @@ func TestDoctorIsBounded(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "LOCK TABLE outbox.processes")
 	require.NoError(t, err)
 	began := time.Now()
-	found := diagnose(t, pool, admin.DoctorConfig{})
+	found := diagnoseOnce(t, pool, admin.DoctorConfig{})
 	require.Less(t, time.Since(began), time.Minute)
-	require.Len(t, found, 3)
-	for i, check := range []string{"schema", "handlers", "processes"} {
-		requireOne(t, found[i:i+1], check, admin.SeverityNotice, "^the check was not done within 2s$")
+	for _, check := range []string{"handlers", "processes"} {
+		i := slices.IndexFunc(found, func(f admin.Finding) bool { return f.Check == check })
+		require.GreaterOrEqual(t, i, 0, "%+v", found)
+		requireOne(t, found[i:i+1], check, admin.SeverityNotice, "^"+tooLate+"$")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
