@@ -68,7 +68,8 @@ ORDER BY p.namespace, p.topic, p.tenant_id, p.listener;
 
 -- name: DoctorMisfits :one
 -- Checks a piece of queue, of events and of delivered, each in the order of ids after the last one checked. checked is the
--- last id of each piece, and null if there was none.
+-- last id of each piece, and null if there was none. Scalar subqueries probe by id; an EXISTS within an OR may become a hash
+-- of the whole table.
 WITH queued AS MATERIALIZED (
     SELECT q.id
     FROM outbox_schema.queue AS q
@@ -103,7 +104,7 @@ SELECT
     (
         SELECT count(*)
         FROM queued AS q
-        WHERE EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = q.id)
+        WHERE (SELECT d.id FROM outbox_schema.delivered AS d WHERE d.id = q.id LIMIT 1) IS NOT NULL
            OR (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL LIMIT 1) IS NOT NULL
     ) AS final,
     (

@@ -82,6 +82,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.migrateCommand(),
 		a.listenerCommand(),
 		a.pruneCommand(),
+		a.doctorCommand(),
 		a.versionCommand(),
 	)
 	return root

@@ -47,7 +47,7 @@ SELECT
     (
         SELECT count(*)
         FROM queued AS q
-        WHERE EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = q.id)
+        WHERE (SELECT d.id FROM outbox_schema.delivered AS d WHERE d.id = q.id LIMIT 1) IS NOT NULL
            OR (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL LIMIT 1) IS NOT NULL
     ) AS final,
     (
@@ -83,7 +83,8 @@ type DoctorMisfitsRow struct {
 }
 
 // Checks a piece of queue, of events and of delivered, each in the order of ids after the last one checked. checked is the
-// last id of each piece, and null if there was none.
+// last id of each piece, and null if there was none. Scalar subqueries probe by id; an EXISTS within an OR may become a hash
+// of the whole table.
 func (q *Queries) DoctorMisfits(ctx context.Context, arg DoctorMisfitsParams) (DoctorMisfitsRow, error) {
 	row := q.db.QueryRow(ctx, DoctorMisfits,
 		arg.AfterQueued,
