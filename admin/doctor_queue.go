@@ -210,14 +210,25 @@ func checkPauses(ctx context.Context, e *examination) (found []Finding, err erro
 		return nil, err
 	}
 	for _, r := range rows {
+		tenant := tenantText(r.TenantID)
 		what, resume := "", "resume"
-		for _, part := range []struct{ flag, text string }{
-			{"listener", r.Listener}, {"namespace", r.Namespace}, {"topic", r.Topic}, {"tenant", tenantText(r.TenantID)},
+		for _, part := range []struct{ name, text string }{
+			{"listener", r.Listener}, {"namespace", r.Namespace}, {"topic", r.Topic}, {"tenant", tenant},
 		} {
 			if part.text != "" {
-				what += part.flag + " " + part.text + ", "
-				resume += " --" + part.flag + " " + part.text
+				what += part.name + " " + part.text + ", "
 			}
+		}
+		switch {
+		case r.Listener != "":
+			resume += " --listener " + r.Listener
+		case r.Topic != "":
+			resume += " " + r.Namespace + "/" + r.Topic
+		case r.Namespace != "":
+			resume += " " + r.Namespace
+		}
+		if tenant != "" {
+			resume += " --tenant " + tenant
 		}
 		until := ""
 		if r.Until.Valid {
@@ -233,16 +244,7 @@ func checkPauses(ctx context.Context, e *examination) (found []Finding, err erro
 			Means:    "its events wait, and no attempt is charged", Fix: e.command(resume),
 		})
 	}
-	list, err := e.shards(ctx)
-	for _, s := range list {
-		if s.Shard == 0 && s.Paused {
-			found = append(found, Finding{
-				Severity: SeverityNotice, Text: fmt.Sprintf("listener %s is paused", s.Listener),
-				Means: "its events wait, and the log keeps them", Fix: e.command("listener resume " + s.Listener),
-			})
-		}
-	}
-	return found, err
+	return found, nil
 }
 
 func tenantText(id pgtype.UUID) string {

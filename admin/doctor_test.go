@@ -127,7 +127,7 @@ func TestDoctorOfFaults(t *testing.T) {
 		"due":        {sql: "SELECT outbox.enqueue('jobs', 'one', '{}', not_before => now() - interval '1 hour') FROM generate_series(1, 3)", check: "queue", severity: admin.SeverityWarning, text: "^3 events of jobs/one, version 1, are due and not claimed, the oldest since 60 min$", stays: true},
 		"lease":      {sql: "SELECT outbox.enqueue('jobs', 'one', '{}', not_before => now() - interval '1 minute'); UPDATE outbox.queue SET locked_by = gen_random_uuid(), locked_until = now() - interval '30 minutes'", check: "queue", severity: admin.SeverityWarning, text: "^1 event of jobs/one, version 1, have a lease that has run out, the oldest 30 min ago$", stays: true},
 		"processes":  {sql: "INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, seen_at) VALUES (gen_random_uuid(), 'dispatcher', 'jobs', 'h', 7, '{}', now() - interval '1 hour')", check: "processes", severity: admin.SeverityNotice, text: `^dispatcher jobs \(worker .+, host h, pid 7\) was last seen 60 min ago$`, fix: "DELETE FROM .*;$"},
-		"pause":      {sql: "INSERT INTO outbox.pauses (namespace, topic, who, why) VALUES ('jobs', 'one', 'ann', 'broken')", check: "pauses", severity: admin.SeverityNotice, text: "^namespace jobs, topic one, paused since .* by ann: broken$", fix: "^outboxgen resume ", stays: true},
+		"pause":      {sql: "INSERT INTO outbox.pauses (namespace, topic, who, why) VALUES ('jobs', 'one', 'ann', 'broken')", check: "pauses", severity: admin.SeverityNotice, text: "^namespace jobs, topic one, paused since .* by ann: broken$", fix: "^outboxgen resume jobs/one$", stays: true},
 		"paused due": {sql: "INSERT INTO outbox.pauses (tenant_id, who) VALUES ('00000000-0000-0000-0000-000000000007', 'ann'); SELECT outbox.enqueue('jobs', 'one', '{}', tenant_id => '00000000-0000-0000-0000-000000000007', not_before => now() - interval '1 hour')", check: "pauses", severity: admin.SeverityNotice, text: "^tenant 00000000-0000-0000-0000-000000000007, paused since", stays: true},
 
 		"stray":     {sql: "INSERT INTO outbox.queue (id, namespace, topic) VALUES (gen_random_uuid(), 'jobs', 'one')", check: "rows", severity: admin.SeverityWarning, text: "^1 rows of queue have no event$", stays: true},
@@ -211,8 +211,8 @@ func TestDoctorFindsTheListenerThatNobodyRuns(t *testing.T) {
 	pgtest.Execute(t, pool, "UPDATE outbox.log SET created_at = now() - interval '90 minutes'")
 	pgtest.Execute(t, pool, `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics) VALUES (gen_random_uuid(), 'listener', 'ears', 'h', 7, '{}')`)
 	requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "listeners", admin.SeverityWarning, "^listener ears, shard 0, lags 90 min, more than its max_lag of 60 min$")
-	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET paused = true, max_lag = NULL")
-	require.Equal(t, "outboxgen listener resume ears", requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "pauses", admin.SeverityNotice, "^listener ears is paused$").Fix)
+	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET max_lag = NULL; INSERT INTO outbox.pauses (listener, who) VALUES ('ears', 'ann')")
+	require.Equal(t, "outboxgen resume --listener ears", requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "pauses", admin.SeverityNotice, "^listener ears, paused since .* by ann$").Fix)
 }
 
 // TestDoctorOfPools: the pool that the application will have.

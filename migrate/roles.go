@@ -115,7 +115,7 @@ func Grants(role Role) []Grant {
 			table("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("processes", "SELECT", "DELETE"),
 			table("pauses", "SELECT", "INSERT", "UPDATE", "DELETE"),
-			table("audit", "SELECT", "INSERT"),
+			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())
 	case Reader:
@@ -180,6 +180,6 @@ func RolesSQL(schema, prefix string) (string, error) {
 var roleComments = map[Role]string{
 	Producer:   "Enqueues. It reads no payload, and it changes and deletes nothing.",
 	Dispatcher: "Runs dispatchers, listeners and the inbox, and prunes. UPDATE of one column is the privilege to lock a row.",
-	Operator:   "Runs outboxgen status, dead, listener, pause, prune and doctor. It cannot change the audit.",
+	Operator:   "Runs outboxgen status, dead, listener, pause, prune and doctor. In the audit it can only add, and count.",
 	Reader:     "Reads everything, payloads too.",
 }
