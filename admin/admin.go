@@ -1,5 +1,5 @@
 // Package admin has the operations of an operator: list listeners, pause and resume them, skip an event, rewind,
-// detach, prune, and repair listeners after a restore. It needs neither the handlers nor the processes that run them.
+// detach, prune, repair listeners after a restore, and find out what is wrong (Doctor). It needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
@@ -7,7 +7,7 @@
 //	}
 //	status, err := a.List(ctx)
 //
-// The command outboxgen offers the same as `outboxgen listener` and `outboxgen prune`.
+// The command outboxgen offers the same as `outboxgen listener`, `outboxgen prune` and `outboxgen doctor`.
 package admin
 
 import (
