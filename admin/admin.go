@@ -1,5 +1,6 @@
 // Package admin has the operations of an operator: list listeners, pause and resume them, skip an event, rewind,
-// detach, prune, repair listeners after a restore, and find out what is wrong (Doctor). It needs neither the handlers nor the processes that run them.
+// detach, prune, repair listeners after a restore, and find out what is wrong (Doctor). It needs neither the handlers nor
+// the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {

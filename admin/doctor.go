@@ -132,8 +132,9 @@ type examination struct {
 
 // Doctor checks the database and the connection to it as an application has them: by what works and what happens, where
 // that can be tried. It returns the findings, the most urgent first, and nil if there is none. Doctor changes nothing: it
-// enqueues events only in transactions that it rolls back, which leaves gaps in the sequence of the log. It works if tables are missing, and without the privilege for some of the
-// checks, which is a notice then. Each check has two seconds, and five to wait for a notification.
+// enqueues events only in transactions that it rolls back, which leaves gaps in the sequence of the log. It works if tables
+// are missing, and without the privilege for some of the checks, which is a notice then. Each check has two seconds, and
+// five to wait for a notification.
 //
 // Doctor opens up to four connections with the configuration of the pool and uses no others. It returns an error if it cannot
 // connect, if the connection is lost, or if ctx ends. It may be called by any number of goroutines.

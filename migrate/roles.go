@@ -131,8 +131,8 @@ func Grants(role Role) []Grant {
 var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,50}$`)
 
 // RolesSQL returns SQL that creates a role without login for each of Roles and gives it its Grants. prefix comes before the
-// names; "" means the name of the schema and an underscore: outbox_producer. The SQL can be run any number of times, by a role that owns
-// the tables and has CREATEROLE; it takes nothing away.
+// names; "" means the name of the schema and an underscore: outbox_producer. The SQL can be run any number of times, by a
+// role that owns the tables and has CREATEROLE; it takes nothing away.
 func RolesSQL(schema, prefix string) (string, error) {
 	if err := pgname.Check(schema); err != nil {
 		return "", err

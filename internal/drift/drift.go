@@ -219,8 +219,8 @@ var qualifier = regexp.MustCompile(`\b[a-z_][a-z0-9_]*\.`)
 
 var noise = strings.NewReplacer("(", "", ")", "", " ", "", "\n", "", "\t", "", "::text", "")
 
-// canonical is the text of o without what differs between versions of PostgreSQL: parentheses, spaces, casts to text, and the qualifiers
-// of a view.
+// canonical is the text of o without what differs between versions of PostgreSQL: parentheses, spaces, casts to text, and
+// the qualifiers of a view.
 func canonical(o Object) string {
 	if o.Kind == View {
 		o.Text = qualifier.ReplaceAllString(o.Text, "")
