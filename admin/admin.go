@@ -1,6 +1,6 @@
 // Package admin has the operations of an operator: list listeners and processes, pause and resume, replay or discard dead
-// letters, skip an event, rewind, detach, prune, and repair listeners after a restore. It needs neither the handlers nor the
-// processes that run them.
+// letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out what is wrong (Doctor). It
+// needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
@@ -8,7 +8,7 @@
 //	}
 //	status, err := a.List(ctx)
 //
-// The command outboxgen offers the same as `outboxgen listener`, `outboxgen dead` and `outboxgen prune`.
+// The command outboxgen offers the same: `outboxgen listener`, `pause`, `resume`, `dead`, `prune` and `doctor`.
 package admin
 
 import (

@@ -1,14 +1,8 @@
 package queue_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"io"
-	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,63 +19,6 @@ import (
 // noNotificationsText is what a dispatcher and a listener log if their connection receives no notifications.
 const noNotificationsText = "doorbell: notifications do not arrive, as through a transaction pooler: polling instead. " +
 	"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll"
-
-// poolWithoutNotifications returns a pool on the database of pool whose connections work, except that notifications do
-// not get through, as for an idle client of a transaction pooler.
-func poolWithoutNotifications(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
-	t.Helper()
-	cfg, err := pgxpool.ParseConfig(pgtest.URL(t, pool))
-	require.NoError(t, err)
-	server := net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port)))
-	door, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var copies sync.WaitGroup
-	copies.Go(func() {
-		for {
-			client, err := door.Accept()
-			if err != nil {
-				return
-			}
-			up, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			copies.Go(func() { _, _ = io.Copy(up, client); _ = up.Close() })
-			copies.Go(func() { dropNotifications(client, up); _ = client.Close() })
-		}
-	})
-	cfg.ConnConfig.Host, cfg.ConnConfig.Fallbacks = "127.0.0.1", nil
-	cfg.ConnConfig.Port = uint16(door.Addr().(*net.TCPAddr).Port)
-	deaf, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		deaf.Close()
-		_ = door.Close()
-		copies.Wait()
-	})
-	return deaf
-}
-
-// dropNotifications copies the messages of a server, except for NotificationResponse.
-func dropNotifications(client io.Writer, server io.Reader) {
-	in := bufio.NewReader(server)
-	var head [5]byte
-	for {
-		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return
-		}
-		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-		if _, err := io.ReadFull(in, body); err != nil {
-			return
-		}
-		if head[0] != 'A' {
-			if _, err := client.Write(append(head[:], body...)); err != nil {
-				return
-			}
-		}
-	}
-}
 
 // requireNoLock checks that no session holds a lock that outlives its transaction, such as the one that makes enqueues
 // ring.
@@ -129,12 +66,12 @@ func TestBellThatHearsNothingFallsBackToPolling(t *testing.T) {
 	t.Run("pool", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
-		falls(t, direct, poolWithoutNotifications(t, direct), nil)
+		falls(t, direct, runtimetest.Deaf(t, direct), nil)
 	})
 	t.Run("ListenPool", func(t *testing.T) {
 		t.Parallel()
 		direct := pgtest.Database(t)
-		falls(t, direct, direct, poolWithoutNotifications(t, direct))
+		falls(t, direct, direct, runtimetest.Deaf(t, direct))
 	})
 	t.Run("ListenPool of another database", func(t *testing.T) {
 		t.Parallel()
@@ -151,7 +88,7 @@ func TestBellWithDirectListenPool(t *testing.T) {
 	cfg := runtimetest.SleeperConfig()
 	cfg.ListenPool = direct
 	topic := runtimetest.JobTopic("one")
-	r := recipientOf(t, poolWithoutNotifications(t, direct), cfg, topic)
+	r := recipientOf(t, runtimetest.Deaf(t, direct), cfg, topic)
 	require.NotZero(t, runtimetest.Holder(t, direct))
 	runtimetest.EnqueueJobs(t, direct, topic, runtimetest.NumberedJobs(1)...)
 	r.expect(t)

@@ -11,16 +11,18 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// TestQueuePrivileges: the privileges that docs/operations.md names suffice to enqueue, and to dispatch, sweep and prune.
+// TestQueuePrivileges: the roles of `outboxgen migrate get --roles` suffice to enqueue, and to dispatch, sweep and prune.
 func TestQueuePrivileges(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	producer := runtimetest.As(t, pool, "INSERT ON outbox.events, outbox.queue", "SELECT (id, namespace, topic, dedupe_key) ON outbox.events")
+	roles := runtimetest.RolePools(t, pool)
+	producer, worker := roles[migrate.Producer], roles[migrate.Dispatcher]
 	message := func(key string) outbox.Message {
 		return outbox.Message{Namespace: "jobs", Topic: "one", DedupeKey: key, Payload: []byte(`{"n": 1}`)}
 	}
@@ -37,12 +39,11 @@ func TestQueuePrivileges(t *testing.T) {
 		})
 		pgtest.Execute(t, producer, "SELECT outbox.enqueue('jobs', 'one', '{}', dedupe_key => 'e')")
 	}
-	for _, forbidden := range []string{"SELECT payload FROM outbox.events", "SELECT FROM outbox.queue", "DELETE FROM outbox.queue", "SELECT FROM outbox.event_status"} {
+	for _, forbidden := range []string{"SELECT payload FROM outbox.events", "DELETE FROM outbox.events", "SELECT FROM outbox.queue", "DELETE FROM outbox.queue", "SELECT FROM outbox.event_status"} {
 		_, err := producer.Exec(t.Context(), forbidden)
 		require.ErrorContains(t, err, "permission denied", forbidden)
 	}
 
-	worker := runtimetest.As(t, pool, "SELECT, UPDATE, DELETE ON outbox.events, outbox.queue", "SELECT, INSERT, UPDATE, DELETE ON outbox.delivered, outbox.dead_letters, outbox.processes", "SELECT ON outbox.pauses")
 	pgtest.Execute(t, pool, "UPDATE outbox.queue SET attempts = max_attempts WHERE id = (SELECT id FROM outbox.events WHERE dedupe_key = 'c')") // it is swept
 	pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE dedupe_key = 'd'")
 	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, namespace, topic, 1 FROM outbox.events WHERE dedupe_key = 'e'")

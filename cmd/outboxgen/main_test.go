@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 //
 //	code N args...     outboxgen args..., which must exit with N
 //	database           sets DATABASE_URL to a new, empty database
+//	server             sets DATABASE_URL to the empty database of a new server, which keeps its data in a crash
 //	sql statement      runs a statement there, or the file if its name ends in .sql
 //	unchanged file...  file has the modification time that it had at the last call
 func TestScripts(t *testing.T) {
@@ -60,6 +62,9 @@ func TestScripts(t *testing.T) {
 				ts.Setenv("DB_USER", cfg.User)
 				ts.Setenv("DB_PASSWORD", cfg.Password)
 				ts.Setenv("DB_NAME", cfg.Database)
+			},
+			"server": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Setenv("DATABASE_URL", pgtest.Server(t, pgserver.Options{Durable: true}).URL())
 			},
 			"sql":       runSQL,
 			"unchanged": unchanged,

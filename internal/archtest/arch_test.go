@@ -48,7 +48,7 @@ func TestArrows(t *testing.T) {
 		"publish":              {"outbox"},
 		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
 		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
-		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb"},
+		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
@@ -64,6 +64,7 @@ func TestArrows(t *testing.T) {
 		"internal/backoff":     {},
 		"internal/dbschema":    {"internal/dbsqlc", "internal/pgname"},
 		"internal/dbsqlc":      {},
+		"internal/drift":       {},
 		"internal/doorbell":    {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
 		"internal/guard":       {},
 		"internal/incoming":    {"internal/mark", "internal/plainjson"},
@@ -77,7 +78,7 @@ func TestArrows(t *testing.T) {
 		"internal/shutdown":    {},
 		"internal/testsignal":  {},
 		"internal/pgtest":      {"internal/pgserver", "internal/dbschema", "internal/dbsqlc", "migrate"},
-		"internal/runtimetest": {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest"},
+		"internal/runtimetest": {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest", "migrate"},
 		"internal/archtest":    {},
 		"generator/diag":       {},
 		"generator/spec":       {"generator/diag"},
@@ -114,7 +115,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		switch name {
 		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
-			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
+			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shutdown", "internal/testsignal":
 		default:
 			continue

@@ -85,6 +85,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.pauseCommand(),
 		a.resumeCommand(),
 		a.pruneCommand(),
+		a.doctorCommand(),
 		a.versionCommand(),
 	)
 	return root

@@ -78,6 +78,12 @@ func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 // pool opens a pool and checks that it can connect. The caller closes it.
 func (d *database) pool(ctx context.Context, a *app) (*pgxpool.Pool, error) {
 	dsn, from := d.dsn(a)
+	return a.openPool(ctx, dsn, from)
+}
+
+// openPool opens a pool on dsn and checks that it can connect. Messages say that dsn is that of from. The caller closes
+// the pool.
+func (a *app) openPool(ctx context.Context, dsn, from string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err := checkDSN(dsn, from, err); err != nil {
 		return nil, err

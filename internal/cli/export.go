@@ -16,9 +16,9 @@ import (
 )
 
 func (a *app) migrateGet(db *database) *cobra.Command {
-	var format, dir string
+	var format, dir, prefix string
 	var first int64
-	var down bool
+	var down, roles bool
 	c := &cobra.Command{
 		Use:   "get",
 		Short: "Print the migrations for another migration tool",
@@ -26,15 +26,23 @@ func (a *app) migrateGet(db *database) *cobra.Command {
 golang-migrate or atlas. With --dir it writes them to a folder and never overwrites a file there. Without
 --dir it prints to stdout: plain as SQL to run, the others as a txtar archive. From then on that tool
 tracks what is applied: do not use outboxgen migrate up, down, status or validate for this schema. get
-needs no database.`,
+needs no database.
+
+With --roles it prints SQL that creates four roles without login and gives each what it needs: producer
+(enqueues), dispatcher (runs dispatchers, listeners and the inbox), operator (runs the commands for
+operators) and reader. Run it after the migrations, and again after each upgrade.`,
 		Example: `  outboxgen migrate get | psql -v ON_ERROR_STOP=1 --single-transaction
-  outboxgen migrate get --format goose --dir db/migrations --first 12`,
+  outboxgen migrate get --format goose --dir db/migrations --first 12
+  outboxgen migrate get --roles | psql -v ON_ERROR_STOP=1 --single-transaction`,
 		Args: cobra.NoArgs,
 	}
 	c.RunE = run(func(context.Context, []string) error {
 		schema, err := db.schemaName(a, c.Flags().Changed("config"))
 		if err != nil {
 			return err
+		}
+		if roles || c.Flags().Changed("role-prefix") {
+			return a.printRoles(c, schema, prefix)
 		}
 		files, err := migrate.Export(schema, migrate.Format(format), first)
 		if err != nil {
@@ -59,7 +67,26 @@ needs no database.`,
 	_ = c.MarkFlagDirname("dir") // fails only for an undefined flag
 	c.Flags().Int64Var(&first, "first", 1, "`number` of the first file")
 	c.Flags().BoolVar(&down, "down", false, "print the SQL that removes the tables")
+	c.Flags().BoolVar(&roles, "roles", false, "print the SQL that creates roles and grants them their privileges")
+	c.Flags().StringVar(&prefix, "role-prefix", "", "`prefix` of the roles of --roles (default: the schema and an underscore)")
 	return c
+}
+
+// printRoles prints the SQL of --roles.
+func (a *app) printRoles(c *cobra.Command, schema, prefix string) error {
+	for _, other := range []string{"format", "dir", "first", "down"} {
+		if c.Flags().Changed(other) {
+			return usage(fmt.Errorf("--roles: prints SQL on stdout only: remove --%s", other))
+		}
+	}
+	text, err := migrate.RolesSQL(schema, prefix)
+	switch {
+	case err != nil:
+		return usage(fmt.Errorf("--role-prefix: %w", err))
+	case a.json:
+		return a.printFiles([]migrate.File{{Name: "roles.sql", Content: []byte(text)}})
+	}
+	return a.printf("%s", text)
 }
 
 // exportRow is an exported file in the --json document.

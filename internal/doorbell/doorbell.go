@@ -48,9 +48,9 @@ const (
 	noNotificationsPause = 10 * time.Minute
 )
 
-// errNoNotifications: LISTEN succeeds but no notification arrives. A transaction pooler gives the listening server
+// ErrNoNotifications: LISTEN succeeds but no notification arrives. A transaction pooler gives the listening server
 // connection to other clients. A sleeper's lock would also stay on that connection.
-var errNoNotifications = errors.New("notifications do not arrive")
+var ErrNoNotifications = errors.New("notifications do not arrive")
 
 // doorbell keeps the connection that listens for enqueues while its owner sleeps.
 //
@@ -69,6 +69,8 @@ type doorbell struct {
 	bell Bell
 	log  *slog.Logger
 	told func(began time.Time, err error)
+
+	probe time.Duration // how long a notification may take to arrive
 
 	rang    chan struct{} // an event may have been enqueued; holds one
 	answers chan Answer   // holds one, the latest
@@ -94,9 +96,23 @@ const (
 
 func newDoorbell(e *Config) *doorbell {
 	return &doorbell{
-		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening,
+		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening, probe: probeTimeout,
 		rang: make(chan struct{}, 1), answers: make(chan Answer, 1), interrupt: func() {},
 	}
+}
+
+// Probe connects as a Sleeper with this configuration would, and returns an error unless a notification arrives within wait.
+// If LISTEN succeeds and nothing arrives, the error wraps ErrNoNotifications.
+func Probe(ctx context.Context, e *Config, wait time.Duration) error {
+	b := newDoorbell(e)
+	b.probe = wait
+	conn, err := b.listen(ctx)
+	if err != nil {
+		return err
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	defer cancel()
+	return conn.Close(end)
 }
 
 // setRequest sets the state that the owner wants and returns the number of the request. A request to be asleep is
@@ -165,7 +181,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 			return
 		}
 		pause := trouble.Next()
-		if errors.Is(err, errNoNotifications) {
+		if errors.Is(err, ErrNoNotifications) {
 			if !noNotifications {
 				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
 					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.Channel)
@@ -212,7 +228,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 	if err := b.db.Each(b.main).BellProbe(within, dbsqlc.BellProbeParams{Channel: b.bell.Channel, Token: token}); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, probeTimeout)
+	wait, cancel := context.WithTimeout(ctx, b.probe)
 	defer cancel()
 	for {
 		n, err := conn.WaitForNotification(wait)
@@ -231,7 +247,7 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		}
 		// The pooler's connection keeps listening until the pooler closes it. Nobody rings for it, because producers
 		// ring only while the lock is held, and it was not taken.
-		return errNoNotifications
+		return ErrNoNotifications
 	}
 }
 

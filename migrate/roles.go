@@ -1,0 +1,185 @@
+package migrate
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/outboxgen/outboxgen/internal/pgname"
+)
+
+// Role is what a role of PostgreSQL is allowed to do with the tables of a schema.
+type Role string
+
+// The roles. A role of PostgreSQL may have several.
+const (
+	// Producer enqueues events. It cannot read payloads, and it cannot change or delete what is enqueued.
+	Producer Role = "producer"
+	// Dispatcher runs dispatchers, listeners and the inbox, and prunes. It cannot enqueue or change an event.
+	Dispatcher Role = "dispatcher"
+	// Operator is for package admin and the commands that use it.
+	Operator Role = "operator"
+	// Reader reads everything, payloads too, and changes nothing.
+	Reader Role = "reader"
+)
+
+// Roles returns all roles.
+func Roles() []Role { return []Role{Producer, Dispatcher, Operator, Reader} }
+
+// Grant is a set of privileges on one object.
+type Grant struct {
+	// Kind is TABLE (also for a view), SEQUENCE, FUNCTION or SCHEMA.
+	Kind string
+	// Object is its name within the schema, with the types of its parameters for a function. It is empty for the schema.
+	Object string
+	// Privileges are SELECT, INSERT, UPDATE, DELETE, USAGE or EXECUTE, each with a list of columns if it is only for these:
+	// "SELECT (id, topic)".
+	Privileges []string
+	// Optional says that the object may be absent, and that only outboxgen doctor and outboxgen migrate need it.
+	Optional bool
+}
+
+// On returns the object as SQL names it.
+func (g Grant) On(schema string) string {
+	if g.Kind == "SCHEMA" {
+		return quote(schema)
+	}
+	return quote(schema) + "." + g.Object
+}
+
+// SQL returns the statement that gives the privileges to a role.
+func (g Grant) SQL(schema, role string) string {
+	return fmt.Sprintf("GRANT %s ON %s %s TO %s;", strings.Join(g.Privileges, ", "), g.Kind, g.On(schema), role)
+}
+
+const (
+	enqueueFunction = "enqueue(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, integer, timestamptz, text, boolean)"
+	laneFunction    = "lane(text, uuid)"
+)
+
+func table(name string, privileges ...string) Grant {
+	return Grant{Kind: "TABLE", Object: name, Privileges: privileges}
+}
+
+func logSequence(privileges ...string) Grant {
+	return Grant{Kind: "SEQUENCE", Object: "log_seq", Privileges: privileges}
+}
+
+func function(signature string) Grant {
+	return Grant{Kind: "FUNCTION", Object: signature, Privileges: []string{"EXECUTE"}}
+}
+
+// appliedRecords is the table of applied migrations, which exists only if package migrate applied them.
+func appliedRecords() Grant {
+	return Grant{Kind: "TABLE", Object: "schema_migrations", Privileges: []string{"SELECT"}, Optional: true}
+}
+
+// Grants returns the least that role needs, and USAGE on the schema, which comes first. UPDATE on one column, an id that
+// nothing updates, is for rows that are locked before they are deleted.
+func Grants(role Role) []Grant {
+	grants := []Grant{{Kind: "SCHEMA", Privileges: []string{"USAGE"}}}
+	switch role {
+	case Producer:
+		const key = "SELECT (id, namespace, topic, dedupe_key)" // for ON CONFLICT, and for the id of the event that has the key
+		return append(grants,
+			table("events", "INSERT", key),
+			table("queue", "INSERT"),
+			table("log", "INSERT", key),
+			logSequence("USAGE"),
+			function(enqueueFunction), function(laneFunction))
+	case Dispatcher:
+		return append(grants,
+			table("events", "SELECT", "UPDATE (id)", "DELETE"),
+			table("queue", "SELECT", "UPDATE", "DELETE"),
+			table("delivered", "SELECT", "INSERT", "UPDATE (id)", "DELETE"),
+			table("dead_letters", "SELECT", "INSERT", "UPDATE (id)", "DELETE"),
+			table("log", "SELECT", "DELETE"),
+			logSequence("SELECT"),
+			table("listeners", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("processes", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("pauses", "SELECT"),
+			table("processed_events", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
+			table("entity_versions", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("inbox_quarantined", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"))
+	case Operator:
+		return append(grants,
+			table("events", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("queue", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("delivered", "SELECT", "INSERT", "UPDATE (id)", "DELETE"),
+			table("dead_letters", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("event_status", "SELECT"),
+			table("log", "SELECT", "UPDATE", "DELETE"),
+			logSequence("SELECT", "UPDATE"),
+			table("listeners", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("processes", "SELECT", "DELETE"),
+			table("pauses", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
+			function(laneFunction),
+			appliedRecords())
+	case Reader:
+		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners", "parked",
+			"processed_events", "entity_versions", "inbox_quarantined", "processes", "pauses", "audit"} {
+			grants = append(grants, table(name, "SELECT"))
+		}
+		return append(grants, logSequence("SELECT"), appliedRecords())
+	}
+	return nil
+}
+
+var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,50}$`)
+
+// RolesSQL returns SQL that creates a role without login for each of Roles and gives it its Grants. prefix comes before the
+// names; "" means the name of the schema and an underscore: outbox_producer. The SQL can be run any number of times, by a
+// role that owns the tables and has CREATEROLE; it takes nothing away.
+func RolesSQL(schema, prefix string) (string, error) {
+	if err := pgname.Check(schema); err != nil {
+		return "", err
+	}
+	if prefix == "" {
+		prefix = schema + "_"
+	}
+	if !rolePrefix.MatchString(prefix) || strings.HasPrefix(prefix, "pg_") {
+		return "", fmt.Errorf("role prefix %q is not valid: use a lower-case letter, then up to 50 of a-z, 0-9 or _, and not pg_", prefix)
+	}
+	var b strings.Builder
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // a Builder never fails
+	line("-- Roles for the tables of schema %s. Give them to the roles that log in, for example:", schema)
+	line("--   GRANT %sproducer, %sdispatcher TO app;", prefix, prefix)
+	line("-- outboxgen doctor shows sessions of other roles only to members of pg_read_all_stats:")
+	line("--   GRANT pg_read_all_stats TO %soperator, %sreader;", prefix, prefix)
+	for _, role := range Roles() {
+		name := quote(prefix + string(role))
+		line("\n-- %s", roleComments[role])
+		line("DO $$")
+		line("BEGIN")
+		line("    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = '%s') THEN", prefix+string(role))
+		line("        CREATE ROLE %s NOLOGIN;", name)
+		line("    END IF;")
+		line("EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- another session was faster")
+		line("END")
+		line("$$;")
+		for _, g := range Grants(role) {
+			if !g.Optional {
+				line("%s", g.SQL(schema, name))
+				continue
+			}
+			line("DO $$")
+			line("BEGIN")
+			line("    IF to_regclass('%s') IS NOT NULL THEN", g.On(schema))
+			line("        %s", g.SQL(schema, name))
+			line("    END IF;")
+			line("END")
+			line("$$;")
+		}
+	}
+	return b.String(), nil
+}
+
+var roleComments = map[Role]string{
+	Producer:   "Enqueues. It reads no payload, and it changes and deletes nothing.",
+	Dispatcher: "Runs dispatchers, listeners and the inbox, and prunes. UPDATE of one column is the privilege to lock a row.",
+	Operator:   "Runs outboxgen status, dead, listener, pause, prune and doctor. In the audit it can only add, and count.",
+	Reader:     "Reads everything, payloads too.",
+}
