@@ -286,3 +286,25 @@ func TestEventIsFoundInALongLog(t *testing.T) {
 	_, err := a.Event(t.Context(), random)
 	require.NoError(t, err)
 }
+
+// What one lane has behind its piece may be due before what another lane has in its own.
+func TestEventsSkipsNothingBehindAPiece(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := runtimetest.AdminOf(t, pool)
+	putQueued(t, pool, queued{n: 6000, lane: 0, age: "2 h"})
+	first := putQueued(t, pool, queued{n: 1, topic: "test/heard", lane: 0, age: "1 h"})
+	second := putQueued(t, pool, queued{n: 1, topic: "test/heard", lane: 1, age: "30 m"})
+	var ids []uuid.UUID
+	for page := (admin.Page{Limit: 10}); ; {
+		p, err := a.Events(t.Context(), admin.Filter{Namespace: "test", Topic: "heard"}, page)
+		require.NoError(t, err)
+		for _, e := range p.Events {
+			ids = append(ids, e.ID)
+		}
+		if page.After = p.Next; page.After == "" {
+			break
+		}
+	}
+	require.Equal(t, []uuid.UUID{first, second}, ids)
+}
