@@ -1,14 +1,14 @@
-// Package admin has the operations of an operator: list listeners and processes, pause and resume, replay or discard dead
-// letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out what is wrong (Doctor). It
-// needs neither the handlers nor the processes that run them.
+// Package admin has the operations of an operator: look at topics, listeners, events and processes, pause and resume, replay
+// or discard dead letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out what is wrong
+// (Doctor). It needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
 //		return err
 //	}
-//	status, err := a.List(ctx)
+//	topics, err := a.Topics(ctx)
 //
-// The command outboxgen offers the same: `outboxgen listener`, `pause`, `resume`, `dead`, `prune` and `doctor`.
+// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune` and `doctor`.
 package admin
 
 import (
@@ -134,19 +134,41 @@ type ListenerStatus struct {
 	DeadLetters, ParkedKeys, ParkedEvents int64
 	AttachedAt                            time.Time
 	AdvancedAt                            time.Time // zero before the first lease
+	// Processes are those that run the listener, and Pauses those of the listener. All its shards have the same ones.
+	Processes []Process
+	Pauses    []Pause
 }
 
-// List returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
+// Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
 // log.
-func (a *Admin) List(ctx context.Context) ([]ListenerStatus, error) {
+func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	q := a.db.Each(a.pool)
 	rows, err := q.ListenerList(ctx)
 	if err != nil {
 		return nil, dbschema.Wrap("list listeners", err)
 	}
 	list := make([]ListenerStatus, len(rows))
+	processes, err := aliveProcesses(ctx, q)
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
+	pauses, err := pausesOf(ctx, q)
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
 	for i, r := range rows {
-		list[i] = statusOf(r)
+		s := statusOf(r)
+		for _, p := range processes {
+			if p.Kind == ProcessListener && p.Name == s.Listener {
+				s.Processes = append(s.Processes, p)
+			}
+		}
+		for _, p := range pauses {
+			if p.Listener == s.Listener {
+				s.Pauses = append(s.Pauses, p)
+			}
+		}
+		list[i] = s
 	}
 	for i := 0; i < len(list); {
 		end, blocked := i, false

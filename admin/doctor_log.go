@@ -59,7 +59,7 @@ func checkListeners(ctx context.Context, e *examination) (found []Finding, err e
 func (e *examination) shards(ctx context.Context) ([]ListenerStatus, error) {
 	within, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	return e.List(within)
+	return e.Listeners(within)
 }
 
 // literal quotes text for SQL that is shown to somebody.

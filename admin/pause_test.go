@@ -164,7 +164,7 @@ func TestListenerPauseIsOneRow(t *testing.T) {
 	stop := runtimetest.StartListener(t, runtimetest.ListenTo(t, pool, listener.Spec{Shards: 4}, cfg, h))
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes")
 	require.Empty(t, h.Names())
-	list, err := a.List(t.Context())
+	list, err := a.Listeners(t.Context())
 	require.NoError(t, err)
 	for _, s := range list {
 		require.Equal(t, admin.ListenerPaused, s.State)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,4 +86,16 @@ func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
 		all[i] = p
 	}
 	return all, nil
+}
+
+// aliveProcesses returns those of all that are alive.
+func aliveProcesses(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
+	all, err := processesOf(ctx, q)
+	return slices.DeleteFunc(all, func(p Process) bool { return !p.Alive }), err
+}
+
+// Resting is a topic that rests in a process.
+type Resting struct {
+	WorkerID uuid.UUID
+	Reason   string
 }

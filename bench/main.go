@@ -46,7 +46,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	only := f.String("only", "", "run only these workloads: names or beginnings of names, separated by commas")
 	f.IntVar(&o.runs, "runs", 5, "runs per contender; the result is the median")
 	f.IntVar(&o.events, "events", 100_000, "events per drain")
-	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the tables of the workloads history and claims; the other rows are in proportion")
+	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the tables of the workloads history and claims, and pending ones of status; the other rows are in proportion")
 	f.IntVar(&o.minutes, "minutes", 0, "minutes of the sustained workload, 1,000 events/s; 0 leaves it out")
 	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg; empty writes no files")
 	if err := f.Parse(args); err != nil {
@@ -74,6 +74,7 @@ func workloads(o options, report func(sample)) []workload {
 		listen(2 * o.events), savepoints(o.events / 1000),
 		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
 		history(o.history),
+		status(o.history),
 	}
 	all = append(all, claims(o.history)...)
 	all = append(all, fairness(o.events)...)

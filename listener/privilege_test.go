@@ -41,7 +41,7 @@ func TestListenerPrivileges(t *testing.T) {
 	h.Fail = runtimetest.FailFor("b")
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Retry: runtimetest.LateRetry, Shards: 2}, listener.Config{}, h))
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Name: "eyes", ParkKeys: true, Retry: outbox.Retry{MaxAttempts: 1}}, listener.Config{}, h))
-	_, err := runtimetest.AdminOf(t, roles[migrate.Reader]).List(t.Context())
+	_, err := runtimetest.AdminOf(t, roles[migrate.Reader]).Listeners(t.Context())
 	require.NoError(t, err)
 	a := runtimetest.AdminOf(t, operator)
 	runtimetest.Skip(t, a, uuid.Nil)

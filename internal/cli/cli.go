@@ -81,6 +81,8 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.schemaCommand(),
 		a.migrateCommand(),
 		a.deadCommand(),
+		a.statusCommand(),
+		a.eventsCommand(),
 		a.listenerCommand(),
 		a.pauseCommand(),
 		a.resumeCommand(),

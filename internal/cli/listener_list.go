@@ -98,7 +98,7 @@ dead letters than --dead allows.`,
 		return nil
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
-		shards, err := ops.List(ctx)
+		shards, err := ops.Listeners(ctx)
 		if err != nil {
 			return err
 		}
@@ -173,9 +173,14 @@ const briefLength = 60
 
 // brief returns the beginning of an error on one line, without characters that control a terminal.
 func brief(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	text = clean(text)
 	if runes := []rune(text); len(runes) > briefLength {
 		return string(runes[:briefLength-3]) + "..."
 	}
 	return text
+}
+
+// clean returns text on one line, without characters that control a terminal.
+func clean(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }
