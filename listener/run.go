@@ -31,6 +31,7 @@ type listenerRun struct {
 
 	drained *Report // the sum of what was done, in a Drain
 	leases  int     // taken in a Drain
+	budget  *budget // of a Drain that is bounded by events
 }
 
 // Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Errors of the
