@@ -75,7 +75,7 @@ func (l *Listener) Run(ctx context.Context) error {
 }
 
 var (
-	errListenerBusy     = errors.New("it is running already")
+	errListenerBusy     = fmt.Errorf("it %w", outbox.ErrBusy)
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
 
