@@ -130,7 +130,7 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 	for i := range missing { // all are written together, relative to the module
 		missing[i].Name = path.Join(place.folder, missing[i].Name)
 	}
-	return a.create(place.root, append(missing, program), place.report(report))
+	return a.create(place.root, append(missing, program), place.report(dir, report))
 }
 
 // startWorker writes the worker for the outbox.yaml in dir.
@@ -147,7 +147,7 @@ func (a *app) startWorker(dir, name string, place workerPlace) error {
 	if err != nil {
 		return err
 	}
-	return a.create(place.root, []generator.File{program}, place.report(initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
+	return a.create(place.root, []generator.File{program}, place.report(dir, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
 }
 
 // create writes files to dir and prints the report.

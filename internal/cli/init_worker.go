@@ -73,10 +73,10 @@ func placeWorker(dir string) (workerPlace, error) {
 }
 
 // report adds the worker to the report of the other files.
-func (p workerPlace) report(r initReport) initReport {
+func (p workerPlace) report(dir string, r initReport) initReport {
 	file := filepath.ToSlash(filepath.Join(p.root, filepath.FromSlash(workerFile)))
 	r.Files = append(r.Files, file)
-	r.Next = append(r.Next, "go tool outboxgen migrate up", "go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
+	r.Next = append(r.Next, "go tool outboxgen migrate up --config "+filepath.ToSlash(filepath.Join(dir, defaultConfig)), "go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
 	return r
 }
 
