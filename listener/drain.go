@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/internal/shutdown"
@@ -38,7 +39,7 @@ func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Repo
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, errListenerBusy)
 	}
 	defer l.busy.Store(false)
-	ended, err := l.drain(ctx, bounded, limit.Events, &report)
+	ended, err := l.drain(ctx, bounded, limit, &report)
 	report.Resting = l.targets.Resting()
 	if err == nil {
 		err = ctx.Err()
@@ -50,10 +51,13 @@ func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Repo
 	return report, nil
 }
 
-// drain drains until bounded ends, or until limit events were handled if limit is positive. The end of bounded, which may
-// be that of ctx, counts as EndTime.
-func (l *Listener) drain(ctx, bounded context.Context, limit int, report *Report) (outbox.DrainEnd, error) {
-	attaching, cancel := l.limited(ctx) // not bounded: a database that does not answer is an error
+// drain drains until bounded ends, which has the time of limit, or until its events were handled. The end of bounded, which
+// may be that of ctx, counts as EndTime.
+func (l *Listener) drain(ctx, bounded context.Context, limit outbox.DrainLimit, report *Report) (outbox.DrainEnd, error) {
+	attaching, cancel := ctx, context.CancelFunc(func() {})
+	if limit.Time > 0 { // longer than that: a database that does not answer is an error
+		attaching, cancel = context.WithDeadline(ctx, time.Now().Add(limit.Time).Add(max(l.cfg.LeaseDuration, 5*time.Second)))
+	}
 	shards, err := l.attach(attaching)
 	cancel()
 	if err != nil {
@@ -61,8 +65,8 @@ func (l *Listener) drain(ctx, bounded context.Context, limit int, report *Report
 	}
 	ctx = bounded
 	r := &listenerRun{l: l, Stages: shutdown.New(ctx), drained: report}
-	if limit > 0 {
-		r.budget = &budget{left: limit}
+	if limit.Events > 0 {
+		r.budget = &budget{left: limit.Events}
 	}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	dbCtx := r.DBCtx

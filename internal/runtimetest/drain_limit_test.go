@@ -327,3 +327,37 @@ func TestDrainUpToFindsWhatBreaksTransactions(t *testing.T) {
 	}
 	require.Equal(t, queue.Report{Delivered: 9, Dead: 1}, sum)
 }
+
+// TestDrainUpToOfASilentDatabase: a drain that is bounded by time ends with an error if the database does not answer.
+func TestDrainUpToOfASilentDatabase(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	for _, log := range []bool{false, true} {
+		t.Run(fmt.Sprintf("log %t", log), func(t *testing.T) {
+			t.Parallel()
+			proxy := pgtest.NewProxy(t, pgtest.Database(t))
+			pool, c := proxy.Pool(t), &calls{}
+			var d runtimetest.Runner
+			if log {
+				d = drainListener(t, pool, listener.Spec{}, listener.Config{LeaseDuration: time.Second}, listener.Handle(runtimetest.SaidTopic, c, c.handle))
+			} else {
+				topic := runtimetest.Altered(runtimetest.SaidTopic, func(s *outbox.TopicSpec) { s.Log = false })
+				d = runtimetest.Dispatcher(t, pool, queue.Config{LeaseDuration: time.Second, Logger: runtimetest.DiscardLogger()}, queue.Handle(topic, c, c.handle))
+			}
+			_, err := d.Drain(t.Context())
+			require.NoError(t, err)
+			proxy.Swallow()
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				report, err := d.DrainUpTo(t.Context(), outbox.DrainLimit{Time: time.Millisecond})
+				if err == nil || report.Ended != outbox.EndStopped {
+					t.Errorf("%v: %+v", err, report)
+				}
+			}()
+			pgtest.Receive(t, over, "the end of the drain")
+			proxy.Pass()
+			proxy.Cut()
+		})
+	}
+}
