@@ -29,6 +29,7 @@ type batch struct {
 	ctx   context.Context // when it ends, no more handlers are started
 	tx    pgx.Tx          // of the handlers, in transactional mode
 	of    *listenerRun    // of a batch in leased mode
+	limit *budget         // of what may be started
 	keys  map[string]*keyState
 
 	mu        sync.Mutex
@@ -50,9 +51,9 @@ type keyState struct {
 	queue   []*entry // events that came while it was busy
 }
 
-func (l *Listener) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
+func (s *shardLoop) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
 	b := &batch{
-		l: l, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
+		l: s.l, limit: s.run.budget, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
 	}
 	b.entries = slices.Concat(lease.parked, lease.events)
 	return b
@@ -118,7 +119,7 @@ func (b *batch) worker(work context.Context) {
 func (b *batch) next() *entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.entries) > 0 && !b.halted && b.ctx.Err() == nil {
+	for len(b.entries) > 0 && !b.halted && b.ctx.Err() == nil && !b.limit.spent() {
 		e := b.entries[0]
 		b.entries = b.entries[1:]
 		if e.status != statusWaiting {
@@ -140,6 +141,7 @@ func (b *batch) next() *entry {
 		case !b.admitted(e):
 		default:
 			e.retry, e.started, e.running = nil, true, true
+			b.limit.take(1)
 			if b.l.cfg.Concurrency > 1 {
 				b.stateOf(e.key).busy = true
 			}

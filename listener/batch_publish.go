@@ -161,7 +161,7 @@ func (s *sending) sendable() (entries []*entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.halted && b.ctx.Err() == nil {
-		for entries = nil; len(s.queue) > 0 && len(entries) < relay.BatchSize; s.queue = s.queue[1:] {
+		for entries = nil; len(s.queue) > 0 && len(entries) < b.limit.atMost(relay.BatchSize); s.queue = s.queue[1:] {
 			e := s.queue[0]
 			if e.status != statusWaiting || !b.mayStart(e) {
 				continue
@@ -178,6 +178,7 @@ func (s *sending) sendable() (entries []*entry) {
 		}
 		n, why := s.to.Admit(len(entries))
 		if n > 0 {
+			b.limit.take(n)
 			for _, e := range entries[:n] {
 				e.retry, e.started, e.running = nil, true, true
 			}

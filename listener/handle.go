@@ -108,7 +108,12 @@ func (s *shardLoop) handleEvents(ctx context.Context, lease *shardLease) leaseOu
 		s.l.tellClaimed(lease, slices.Concat(lease.parked, lease.events))
 	}
 	if s.l.transactional {
-		return s.inTransaction(ctx, lease)
+		before := s.run.budget.remaining()
+		o := s.inTransaction(ctx, lease)
+		if o.kind == leaseUndone || o.kind == leaseBroken { // a bounded Drain must come to the event that is searched for
+			s.run.budget.take(s.run.budget.remaining() - before)
+		}
+		return o
 	}
 	if err := s.handleBatches(ctx, lease); err != nil {
 		return leaseOutcome{leaseAbandoned, err}
@@ -122,7 +127,7 @@ func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error 
 	lease.began = time.Now()
 	for {
 		p := s.prefetch(ctx, lease)
-		b := s.l.newBatch(ctx, lease, nil)
+		b := s.newBatch(ctx, lease, nil)
 		b.of = s.run
 		started := time.Now()
 		err := s.handleBatch(b)
@@ -162,7 +167,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseO
 		defer cancel()
 		_ = tx.Rollback(end)
 	}
-	b := s.l.newBatch(ctx, lease, tx)
+	b := s.newBatch(ctx, lease, tx)
 	b.entries = s.txSearch.pick(b.entries)
 	if err := s.handleBatch(b); err != nil {
 		go func() { // the handler uses the transaction until it returns

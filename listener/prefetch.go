@@ -42,6 +42,8 @@ type prefetch struct {
 func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	size := s.l.cfg.BatchSize
 	switch {
+	case s.run.budget.atMost(size+1) <= len(lease.events): // the batch takes all that is left
+		return nil
 	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.batchSize != size, lease.scanSize != size, lease.shards != s.shards:
 		return nil
 	case len(lease.events) < size && lease.scanned < size: // the window has no more

@@ -32,6 +32,7 @@ type listenerRun struct {
 
 	drained *Report // the sum of what was done, in a Drain
 	leases  int     // taken in a Drain
+	budget  *budget // of a Drain that is bounded by events
 }
 
 // Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. It logs that it starts
@@ -80,7 +81,7 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 }
 
 var (
-	errListenerBusy     = errors.New("it is running already")
+	errListenerBusy     = fmt.Errorf("it %w", outbox.ErrBusy)
 	errListenerShutdown = errors.New("listener is stopping: ShutdownTimeout has passed")
 )
 

@@ -39,7 +39,7 @@ func (s *shardLoop) loop(ctx context.Context) error {
 	var waitsFor *shardWait
 	var err error
 	for {
-		more := ctx.Err() == nil
+		more := ctx.Err() == nil && !s.run.budget.spent()
 		if a == nil && !more {
 			return nil
 		}

@@ -43,6 +43,9 @@ var (
 	ErrSequence = dbschema.ErrSequence
 	// ErrUnimplemented: no handler has been written for a topic. The topic rests, and no attempt is charged.
 	ErrUnimplemented = mark.ErrUnimplemented
+	// ErrBusy: a Run or a Drain of the same dispatcher, listener or worker is under way. Another one, also in another
+	// process, may run or drain concurrently.
+	ErrBusy = errors.New("is running already")
 )
 
 // Permanent marks err, returned by a handler, as one that no retry will fix: the event becomes a dead letter

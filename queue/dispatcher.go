@@ -295,7 +295,7 @@ func (d *Dispatcher) topicsWhere(wanted func(*relay.Target) bool) []string {
 }
 
 var (
-	errBusy     = errors.New("the dispatcher is running already")
+	errBusy     = fmt.Errorf("the dispatcher %w", outbox.ErrBusy)
 	errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/internal/shutdown"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -22,7 +23,20 @@ type Report = outbox.DrainReport
 // Drain releases what was not started, waits for the running handlers, and cancels their contexts after
 // ShutdownTimeout. It then returns the context's error, or an error that names the handlers that are still running a
 // second later. It also returns at the first error of the database.
-func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
+func (d *Dispatcher) Drain(ctx context.Context) (Report, error) {
+	return d.DrainUpTo(ctx, outbox.DrainLimit{})
+}
+
+// DrainUpTo is Drain within limit. When it comes to a bound, it releases what was not started and waits for the running
+// handlers as at the end of ctx, but returns no error: the report says which bound it was, and the next drain continues.
+// Any number of processes may drain concurrently. One dispatcher may not: the second call returns an error.
+func (d *Dispatcher) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (r Report, err error) {
+	r.Ended = outbox.EndStopped
+	bounded, cancel, err := settings.DrainContext(ctx, limit)
+	if err != nil {
+		return r, fmt.Errorf("drain: %w", err)
+	}
+	defer cancel()
 	if !d.busy.CompareAndSwap(false, true) {
 		return r, fmt.Errorf("drain: %w", errBusy)
 	}
@@ -40,34 +54,45 @@ func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
 	if _, err := d.readPauses(ctx); err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
-	if err := d.drain(ctx, l, &r); err != nil {
+	ended, err := d.drain(bounded, l, limit.Events, &r)
+	if err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
-	return r, ctx.Err()
+	if ctx.Err() != nil {
+		return r, ctx.Err()
+	}
+	r.Ended = ended
+	return r, nil
 }
 
-func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
+// drain drains until ctx ends, or until limit events were handled if limit is positive. The end of ctx counts as EndTime.
+func (d *Dispatcher) drain(ctx context.Context, l *leases, limit int, r *Report) (outbox.DrainEnd, error) {
 	tried := make(map[*relay.Target]bool) // resting targets of which an event was tried
 	var finished []*task
 	walks := newClaims(d)
 	read := time.Now() // what is paused
+	handled := 0
 	for x := new(roundTrip); ; {
 		if time.Since(read) >= d.cfg.PollInterval {
-			if _, err := d.readPauses(context.WithoutCancel(ctx)); err != nil {
+			if _, err := d.readPauses(ctx); err != nil && ctx.Err() == nil {
 				d.log.Warn("cannot read what is paused: the pauses that were read last hold", "error", err)
 			}
 			read = time.Now()
 		}
+		size := d.cfg.BatchSize
+		if limit > 0 {
+			size = min(size, limit-handled)
+		}
 		x.claim = nil
 		try := d.tryable()
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, size == 0:
 			try = nil
 		case try != nil && !tried[try]:
 			tried[try] = true
 			x.claim = walks.try(try, true)
 		default:
-			try, x.claim = nil, walks.request(d.cfg.BatchSize, true, walks.nextPieces)
+			try, x.claim = nil, walks.request(size, true, walks.nextPieces)
 		}
 		more := false
 		err := d.roundTrip(context.WithoutCancel(ctx), x)
@@ -87,16 +112,23 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 		settled, open := x.divide(finished)
 		l.settled(settled)
 		r.Add(d.account(x))
+		handled += len(x.claimed)
 		switch {
 		case len(x.claimed) == 0 && err != nil:
-			return err
+			return 0, err
 		case len(x.claimed) == 0 && try == nil && !more:
-			if ctx.Err() != nil {
-				return nil
+			switch {
+			case size == 0:
+				return outbox.EndEvents, nil
+			case ctx.Err() != nil:
+				return outbox.EndTime, nil
 			}
 			n, _, err := d.store.sweep(ctx, d.scope(), 0, d.onSwept) // now that few events are left to walk over
 			r.Dead += n
-			return err
+			if err != nil && ctx.Err() != nil {
+				return outbox.EndTime, nil
+			}
+			return outbox.EndDrained, err
 		}
 		finished = open // what was claimed nevertheless is handled first
 		tasks := make([]*task, len(x.claimed))
@@ -120,10 +152,10 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 		x = d.settlement(finished)
 		if running {
 			if err := d.roundTrip(context.WithoutCancel(ctx), x); err != nil {
-				return err
+				return 0, err
 			}
 			r.Add(d.account(x))
-			return fmt.Errorf("still running after %s: %s", d.cfg.ShutdownTimeout, l.names())
+			return 0, fmt.Errorf("still running after %s: %s", d.cfg.ShutdownTimeout, l.names())
 		}
 	}
 }
@@ -151,6 +183,10 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 		spawn = func(run func()) { run() }
 	}
 	for to, tasks := range published {
+		if ctx.Err() != nil { // while they were claimed
+			unstarted = append(unstarted, tasks...)
+			continue
+		}
 		spawn(func() { d.publish(e.WorkCtx, l, to, tasks, report) })
 	}
 	for i, t := range handled {
@@ -159,7 +195,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 		case <-e.GiveUp:
 		}
 		if ctx.Err() != nil {
-			unstarted = handled[i:]
+			unstarted = append(unstarted, handled[i:]...)
 			break
 		}
 		spawn(func() {

@@ -125,7 +125,7 @@ func TestDrainHonoursContext(t *testing.T) {
 			runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(50)...)
 			report, err := d.Drain(ctx)
 			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, queue.Report{Delivered: started}, report)
+			require.Equal(t, queue.Report{Delivered: started, Ended: outbox.EndStopped}, report)
 			require.GreaterOrEqual(t, started, 5)
 			require.LessOrEqual(t, started, 5+2, "none is started after the end")
 			require.Equal(t, 50-started, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0 AND locked_until IS NULL"))

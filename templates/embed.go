@@ -1,5 +1,5 @@
 // Package templates holds the files that a person owns after they are written: handler stubs, and the files that
-// `outboxgen init` starts a project with. Templates render what they are given and make no decisions.
+// `outboxgen init` starts a project with, among them the program of a worker. Templates render what they are given and make no decisions.
 package templates
 
 import (
@@ -52,6 +52,29 @@ func StarterYAML(data Starter) ([]byte, error) { return render("outbox.yaml.tmpl
 
 // StarterGo renders the Go file with the go:generate line.
 func StarterGo(data Starter) ([]byte, error) { return render("generate.go.tmpl", data) }
+
+// Worker is what the program needs that runs the dispatchers and listeners of an outbox.yaml.
+type Worker struct {
+	Source                 string // of the YAML, relative to the module
+	Import, Alias, Package string // of the generated code; Alias is "" unless the import needs one
+	Parts                  []WorkerPart
+	Dispatchers, Listeners bool     // whether there are any
+	Brokers                []string // that some part publishes to
+	Conns                  int      // that all parts use
+}
+
+// WorkerPart is one dispatcher or listener.
+type WorkerPart struct {
+	Name        string // mini_chat
+	Var         string // miniChatDispatcher
+	Constructor string // events.NewMiniChatDispatcher
+	Handlers    string // &events.MiniChatHandler{}, "" if everything is published
+	Config      string // queue.Config
+	Publishes   bool
+}
+
+// WorkerMain renders the main package of that program.
+func WorkerMain(data Worker) ([]byte, error) { return render("worker.go.tmpl", data) }
 
 func render(name string, data any) ([]byte, error) {
 	var b bytes.Buffer

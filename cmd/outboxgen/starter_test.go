@@ -1,13 +1,17 @@
 package main
 
 import (
+	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
 // newModule makes a module as a user has one, which uses this checkout, and returns its folder and a function that runs a
@@ -81,4 +85,129 @@ func TestStarterBuilds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(string(yaml), "turn_finalized", "turn_ended")), 0o644))
 	require.Contains(t, run("go", "generate", "./events"), "remove events/mini_chat.turn_finalized.outbox.go")
+}
+
+// TestStarterWorkerRuns: init --worker in an empty module writes a program that compiles after go generate as it is. It
+// drains, runs, and stops on SIGTERM.
+func TestStarterWorkerRuns(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
+	pool := pgtest.Database(t)
+	dir, run := newModule(t)
+	require.Contains(t, run("go", "tool", "outboxgen", "init", "--worker", "events"), "create cmd/worker/main.go")
+	run("go", "generate", "./events")
+	run("go", "vet", "./...")
+	binary := filepath.Join(dir, "worker")
+	run("go", "build", "-o", binary, "./cmd/worker")
+
+	call := func(args ...string) (code int, out, log string) {
+		cmd := exec.CommandContext(t.Context(), binary, args...)
+		cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.URL(t, pool))
+		var stdout, stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			require.ErrorAs(t, err, new(*exec.ExitError))
+		}
+		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	}
+	code, out, log := call("drain", "-events", "5")
+	require.Equal(t, 0, code, log)
+	require.Regexp(t, `^\{"delivered":0,.*"ended":"drained","more":false,"took":"[0-9.a-zµ]+","parts":\[\{"name":"mini_chat",.*\}\]\}\n$`, out)
+	require.Empty(t, log, "no warning about the pool")
+
+	// An event whose handler is not written waits, and the drain says so.
+	pgtest.Execute(t, pool, `SELECT outbox.enqueue(namespace => 'mini_chat', topic => 'turn_finalized', version => 1, tenant_id => '01890a5d-ac96-774b-bcce-b302099a8057',
+		payload => '{"tenant_id": "01890a5d-ac96-774b-bcce-b302099a8057", "turn_id": "01890a5d-ac96-774b-bcce-b302099a8057", "chat_id": "01890a5d-ac96-774b-bcce-b302099a8057",
+			"outcome": "completed", "model": "m", "input_tokens": 1, "output_tokens": 1, "finalized_at": "2026-01-01T00:00:00Z"}')`)
+	code, out, log = call("drain")
+	require.Equal(t, 0, code, log)
+	require.Contains(t, out, `"handed_back":1,"resting":["mini_chat/turn_finalized"]`)
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE attempts = 0"))
+
+	for _, args := range [][]string{{}, {"fly"}, {"run", "now"}, {"drain", "-events", "x"}, {"run", "-events", "5"}} {
+		code, out, log = call(args...)
+		require.Equal(t, 2, code, "%v: %s", args, log)
+		require.Empty(t, out)
+		require.Contains(t, log, "usage: worker run, or worker drain")
+	}
+	pgtest.Execute(t, pool, "ALTER SCHEMA outbox RENAME TO elsewhere")
+	code, out, log = call("drain")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `"ended":"stopped"`)
+	require.Contains(t, log, "worker: mini_chat: drain: ")
+	pgtest.Execute(t, pool, "ALTER SCHEMA elsewhere RENAME TO outbox")
+
+	cmd := exec.CommandContext(t.Context(), binary, "run")
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.URL(t, pool))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.queue WHERE claim_no > 1")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait(), stderr.String())
+}
+
+// everyKind declares every kind of dispatcher and listener, with names that the program uses itself.
+const everyKind = `version: "1"
+package: queue
+namespaces:
+  jobs:
+    topics:
+      handled: {payload: {n: int64}}
+      published: {partition_key: "{n}", publish: {kafka: {topic: jobs}}, payload: {n: int64}}
+  relay:
+    topics:
+      sent: {partition_key: "{n}", publish: {nats: {subject: sent}}, payload: {n: int64}}
+  bare:
+    stubs: none
+    topics:
+      done: {payload: {n: int64}}
+  logs:
+    topics:
+      said: {delivery: log, partition_key: "{n}", payload: {n: int64}}
+      told: {delivery: log, partition_key: "{n}", publish: {kafka: {topic: told}}, payload: {n: int64}}
+listeners:
+  jobs: {topics: [logs/said], go: JobLog}
+  books: {topics: [logs/said], mode: transactional, shards: 2}
+  outbound: {topics: [logs/told], publish: true}
+  quiet: {topics: [logs/said], stubs: none}
+`
+
+// TestWorkerOfEveryKindBuilds: init --worker next to an outbox.yaml writes a program with all its dispatchers and
+// listeners that compiles as it is, and nothing else. It never overwrites a file.
+func TestWorkerOfEveryKindBuilds(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
+	dir, run := newModule(t)
+	events := filepath.Join(dir, "internal", "events")
+	require.NoError(t, os.MkdirAll(events, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(events, "outbox.yaml"), []byte(everyKind), 0o644))
+	out := run("go", "tool", "outboxgen", "init", "--worker", "internal/events")
+	require.Contains(t, out, "create cmd/worker/main.go")
+	require.Equal(t, 1, strings.Count(out, "create "))
+	run("go", "tool", "outboxgen", "generate", "--config", "internal/events/outbox.yaml")
+	run("go", "vet", "./...")
+	code, err := os.ReadFile(filepath.Join(dir, "cmd", "worker", "main.go"))
+	require.NoError(t, err)
+	for _, want := range []string{
+		`	topics "example.com/app/internal/events"`,
+		`topics.NewJobsDispatcher(pool, &topics.JobsHandler{}, queue.Config{Publishers: publishers})`,
+		`topics.NewRelayDispatcher(pool, queue.Config{Publishers: publishers})`,
+		`topics.NewBareDispatcher(pool, topics.UnimplementedBareHandlers{}, queue.Config{})`,
+		`topics.NewJobLogListener(pool, &topics.JobLogHandler{}, listener.Config{})`,
+		`topics.NewBooksListener(pool, &topics.BooksHandler{}, listener.Config{})`,
+		`topics.NewOutboundListener(pool, listener.Config{Publishers: publishers})`,
+		`worker.Part{Name: "jobs", Runner: jobsDispatcher},`,
+		`worker.Part{Name: "listener jobs", Runner: jobLogListener},`,
+		`write newPublishers for kafka and nats`,
+	} {
+		require.Contains(t, string(code), want)
+	}
+	formatted, err := format.Source(code)
+	require.NoError(t, err)
+	require.Equal(t, string(formatted), string(code))
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,7 @@ func TestArrows(t *testing.T) {
 		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
 		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
 		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift"},
+		"worker":               {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
@@ -113,7 +115,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
+		case "outbox", "queue", "listener", "admin", "worker", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shutdown", "internal/testsignal":
@@ -130,7 +132,7 @@ func TestRuntimeDependencies(t *testing.T) {
 }
 
 // TestRooms checks what the packages of the runtime import through others: queue and listener do not know each other, and
-// neither admin nor what a producer needs knows either of them.
+// neither admin nor worker nor what a producer needs knows either of them. Only worker contains an HTTP server.
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	for from, never := range map[string][]string{
@@ -139,6 +141,7 @@ func TestRooms(t *testing.T) {
 		"queue":                              {"listener", "admin"},
 		"listener":                           {"queue", "admin"},
 		"admin":                              {"queue", "listener"},
+		"worker":                             {"queue", "listener", "admin"},
 		"consume":                            {"outbox", "queue", "listener", "admin"},
 		"internal/archtest/testdata/enqueue": {"queue", "listener", "admin", "publish", "internal/relay"},
 	} {
@@ -149,6 +152,7 @@ func TestRooms(t *testing.T) {
 		for _, to := range never {
 			require.NotContains(t, deps, module+to, "%s needs %s", from, to)
 		}
+		require.Equal(t, from == "worker", slices.Contains(deps, "net/http"), "net/http in %s", from)
 	}
 }
 

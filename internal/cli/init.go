@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/generator/spec"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/templates"
@@ -28,22 +31,31 @@ const (
 
 func (a *app) initCommand() *cobra.Command {
 	var name string
+	var worker bool
 	c := &cobra.Command{
 		Use:   "init [dir]",
-		Short: "Start an outbox.yaml",
+		Short: "Start an outbox.yaml, or a program that delivers its events",
 		Long: `init writes a first outbox.yaml that is ready to generate from, its JSON Schema for the editor, and a
 Go file with the go:generate line. The Go package is the one in the folder; without one it is named after
-the folder. init never overwrites a file.`,
+the folder. init never overwrites a file.
+
+With --worker it also writes cmd/worker/main.go, a program with two commands. "worker run" runs all
+dispatchers and listeners of the YAML until SIGTERM or SIGINT. "worker drain" delivers what is due, within
+bounds, and prints a report as JSON: for cron jobs. The file is yours to change. If the folder has an
+outbox.yaml, init --worker writes this program for it and nothing else.`,
+		Example: `  outboxgen init events            # events/outbox.yaml and what belongs to it
+  outboxgen init --worker events   # and cmd/worker/main.go`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: run(func(_ context.Context, args []string) error {
 			dir := "."
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			return a.start(dir, name)
+			return a.start(dir, name, worker)
 		}),
 	}
 	c.Flags().StringVar(&name, "package", "", "`name` of the Go package (default: that of the folder)")
+	c.Flags().BoolVar(&worker, "worker", false, "also write cmd/worker/main.go, which runs and drains the dispatchers and listeners")
 	return c
 }
 
@@ -54,9 +66,18 @@ type initReport struct {
 	Next    []string `json:"next"`
 }
 
-func (a *app) start(dir, name string) (err error) {
+func (a *app) start(dir, name string, worker bool) (err error) {
+	var place workerPlace
+	if worker {
+		if place, err = placeWorker(dir); err != nil {
+			return err
+		}
+	}
 	config := filepath.Join(dir, defaultConfig)
 	if _, err := os.Lstat(config); err == nil {
+		if worker {
+			return a.startWorker(dir, name, place)
+		}
 		return usage(fmt.Errorf("write %s: file exists, and init never overwrites a file", config))
 	}
 	made, err := makeFolder(dir)
@@ -95,7 +116,43 @@ func (a *app) start(dir, name string) (err error) {
 			report.Files = append(report.Files, filepath.ToSlash(path))
 		}
 	}
-	if err := generator.WriteNew(dir, missing); err != nil {
+	if !worker {
+		return a.create(dir, missing, report)
+	}
+	m, findings := model.Load(files[0].Content, defaultConfig)
+	if m == nil { // a folder may have another package
+		return a.findings(findings, diag.Text)
+	}
+	program, err := workerProgram(place, m)
+	if err != nil {
+		return err
+	}
+	for i := range missing { // all are written together, relative to the module
+		missing[i].Name = path.Join(place.folder, missing[i].Name)
+	}
+	return a.create(place.root, append(missing, program), place.report(dir, report))
+}
+
+// startWorker writes the worker for the outbox.yaml in dir.
+func (a *app) startWorker(dir, name string, place workerPlace) error {
+	src := source{path: filepath.Join(dir, defaultConfig), format: string(diag.Text)}
+	m, err := src.model(a)
+	switch {
+	case err != nil:
+		return err
+	case name != "" && name != m.Package:
+		return usage(fmt.Errorf("--package: %s is of package %s", src.path, m.Package))
+	}
+	program, err := workerProgram(place, m)
+	if err != nil {
+		return err
+	}
+	return a.create(place.root, []generator.File{program}, place.report(dir, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
+}
+
+// create writes files to dir and prints the report.
+func (a *app) create(dir string, files []generator.File, report initReport) error {
+	if err := generator.WriteNew(dir, files); err != nil {
 		return err
 	}
 	if a.json {

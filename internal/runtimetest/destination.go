@@ -98,6 +98,7 @@ func EnqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both
 type Runner interface {
 	Run(context.Context) error
 	Drain(context.Context) (queue.Report, error)
+	DrainUpTo(context.Context, outbox.DrainLimit) (queue.Report, error)
 }
 
 func everyError(err error) func(context.Context, []publish.Outgoing) []error {

@@ -1,0 +1,9 @@
+package worker_test
+
+import (
+	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+)
+
+func TestMain(m *testing.M) { runtimetest.Main(m) }
