@@ -21,6 +21,9 @@ type Middleware func(ctx context.Context, e Event, next func(context.Context) er
 //
 // Config.Observer of a dispatcher or listener is the observer of what it does. ContextWithObserver gives one to enqueues.
 type Observer struct {
+	// Enqueuing is told that an Enqueue or EnqueueMany begins. It returns ctx or a context derived from it, which the
+	// statements, the function of ContextWithTrace and Enqueued get.
+	Enqueuing func(ctx context.Context, namespace, topic string) context.Context
 	// Enqueued is told of the events that one call has enqueued. The caller's transaction may still be rolled back.
 	Enqueued func(ctx context.Context, e Enqueued)
 	// Claimed is told of each claim of a dispatcher, and of each batch that a listener has read: with the events, none if
