@@ -35,6 +35,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -138,6 +139,10 @@ type Config struct {
 	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
 	// limit.
 	ListenPool *pgxpool.Pool
+	// Middleware wraps the calls of handlers, the first one outermost. Publishers are called without it.
+	Middleware []outbox.Middleware
+	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
+	Observer *outbox.Observer
 	// Logger gets events that failed, died or were parked, lag, and errors of the database; nil means slog.Default().
 	// No payload is ever logged.
 	Logger *slog.Logger
@@ -149,7 +154,7 @@ func (cfg *Config) common() settings.Common {
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency, MaxAttempts: &cfg.MaxAttempts,
 		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
 		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
-		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Logger: &cfg.Logger,
+		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Middleware: &cfg.Middleware, Logger: &cfg.Logger,
 	}
 }
 
@@ -252,6 +257,7 @@ type Listener struct {
 	targets       *relay.Targets
 	publishes     bool
 	log           *slog.Logger
+	hooks         *report.Hooks
 	parkedLimit   int32         // maxParkedKeys, except in a test
 	pauseLimit    time.Duration // backoff.LongestPause, except in a test
 	leaseAge      time.Duration // leaseAge, except in a test
@@ -311,7 +317,9 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
+	l.hooks = report.NewHooks(cfg.Observer, outbox.Runner{Listener: spec.Name, WorkerID: cfg.WorkerID}, l.log)
 	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
+	l.targets.Hooks = l.hooks
 	for _, h := range handlers {
 		name := h.namespace + "/" + h.topic
 		switch {

@@ -30,7 +30,10 @@ import (
 // Errors in m are found before anything is sent, and leave tx usable. ErrSerialization and errors of PostgreSQL abort tx. If
 // ContextWithTrace has added a trace to ctx, the event gets it.
 func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt, error) {
-	return enqueue(ctx, tx, schema, m, true)
+	ctx, ob := observe(ctx, m.Namespace, m.Topic, 1)
+	r, err := enqueue(ctx, tx, schema, m, true)
+	ob.endOne(r, err)
+	return r, err
 }
 
 func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, wake bool) (Receipt, error) {

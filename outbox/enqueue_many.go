@@ -25,7 +25,13 @@ const manyRows = 1000
 // same namespace, topic and version. Each event is written as by Enqueue. If two of ms have the same dedupe key, one is a
 // duplicate of the other. If one message is wrong, nothing is sent.
 func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([]Receipt, error) {
-	return enqueueMany(ctx, tx, schema, ms, true)
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	ctx, ob := observe(ctx, ms[0].Namespace, ms[0].Topic, len(ms))
+	receipts, err := enqueueMany(ctx, tx, schema, ms, true)
+	ob.end(receipts, err)
+	return receipts, err
 }
 
 func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wake bool) ([]Receipt, error) {

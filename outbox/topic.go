@@ -145,6 +145,14 @@ func WithTenant(tenant uuid.UUID) EnqueueOption {
 
 // Enqueue writes one event with tx, as the function Enqueue does.
 func (t *UntypedTopic) Enqueue(ctx context.Context, tx pgx.Tx, payload any, opts ...EnqueueOption) (Receipt, error) {
+	spec := t.Spec()
+	ctx, ob := observe(ctx, spec.Namespace, spec.Name, 1)
+	r, err := t.enqueue(ctx, tx, payload, opts)
+	ob.endOne(r, err)
+	return r, err
+}
+
+func (t *UntypedTopic) enqueue(ctx context.Context, tx pgx.Tx, payload any, opts []EnqueueOption) (Receipt, error) {
 	m, err := t.message(payload, opts)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("enqueue %s: %w", t, err)
@@ -159,6 +167,17 @@ func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx pgx.Tx, payloads any,
 	if ps.Kind() != reflect.Slice {
 		return nil, fmt.Errorf("enqueue %s: the payloads are of type %T, not a slice", t, payloads)
 	}
+	if ps.Len() == 0 {
+		return nil, nil
+	}
+	spec := t.Spec()
+	ctx, ob := observe(ctx, spec.Namespace, spec.Name, ps.Len())
+	receipts, err := t.enqueueMany(ctx, tx, ps, opts)
+	ob.end(receipts, err)
+	return receipts, err
+}
+
+func (t *UntypedTopic) enqueueMany(ctx context.Context, tx pgx.Tx, ps reflect.Value, opts []EnqueueOption) ([]Receipt, error) {
 	ms := make([]Message, ps.Len())
 	for i := range ms {
 		var err error

@@ -29,6 +29,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -86,6 +87,10 @@ type Config struct {
 	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
 	// limit.
 	ListenPool *pgxpool.Pool
+	// Middleware wraps the calls of handlers, the first one outermost. Publishers are called without it.
+	Middleware []outbox.Middleware
+	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
+	Observer *outbox.Observer
 	// Logger gets events that failed, died or were lost, and errors of the database; nil means slog.Default(). No
 	// payload is ever logged.
 	Logger *slog.Logger
@@ -97,7 +102,7 @@ func (cfg *Config) common() settings.Common {
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: settings.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,
 		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
 		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
-		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Logger: &cfg.Logger,
+		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Middleware: &cfg.Middleware, Logger: &cfg.Logger,
 	}
 }
 
@@ -136,6 +141,7 @@ type Dispatcher struct {
 	lanes    lanes    // where it is
 	targets  *relay.Targets
 	log      *slog.Logger
+	hooks    *report.Hooks
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
@@ -174,7 +180,9 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
+	d.hooks = report.NewHooks(cfg.Observer, outbox.Runner{Namespace: store.namespace, WorkerID: store.worker}, d.log)
 	d.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
+	d.targets.Hooks = d.hooks
 	for _, h := range handlers {
 		switch {
 		case h.run == nil && h.publication == nil:

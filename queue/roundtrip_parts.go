@@ -49,6 +49,7 @@ func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 		return nil
 	}
 	err = s.roundTrip(ctx, claim)
+	x.buried = claim.buried
 	x.claimed, x.strays, x.ends, x.claimedAt, x.claimTook = claim.claimed, claim.strays, claim.ends, claim.claimedAt, claim.claimTook
 	return err
 }

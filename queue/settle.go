@@ -103,6 +103,7 @@ type roundTrip struct {
 	died                              []bool // by nack
 	claimed                           []*Claimed
 	strays                            []*Claimed      // claimed too, but their events are gone: they are made dead letters
+	buried                            []*Claimed      // those of strays that became dead letters
 	ends                              map[int16]place // of pieces, by lane
 	claimedAt                         time.Time       // by the clock of the database
 	claimTook                         time.Duration   // there
@@ -156,7 +157,7 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 	}
 	x.committed = true
 	if len(x.strays) > 0 {
-		s.bury(ctx, x.strays)
+		x.buried = s.bury(ctx, x.strays)
 	}
 	return s.resolveOutcomes(ctx, x)
 }
@@ -181,14 +182,20 @@ func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 
 var errStray = outbox.Permanent(errors.New("the event is gone from the table events: somebody has deleted its row by hand"))
 
-// bury makes dead letters of claims whose events are gone. If it fails, their leases run out and the next claim tries
-// again.
-func (s *Store) bury(ctx context.Context, strays []*Claimed) {
+// bury makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and the next
+// claim tries again.
+func (s *Store) bury(ctx context.Context, strays []*Claimed) (buried []*Claimed) {
 	x := roundTrip{}
 	for _, c := range strays {
 		x.nacks = append(x.nacks, Failure{Claimed: *c, Err: errStray})
 	}
 	_ = s.roundTrip(ctx, &x)
+	for i, c := range strays {
+		if i < len(x.died) && x.died[i] {
+			buried = append(buried, c)
+		}
+	}
+	return buried
 }
 
 // divide splits finished, whose settlement is x. settled are the settled ones. open must be settled again, because x
@@ -464,7 +471,7 @@ func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 		case nacking: // a release has one attempt less, and a sweep has its own error text
 			if same && int(row.Attempts) == c.Attempt &&
 				(row.Status == "pending" || row.Status == "dead" && row.LastError == mark.Storable(x.nacks[i].why().Text, x.encoding)) {
-				*o = Already
+				*o, x.died[i] = Already, row.Status == "dead"
 			}
 		case releasing:
 			if same && row.Status == "pending" && int(row.Attempts) < c.Attempt {

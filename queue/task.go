@@ -11,6 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -63,6 +64,9 @@ func (l *leases) finish(t *task) bool {
 	l.mu.Unlock()
 	if !settle {
 		l.d.log.Warn("event lost", slog.Any("", t.Event), "error", t.result.Text)
+		if l.d.hooks.WantsEnds() {
+			l.d.hooks.Ended([]report.End{{Event: t.Event}})
+		}
 	}
 	return settle
 }
@@ -215,10 +219,11 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 
 // runHandler runs the handler of t and reports its result. It recovers from panics, and reports runtime.Goexit, which
 // still ends the goroutine. All user code is called here, so that the loop sees only results.
-func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report func(*task)) {
+func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, over func(*task)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	to := d.target(t.Topic)
 	began := time.Now()
+	var told []outbox.Event // nil if nobody is told
 	guard.Run("handler", func() error {
 		if !l.begin(t, cancel) {
 			t.result = mark.New(mark.ClassNotSent, "its lease ran out before it was handled")
@@ -229,9 +234,21 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report 
 			return nil
 		}
 		t.tried = true
-		return d.handlers[t.Topic].run(ctx, t.Event, t.Payload)
+		if d.hooks.WantsCalls() {
+			told = []outbox.Event{t.Event}
+			d.hooks.Started(ctx, told)
+			began = time.Now()
+		}
+		run := d.handlers[t.Topic].run
+		if len(d.cfg.Middleware) == 0 {
+			return run(ctx, t.Event, t.Payload)
+		}
+		return report.Chain(ctx, d.cfg.Middleware, t.Event, func(ctx context.Context) error { return run(ctx, t.Event, t.Payload) })
 	}, func(err error) {
 		if t.tried {
+			if told != nil {
+				d.hooks.Finished(ctx, told, []error{err}, time.Since(began))
+			}
 			results := []mark.Result{mark.Of(err)}
 			to.OnResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
@@ -240,7 +257,7 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, report 
 			}
 		}
 		cancel(nil)
-		report(t)
+		over(t)
 	})
 }
 
@@ -279,7 +296,55 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 	ctx, cancel := context.WithTimeout(ctx, max(d.cfg.LeaseDuration, 5*time.Second))
 	defer cancel()
-	return d.store.roundTripByParts(ctx, x)
+	began := time.Now()
+	err := d.store.roundTripByParts(ctx, x)
+	if d.hooks != nil && x.committed {
+		d.tell(x, time.Since(began))
+	}
+	return err
+}
+
+// tell tells the observer what the round trip x, which took took, has settled and claimed.
+func (d *Dispatcher) tell(x *roundTrip, took time.Duration) {
+	if x.claim != nil && !x.claimedAt.IsZero() && d.hooks.WantsClaimed() {
+		leased := x.leased()
+		events := make([]outbox.Event, len(leased))
+		for i, c := range leased {
+			events[i] = c.Event
+		}
+		d.hooks.Claimed(events, took)
+	}
+	if !d.hooks.WantsEnds() {
+		return
+	}
+	ends := make([]report.End, 0, len(x.acks)+len(x.nacks)+len(x.releases))
+	add := func(o Outcome, c *Claimed, as outbox.Settlement, reason string) {
+		switch o {
+		case 0: // not known yet
+			return
+		case Lost, refused:
+			as = ""
+		}
+		ends = append(ends, report.End{Event: c.Event, As: as, Reason: reason})
+	}
+	for i, o := range x.acked {
+		add(o, x.acks[i], outbox.SettledDelivered, "")
+	}
+	for i, o := range x.nacked {
+		f := &x.nacks[i]
+		if x.died[i] {
+			add(o, &f.Claimed, outbox.SettledDead, f.why().Text)
+		} else {
+			add(o, &f.Claimed, outbox.SettledRetried, "")
+		}
+	}
+	for i, o := range x.released {
+		add(o, x.releases[i], outbox.SettledReleased, "")
+	}
+	for _, c := range x.buried {
+		add(Applied, c, outbox.SettledDead, errStray.Error())
+	}
+	d.hooks.Ended(ends)
 }
 
 // account logs the known outcomes of x and adds them up.
@@ -287,9 +352,9 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	if !x.committed {
 		return r
 	}
-	if n := len(x.strays); n > 0 {
+	if n := len(x.buried); n > 0 {
 		r.Dead += n
-		d.log.Error("events are dead: their rows were deleted from the table events by hand", "count", n, slog.Any("", x.strays[0].Event))
+		d.log.Error("events are dead: their rows were deleted from the table events by hand", "count", n, slog.Any("", x.buried[0].Event))
 	}
 	if x.unsettled > 0 {
 		d.log.Error("events were queued although they were final: somebody has written their rows by hand", "count", x.unsettled)

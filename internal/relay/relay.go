@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,16 +61,33 @@ const BatchSize = 500
 // Send publishes events and returns a result for each. A publisher that panics, ends its goroutine or returns too few
 // errors does no harm. Send returns when the publisher does.
 func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Result {
+	told := t.told(events)
+	t.hooks.Started(ctx, told)
 	began := time.Now()
 	over := t.callBegins(began)
-	results := mark.All(t.deliver(ctx, events, true))
-	over()
+	errs := t.deliver(ctx, events, true)
+	if over(); told != nil {
+		t.hooks.Finished(ctx, told, slices.Clone(errs), time.Since(began))
+	}
+	results := mark.All(errs)
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
 	}
 	t.OnResults(began, ids, results)
 	return results
+}
+
+// told returns what an observer is told of events, nil if there is none.
+func (t *Target) told(events []publish.Outgoing) []outbox.Event {
+	if !t.hooks.WantsCalls() {
+		return nil
+	}
+	told := make([]outbox.Event, len(events))
+	for i := range events {
+		told[i] = events[i].Event
+	}
+	return told
 }
 
 // deliver calls the publisher. If a call with several events panics, ends its goroutine or returns a wrong number of

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -33,6 +34,7 @@ type Target struct {
 	destinations []*Target         // by a broker: its destinations
 	breaker      outbox.Breaker
 	log          *slog.Logger
+	hooks        *report.Hooks
 
 	mu            sync.Mutex
 	Topics        []string  // the topics of its events
@@ -282,7 +284,10 @@ func (t *Target) startRest(cause mark.Result) (logs []func()) {
 		level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
 	}
 	attrs := []any{"target", t.Name, "topics", strings.Join(t.Topics, ","), "error", cause.Text}
-	return []func(){func() { t.log.Log(context.Background(), level, text, attrs...) }}
+	return []func(){func() {
+		t.log.Log(context.Background(), level, text, attrs...)
+		t.hooks.Resting(t.Name, cause.Text)
+	}}
 }
 
 // endRest ends a rest if it began before began, which is the start of a successful attempt. The caller holds t.mu.
@@ -290,13 +295,17 @@ func (t *Target) endRest(began time.Time) (logs []func()) {
 	if t.since.IsZero() || began.Before(t.since) {
 		return nil
 	}
-	attrs := []any{"target", t.Name, "rested", time.Since(t.since).Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
+	rested := time.Since(t.since)
+	attrs := []any{"target", t.Name, "rested", rested.Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
 	t.since, t.until, t.tries, t.cause, t.failedInRow, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
 	t.returns.Add(1)
 	if t.returnPending = true; t.pendingCalls == 0 {
 		t.away.Add(-1)
 	}
-	return []func(){func() { t.log.Info("back: events are delivered again", attrs...) }}
+	return []func(){func() {
+		t.log.Info("back: events are delivered again", attrs...)
+		t.hooks.Resumed(t.Name, rested)
+	}}
 }
 
 // TakeReturned reports, once, that t is available again or has answered for the first time: the events that wait for it

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -24,6 +25,7 @@ type Targets struct {
 	Away       atomic.Int32 // how many of All and of the brokers rest
 	Returns    atomic.Int64 // how often one of them became available again
 	Publishes  bool
+	Hooks      *report.Hooks // set before Add; nil calls nobody
 }
 
 func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
@@ -32,7 +34,7 @@ func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher,
 
 // Add gives a topic its target: that of its publication, or a separate one for its handler.
 func (s *Targets) Add(topic string, p *Route) error {
-	t := &Target{Name: topic, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns, returnPending: true}
+	t := &Target{Name: topic, breaker: s.breaker, log: s.log, hooks: s.Hooks, away: &s.Away, returns: &s.Returns, returnPending: true}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
@@ -46,7 +48,7 @@ func (s *Targets) Add(topic string, p *Route) error {
 			}
 		}
 		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, away: &s.Away, returns: &s.Returns}
+			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, hooks: s.Hooks, away: &s.Away, returns: &s.Returns}
 			s.brokers[p.broker] = t.broker
 		}
 		t.broker.Topics = append(t.broker.Topics, topic)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/outboxgen/outboxgen/outbox"
@@ -32,6 +33,7 @@ type Common struct {
 	Retry                                                                        *outbox.Retry
 	Breaker                                                                      *outbox.Breaker
 	Wake                                                                         *outbox.Wake
+	Middleware                                                                   *[]outbox.Middleware
 	Logger                                                                       **slog.Logger
 
 	MaxConcurrency int
@@ -49,6 +51,7 @@ func (s Common) SetDefaults() {
 	*s.Breaker = BreakerWithDefaults(*s.Breaker)
 	SetDefault(s.Wake, outbox.WakeDoorbell)
 	SetDefault(s.Logger, slog.Default())
+	*s.Middleware = slices.Clone(*s.Middleware)
 }
 
 func SetDefault[T comparable](field *T, value T) {
@@ -81,6 +84,11 @@ func (s Common) Validate() error {
 		return fmt.Errorf("MaxAttempts %d is not between 0 and 2147483647", *s.MaxAttempts)
 	case *s.Wake != outbox.WakeDoorbell && *s.Wake != outbox.WakePoll:
 		return fmt.Errorf("field Wake %q is neither %q nor %q", *s.Wake, outbox.WakeDoorbell, outbox.WakePoll)
+	}
+	for i, m := range *s.Middleware {
+		if m == nil {
+			return fmt.Errorf("field Middleware: function %d of %d is nil", i+1, len(*s.Middleware))
+		}
 	}
 	return validateBreaker(*s.Breaker)
 }
