@@ -51,9 +51,10 @@ verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linte
 		$(GO) vet $$p && bin/staticcheck $$p
 
 .PHONY: generate
-generate: bin/sqlc ## write all generated files: queries, JSON Schema, examples
+generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.md, examples
 	bin/sqlc generate
 	for f in docs/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
+	$(GO) test ./internal/cli -run '^TestDocsOfTheCommands$$' -update
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo

@@ -83,7 +83,10 @@ func (a *app) migrateUp(db *database) *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "Apply the migrations that are not applied yet",
-		Args:  cobra.NoArgs,
+		Long: `up creates the schema and its tables, or upgrades them. Each migration runs in its own transaction under an
+advisory lock, so that several processes may run up concurrently. Its checksum is recorded. If a migration
+that was applied has changed since, up applies nothing and says which one.`,
+		Args: cobra.NoArgs,
 		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
 			applied, err := migrate.Up(ctx, conn, schema)
 			if len(applied) == 0 && err == nil {
@@ -151,7 +154,9 @@ func (a *app) migrateStatus(db *database) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "List migrations and whether they are applied",
-		Args:  cobra.NoArgs,
+		Long: `status lists the migrations of this version and those that the database has recorded: applied, pending,
+drifted if the recorded checksum is another one, or unknown if this version does not have it.`,
+		Args: cobra.NoArgs,
 		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
 			states, err := migrate.Status(ctx, conn, schema)
 			if err != nil {

@@ -22,6 +22,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of outboxgen",
+		Long:  "version prints the version of the module, the commit that it was built from, the Go and the platform, as outboxgen --version does.",
 		Args:  cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			return a.printVersion()
