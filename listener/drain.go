@@ -37,7 +37,7 @@ func (l *Listener) drain(ctx context.Context, report *Report) error {
 	if err != nil {
 		return err
 	}
-	r := &listenerRun{l: l, Stages: shutdown.New(ctx), drained: report}
+	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), drained: report}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	dbCtx := r.DBCtx
 	for idle := 0; idle < shards; {

@@ -317,7 +317,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
-	l.hooks = report.NewHooks(cfg.Observer, outbox.Runner{Listener: spec.Name, WorkerID: cfg.WorkerID}, l.log)
+	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
 	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks
 	for _, h := range handlers {

@@ -33,6 +33,11 @@ type listenerRun struct {
 	leases  int     // taken in a Drain
 }
 
+// runner is what observers are told of l.
+func (l *Listener) runner() outbox.Runner {
+	return outbox.Runner{Listener: l.spec.Name, WorkerID: l.cfg.WorkerID}
+}
+
 // Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Errors of the
 // database are logged, and Run tries again until the database works. Only an error at the start is returned, for
 // example ErrNotMigrated or ErrRestored, and later the error that the listener was detached.
@@ -54,7 +59,7 @@ func (l *Listener) Run(ctx context.Context) error {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
 	l.warnSmallPool(shards)
-	r := &listenerRun{l: l, Stages: shutdown.New(ctx), callsReturned: make(chan struct{}, 1)}
+	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), callsReturned: make(chan struct{}, 1)}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
 	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end before ctx does

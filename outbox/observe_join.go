@@ -13,8 +13,11 @@ func JoinObservers(os ...*Observer) *Observer {
 		if first, next := all.Enqueuing, o.Enqueuing; first == nil {
 			all.Enqueuing = next
 		} else if next != nil {
-			all.Enqueuing = func(ctx context.Context, namespace, topic string) context.Context {
-				return next(first(ctx, namespace, topic), namespace, topic)
+			all.Enqueuing = func(ctx context.Context, namespace, topic string, events int) context.Context {
+				if derived := first(ctx, namespace, topic, events); derived != nil {
+					ctx = derived
+				}
+				return next(ctx, namespace, topic, events)
 			}
 		}
 		all.Enqueued = join2(all.Enqueued, o.Enqueued)

@@ -180,7 +180,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
-	d.hooks = report.NewHooks(cfg.Observer, outbox.Runner{Namespace: store.namespace, WorkerID: store.worker}, d.log)
+	d.hooks = report.NewHooks(cfg.Observer, d.runner(), d.log)
 	d.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
 	d.targets.Hooks = d.hooks
 	for _, h := range handlers {
@@ -287,6 +287,11 @@ var (
 	errBusy     = errors.New("the dispatcher is running already")
 	errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")
 )
+
+// runner is what observers are told of d.
+func (d *Dispatcher) runner() outbox.Runner {
+	return outbox.Runner{Namespace: d.store.namespace, WorkerID: d.store.worker}
+}
 
 // Run delivers until ctx ends and blocks until then. Errors of the database are logged, and Run tries again until the
 // database works. Only an error at the start is returned, for example ErrNotMigrated.

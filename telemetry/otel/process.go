@@ -20,7 +20,7 @@ func (t *Telemetry) Middleware(ctx context.Context, e outbox.Event, next func(co
 	r, _ := outbox.RunnerFromContext(ctx)
 	created, received := creationOf(e.Headers), t.recent.get(r, e.ID)
 	about := append(group(r), destination(e.Namespace, e.Topic))
-	ctx, span := t.tracer.Start(under(t.Context(ctx), created), "process "+e.Namespace+"/"+e.Topic,
+	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), "process "+e.Namespace+"/"+e.Topic,
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links(created, received)...),
 		trace.WithAttributes(operation(system, "handle", semconv.MessagingOperationTypeProcess)...), trace.WithAttributes(about...),
 		trace.WithAttributes(semconv.MessagingMessageID(e.ID.String()), attribute.Int("outboxgen.attempt", e.Attempt)))
@@ -53,7 +53,7 @@ func (t *Telemetry) Consume(ctx context.Context, broker, consumerGroup string, m
 	created, ambient := creationOf(received.Headers), trace.SpanContextFromContext(ctx)
 	opts = append(opts, trace.WithLinks(links(created, ambient)...),
 		trace.WithAttributes(operation(broker, "consume", semconv.MessagingOperationTypeProcess)...), trace.WithAttributes(about...))
-	ctx, span := t.tracer.Start(under(t.Context(ctx), created), name, opts...)
+	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), name, opts...)
 	t.consumed.Add(ctx, 1, "consume", systemOf(broker), about...)
 	return t.process(ctx, span, broker, "consume", about, fn)
 }

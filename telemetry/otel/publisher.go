@@ -15,7 +15,7 @@ import (
 )
 
 // Publisher returns a Publisher that gives each call of p a span "send", with a link to the span in which each event was
-// enqueued. If all events of a call are of one trace, the span is in that trace. Spans that the client of the broker makes
+// enqueued. If one call has enqueued all events, the span is in its trace. Spans that the client of the broker makes
 // are in the span "send". broker is messaging.system, for example "kafka" or "nats".
 //
 // The events reach the broker with the traceparent of their enqueue, so that the consumer continues that trace.
@@ -93,8 +93,10 @@ func (p *publisher) sentTo(ctx context.Context, span trace.Span, events []publis
 		destinations[key.destination] = true
 	}
 	about := append(failure(worst), semconv.MessagingOperationTypeSend)
-	if len(destinations) == 1 { // of all events, or of those that were tried
-		about = append(about, semconv.MessagingDestinationName(events[0].Destination))
+	if len(destinations) == 1 {
+		for name := range destinations {
+			about = append(about, semconv.MessagingDestinationName(name))
+		}
 	}
 	p.operations.Record(ctx, took.Seconds(), "publish", systemOf(p.broker), about...)
 	if worst != nil {
