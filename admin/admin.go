@@ -5,7 +5,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	status, err := a.List(ctx)
+//	status, err := a.Listeners(ctx)
 //
 // The command outboxgen offers the same as `outboxgen listener` and `outboxgen prune`.
 package admin
@@ -134,9 +134,9 @@ type ListenerStatus struct {
 	AdvancedAt                            time.Time // zero before the first lease
 }
 
-// List returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
+// Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
 // log.
-func (a *Admin) List(ctx context.Context) ([]ListenerStatus, error) {
+func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	q := a.db.Each(a.pool)
 	rows, err := q.ListenerList(ctx)
 	if err != nil {

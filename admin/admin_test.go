@@ -23,7 +23,7 @@ import (
 // statusOf returns the only shard of the only listener.
 func statusOf(t testing.TB, a *admin.Admin) admin.ListenerStatus {
 	t.Helper()
-	list, err := a.List(t.Context())
+	list, err := a.Listeners(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]
@@ -45,7 +45,7 @@ func TestAdminRefusesABadSchema(t *testing.T) {
 	require.ErrorContains(t, err, "new admin: ")
 	a, err := admin.New(pgtest.Database(t), "elsewhere")
 	require.NoError(t, err)
-	_, err = a.List(t.Context())
+	_, err = a.Listeners(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }
 
@@ -78,7 +78,7 @@ func TestAdminListsTheStateOfEachShard(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
-	list, err := a.List(t.Context())
+	list, err := a.Listeners(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, list)
 
@@ -142,7 +142,7 @@ func TestAdminListsHoldersAndParkedEvents(t *testing.T) {
 	runtimetest.PutAll(t, pool, "a1", "a2", "b1", "c1")
 	runtimetest.DrainAll(t, l)
 	pgtest.Execute(t, pool, "UPDATE outbox.parked SET created_at = created_at - interval '2 hours' WHERE payload->>'key' = 'b'")
-	list, err := a.List(t.Context())
+	list, err := a.Listeners(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 4)
 	byShard := make(map[int]admin.ListenerStatus)
@@ -168,7 +168,7 @@ func TestAdminListsHoldersAndParkedEvents(t *testing.T) {
 		<-h.Started
 	}
 	require.Equal(t, "c", pgtest.Receive(t, h.Started, "the handler").Payload.Key)
-	list, err = a.List(t.Context())
+	list, err = a.Listeners(t.Context())
 	require.NoError(t, err)
 	byShard[shardOf("c").Shard] = list[shardOf("c").Shard]
 	require.Equal(t, admin.ListenerRunning, shardOf("c").State)
@@ -206,7 +206,7 @@ func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 		require.NoError(t, err)
 		require.NotRegexp(t, `Seq Scan on log\b`, strings.Join(plan, "\n"))
 	}
-	list, err := runtimetest.AdminOf(t, pool).List(t.Context())
+	list, err := runtimetest.AdminOf(t, pool).Listeners(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 16)
 	require.EqualValues(t, 12_500, list[0].Unread)
@@ -343,7 +343,7 @@ func TestAdminReportsTroubleWithTheDatabase(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("gone"))
 	for name, call := range map[string]func() error{
-		"list listeners":  func() error { _, err := a.List(ctx); return err },
+		"list listeners":  func() error { _, err := a.Listeners(ctx); return err },
 		"pause listener":  func() error { return a.Pause(ctx, "ears") },
 		"skip event":      func() error { _, err := a.Skip(ctx, "ears", uuid.Nil); return err },
 		"rewind listener": func() error { _, err := a.Rewind(ctx, "ears", time.Time{}); return err },

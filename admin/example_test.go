@@ -60,7 +60,7 @@ func greet(ctx context.Context, pool *pgxpool.Pool, names ...string) {
 }
 
 // List shows what each shard of each listener does, for a dashboard or an alarm.
-func ExampleAdmin_List() {
+func ExampleAdmin_Listeners() {
 	ctx := context.Background()
 	pool := connect()
 	greet(ctx, pool, "Zoë", "", "Max")
@@ -69,7 +69,7 @@ func ExampleAdmin_List() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	shards, err := a.List(ctx)
+	shards, err := a.Listeners(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	shards, err := a.List(ctx)
+	shards, err := a.Listeners(ctx)
 	fmt.Println(len(shards), err)
 	// Output: 0 <nil>
 }
@@ -105,7 +105,7 @@ func ExampleAdmin_Pause() {
 		log.Fatal(err)
 	}
 	greet(ctx, pool, "Zoë")
-	shards, err := a.List(ctx)
+	shards, err := a.Listeners(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func ExampleAdmin_Rewind() {
 	if _, err := a.Rewind(ctx, "greeter", since); err != nil {
 		log.Fatal(err)
 	}
-	shards, err := a.List(ctx)
+	shards, err := a.Listeners(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

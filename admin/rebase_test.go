@@ -262,7 +262,7 @@ func TestRebaseAfterDumpAndRestore(t *testing.T) {
 			_, err = l.Drain(t.Context())
 			require.ErrorIs(t, err, outbox.ErrRestored)
 		}
-		list, err := operator.List(t.Context())
+		list, err := operator.Listeners(t.Context())
 		require.NoError(t, err)
 		require.Len(t, list, 7)
 		for _, s := range list {

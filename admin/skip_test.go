@@ -274,7 +274,7 @@ func TestAdminSkipsDuringAChangeOfShards(t *testing.T) {
 	require.Equal(t, 3, statusOf(t, a).ReshardTo)
 	runtimetest.Skip(t, a, uuid.Nil)
 	runtimetest.DrainAll(t, three)
-	list, err := a.List(t.Context())
+	list, err := a.Listeners(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	require.Equal(t, []string{"a1", "a2"}, h.Names())

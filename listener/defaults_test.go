@@ -130,7 +130,7 @@ func TestDefaultsOfTheRoleDoNotMatterToTheAdministration(t *testing.T) {
 	runtimetest.PutAll(t, pool, "a1", "b1", "b2", "c1")
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, strict, listener.Spec{Retry: runtimetest.LateRetry}, listener.Config{}, h))
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, strict, listener.Spec{Name: "eyes", ParkKeys: true, Retry: runtimetest.LateRetry}, listener.Config{}, h))
-	list, err := a.List(t.Context())
+	list, err := a.Listeners(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	require.NoError(t, a.Pause(t.Context(), "ears"))

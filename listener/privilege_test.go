@@ -30,7 +30,7 @@ func TestListenerPrivileges(t *testing.T) {
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Retry: runtimetest.LateRetry, Shards: 2}, listener.Config{}, h))
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Name: "eyes", ParkKeys: true, Retry: outbox.Retry{MaxAttempts: 1}}, listener.Config{}, h))
 	a := runtimetest.AdminOf(t, consumer)
-	_, err = a.List(t.Context())
+	_, err = a.Listeners(t.Context())
 	require.NoError(t, err)
 	runtimetest.Skip(t, a, uuid.Nil)
 	require.Equal(t, 2, runtimetest.Rewind(t, a, time.Time{}))

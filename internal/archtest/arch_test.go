@@ -82,6 +82,7 @@ func TestArrows(t *testing.T) {
 		"generator/model":      {"generator/spec", "generator/diag"},
 		"generator/emit":       {"generator/model", "templates"},
 		"generator":            {"generator/emit", "generator/model", "generator/diag"},
+		"internal/mask":        {"generator/model"},
 		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/pgname", "internal/secret"},
 		"cmd/outboxgen":        {"internal/cli"},
 	}

@@ -98,7 +98,7 @@ dead letters than --dead allows.`,
 		return nil
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
-		shards, err := ops.List(ctx)
+		shards, err := ops.Listeners(ctx)
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (f *fixture) admin() *admin.Admin {
 // status returns the status of a listener with one shard.
 func (f *fixture) status(name string) admin.ListenerStatus {
 	f.t.Helper()
-	list, err := f.admin().List(f.t.Context())
+	list, err := f.admin().Listeners(f.t.Context())
 	require.NoError(f.t, err)
 	for _, s := range list {
 		if s.Listener == name {
