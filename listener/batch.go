@@ -17,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -270,15 +271,24 @@ func (b *batch) names() string {
 func (b *batch) handle(work context.Context, e *entry) {
 	h, there := b.l.handlers[e.Namespace+"/"+e.Topic]
 	began := time.Now()
+	var told []outbox.Event // nil if nobody is told
 	guard.Run("handler", func() error {
-		switch {
-		case !there: // it was parked when the listener still read its topic
+		if !there { // it was parked when the listener still read its topic
 			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
-		case b.tx == nil:
-			return h.run(work, nil, e.Event, e.payload)
 		}
-		return b.inSavepoint(work, func(tx pgx.Tx) error { return h.run(work, tx, e.Event, e.payload) })
+		if b.l.hooks.WantsCalls() {
+			told = []outbox.Event{e.Event}
+			b.l.hooks.Started(work, told)
+			began = time.Now()
+		}
+		if b.tx == nil {
+			return b.l.call(work, nil, h, e)
+		}
+		return b.inSavepoint(work, func(tx pgx.Tx) error { return b.l.call(work, tx, h, e) })
 	}, func(err error) {
+		if told != nil {
+			b.l.hooks.Finished(work, told, []error{err}, time.Since(began))
+		}
 		results := []mark.Result{mark.Of(err)}
 		if there {
 			b.l.target(e).OnResults(began, []uuid.UUID{e.ID}, results)
@@ -288,6 +298,14 @@ func (b *batch) handle(work context.Context, e *entry) {
 		}
 		b.finish(e, results[0])
 	})
+}
+
+// call calls the handler of e inside the middleware.
+func (l *Listener) call(ctx context.Context, tx pgx.Tx, h Handler, e *entry) error {
+	if len(l.cfg.Middleware) == 0 {
+		return h.run(ctx, tx, e.Event, e.payload)
+	}
+	return report.Chain(ctx, l.cfg.Middleware, e.Event, func(ctx context.Context) error { return h.run(ctx, tx, e.Event, e.payload) })
 }
 
 // inSavepoint runs call in a savepoint, and rolls back to it if call returns an error.

@@ -146,7 +146,9 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		lease.scanSize = max(c.scanSize, lease.batchSize)
 		c.queueTake(b, lease)
 	}
+	began := time.Now()
 	err = conn.SendBatch(ctx, b).Close()
+	took := time.Since(began)
 	conn.Release()
 	if err != nil {
 		if a != nil {
@@ -163,8 +165,11 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		return moved, nil, nil
 	}
 	repeated := c.repeats
+	lease.took = took
 	if lease = c.onTaken(lease); lease == nil && repeated {
 		_, lease, err = c.roundTrip(ctx, nil, true)
+	} else if lease == nil {
+		c.l.hooks.Claimed(nil, took)
 	}
 	return moved, lease, err
 }

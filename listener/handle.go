@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,7 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 			lease.resetStarted()
 			return s.l.end(lease, s.shard, true), nil
 		}
+		s.l.tellEnds(lease, false)
 		if o.kind == leaseUndone {
 			s.pause(ctx, false)
 		}
@@ -65,6 +67,9 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 		a := s.l.end(lease, s.shard, false)
 		a.params.LetLeaseExpire = true
 		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
+		if err == nil {
+			s.l.tellEnds(lease, moved)
+		}
 		if err == nil && !moved {
 			err = outbox.ErrLeaseLost
 		}
@@ -85,6 +90,9 @@ func (s *shardLoop) handleEvents(ctx context.Context, lease *shardLease) leaseOu
 		return leaseOutcome{leaseUnread, err}
 	} else if !ours {
 		return leaseOutcome{kind: leaseLost}
+	}
+	if s.l.hooks != nil {
+		s.l.tellClaimed(lease, slices.Concat(lease.parked, lease.events))
 	}
 	if s.l.transactional {
 		return s.inTransaction(ctx, lease)

@@ -38,6 +38,7 @@ type shardLease struct {
 	ahead       map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
 	deadline    time.Time       // end of the lease by this process's clock
 	began       time.Time       // when its first handler was called
+	took        time.Duration   // of the round trip that read its latest batch
 }
 
 // entry is one event of a lease.
@@ -76,11 +77,19 @@ func (l *Listener) decide(e *entry, r mark.Result) {
 	switch {
 	case r.Class == mark.ClassDone:
 		e.status = statusDone
-		e.payload, e.Headers = nil, nil // saves memory, because a lease may have many more events; the other fields are for log lines
+		l.slim(e)
 	case r.Class == mark.ClassRefused || e.Attempt >= e.MaxAttempts:
 		e.status = statusDead
 	default:
 		e.status = statusFailed
+	}
+}
+
+// slim drops what is not needed any more of an event that is done or to be parked, because a lease may have many more
+// events. The other fields are for log lines, and the headers for an observer.
+func (l *Listener) slim(e *entry) {
+	if e.payload = nil; !l.hooks.WantsEnds() {
+		e.Headers = nil
 	}
 }
 

@@ -29,6 +29,7 @@ type prefetch struct {
 	scannedTo int64
 	events    []*entry
 	err       error
+	took      time.Duration // of the round trip
 	waitLimit time.Duration // the longest time to wait for it
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the rest is there
@@ -58,7 +59,9 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	p := &prefetch{after: lease.reach(), waitLimit: s.l.leaseAge, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
+		began := time.Now()
 		p.err = s.readNext(ctx, lease.leaseNo, p)
+		p.took = time.Since(began)
 	}()
 	return p
 }
@@ -101,7 +104,7 @@ func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) boo
 	}
 	p.cancel()
 	for _, e := range lease.events {
-		e.payload, e.Headers = nil, nil
+		s.l.slim(e)
 		if e.status == statusParked && !e.parkedBefore {
 			if lease.parkedNow == nil {
 				lease.parkedNow = make(map[string]bool)
@@ -117,6 +120,8 @@ func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) boo
 			e.status, e.parkedBefore = statusParked, true
 		}
 	}
+	lease.took = p.took
+	s.l.tellClaimed(lease, lease.events)
 	s.l.signals.continued.Emit()
 	return true
 }

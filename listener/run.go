@@ -222,6 +222,7 @@ func (r *listenerRun) account(a *advance, moved bool) {
 			r.l.log.Warn("event failed", attrs...)
 		}
 	}
+	r.l.tellEnds(a.lease, moved)
 	if r.drained != nil {
 		r.drained.Add(report)
 	}

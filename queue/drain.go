@@ -79,7 +79,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			n, _, err := d.store.sweep(ctx, d.scope(), 0) // now that few events are left to walk over
+			n, _, err := d.store.sweep(ctx, d.scope(), 0, d.hooks.Ended) // now that few events are left to walk over
 			r.Dead += n
 			return err
 		}

@@ -31,7 +31,7 @@ func ConfigOf(d *Dispatcher) Config { return d.cfg }
 func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
 	c.inFlight = inFlight
-	return d.store.sweep(ctx, c, d.grace())
+	return d.store.sweep(ctx, c, d.grace(), nil)
 }
 
 // Grace is how long a sweep of d waits for the holder of an event that it has noted.

@@ -39,7 +39,7 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 			}
 			c := d.scope()
 			c.inFlight = inFlight()
-			n, noted, err := d.store.sweep(ctx, c, d.grace())
+			n, noted, err := d.store.sweep(ctx, c, d.grace(), d.hooks.Ended)
 			if err != nil && ctx.Err() == nil {
 				d.log.Warn("sweep dead", "error", err)
 			}

@@ -198,7 +198,7 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 		{claim{maxAttempts: 1, tenants: []uuid.UUID{other}}, 1},
 		{claim{maxAttempts: 3}, 1},
 	} {
-		n, _, err := s.sweep(t.Context(), &c.claim, 0)
+		n, _, err := s.sweep(t.Context(), &c.claim, 0, nil)
 		require.NoError(t, err)
 		require.Equal(t, c.want, n, "%+v", c.claim)
 	}

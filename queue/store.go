@@ -18,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/retention"
 	"github.com/outboxgen/outboxgen/internal/settings"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -346,7 +347,7 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 // holder that is alive but could not reach the database for the length of a lease cannot settle them any more.
 // Dispatchers give such a holder some time.
 func (s *Store) SweepDead(ctx context.Context) (int, error) {
-	n, _, err := s.sweep(ctx, &claim{}, 0)
+	n, _, err := s.sweep(ctx, &claim{}, 0, nil)
 	return n, err
 }
 
@@ -354,11 +355,13 @@ func (s *Store) SweepDead(ctx context.Context) (int, error) {
 const sweepChunk = 250
 
 // sweep makes dead letters of the events that c could never claim, in pieces like a claim. An event whose lease has run
-// out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace.
-func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died, noted int, err error) {
+// out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace. tell, if not nil,
+// gets the dead letters of each transaction, without keys, entity and headers.
+func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell func([]report.End)) (died, noted int, err error) {
 	w := walk{in: lanesOf(c.topics, c.tenants), piece: 2 * firstPiece}
 	for starts := w.pieces(0, false); len(starts) > 0; {
 		var rows []dbsqlc.EventSweepDeadRow
+		var dead []report.End
 		from := columnsOf(starts)
 		if err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
 			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
@@ -372,11 +375,22 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration) (died,
 		}
 		starts = starts[:0]
 		for _, row := range rows {
-			if row.Lane < 0 {
+			switch row.Lane {
+			case -1:
 				died, noted = died+int(row.Died), noted+int(row.Noted)
+				continue
+			case -2:
+				dead = append(dead, report.End{As: outbox.SettledDead, Reason: row.Error, Swept: true, Event: outbox.Event{
+					ID: row.ToID.Bytes, Namespace: s.namespace, Topic: row.Topic, Version: int(row.Version),
+					TenantID: uuid.NullUUID{UUID: row.TenantID.Bytes, Valid: row.TenantID.Valid}, CreatedAt: row.ToDue.Time,
+					Attempt: int(row.Died), MaxAttempts: int(row.Noted),
+				}})
 				continue
 			}
 			starts = append(starts, start{lane: int16(row.Lane), after: place{row.ToDue.Time, row.ToID.Bytes}, piece: w.piece})
+		}
+		if tell != nil && len(dead) > 0 {
+			tell(dead)
 		}
 	}
 	return died, noted, nil

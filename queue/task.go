@@ -306,6 +306,7 @@ func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 
 // tell tells the observer what the round trip x, which took took, has settled and claimed.
 func (d *Dispatcher) tell(x *roundTrip, took time.Duration) {
+	d.hooks.Ended(d.endsOf(x))
 	if x.claim != nil && !x.claimedAt.IsZero() && d.hooks.WantsClaimed() {
 		leased := x.leased()
 		events := make([]outbox.Event, len(leased))
@@ -314,8 +315,12 @@ func (d *Dispatcher) tell(x *roundTrip, took time.Duration) {
 		}
 		d.hooks.Claimed(events, took)
 	}
+}
+
+// endsOf returns the known ends of the events that x settles.
+func (d *Dispatcher) endsOf(x *roundTrip) []report.End {
 	if !d.hooks.WantsEnds() {
-		return
+		return nil
 	}
 	ends := make([]report.End, 0, len(x.acks)+len(x.nacks)+len(x.releases))
 	add := func(o Outcome, c *Claimed, as outbox.Settlement, reason string) {
@@ -344,7 +349,7 @@ func (d *Dispatcher) tell(x *roundTrip, took time.Duration) {
 	for _, c := range x.buried {
 		add(Applied, c, outbox.SettledDead, errStray.Error())
 	}
-	d.hooks.Ended(ends)
+	return ends
 }
 
 // account logs the known outcomes of x and adds them up.

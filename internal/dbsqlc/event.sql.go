@@ -1621,11 +1621,16 @@ died AS (
     FROM gone AS g
     LEFT JOIN outbox_schema.events AS e ON e.id = g.id
     ON CONFLICT (id) WHERE listener IS NULL DO NOTHING
+    RETURNING id, topic, version, tenant_id, created_at, attempts, max_attempts, error
 )
 SELECT -1::smallint AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
-    (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted
+    (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted,
+    ''::text AS topic, 0::integer AS version, NULL::uuid AS tenant_id, ''::text AS error
 UNION ALL
-SELECT e.lane, e.to_due, e.to_id, 0, 0
+SELECT -2, x.created_at, x.id, x.attempts, coalesce(x.max_attempts, 0), x.topic, x.version, x.tenant_id, x.error
+FROM died AS x
+UNION ALL
+SELECT e.lane, e.to_due, e.to_id, 0, 0, '', 0, NULL, ''
 FROM (
     SELECT
         m.lane,
@@ -1653,11 +1658,15 @@ type EventSweepDeadParams struct {
 }
 
 type EventSweepDeadRow struct {
-	Lane  int32
-	ToDue pgtype.Timestamptz
-	ToID  pgtype.UUID
-	Died  int64
-	Noted int64
+	Lane     int32
+	ToDue    pgtype.Timestamptz
+	ToID     pgtype.UUID
+	Died     int64
+	Noted    int64
+	Topic    string
+	Version  int32
+	TenantID pgtype.UUID
+	Error    string
 }
 
 // Makes events dead that no claim will take again: those whose lease ran out on their last attempt, and pending ones
@@ -1666,8 +1675,9 @@ type EventSweepDeadRow struct {
 // updated_at past locked_until. No claim and no renewal leaves such a value. The holder may be alive, and may have been
 // without the database for as long as every other process. The event becomes dead if nothing has changed after the grace,
 // which counts from the first sweep that finds it and in which the holder can settle it by its fence. in_flight is left out,
-// because the sweeper itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted, and the
-// end of each piece, or of a walk that has met enough before it.
+// because the sweeper itself has yet to settle it. Returns in lane -1 how many became dead, and how many were noted; in lane -2
+// each dead letter, with its time of enqueue, id, attempts and their limit in the first columns; and the end of each piece, or
+// of a walk that has met enough before it.
 func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) ([]EventSweepDeadRow, error) {
 	rows, err := q.db.Query(ctx, EventSweepDead,
 		arg.Lanes,
@@ -1695,6 +1705,10 @@ func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) 
 			&i.ToID,
 			&i.Died,
 			&i.Noted,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.Error,
 		); err != nil {
 			return nil, err
 		}

@@ -119,6 +119,33 @@ func (l wildLogger) Handle(context.Context, slog.Record) error {
 func (l wildLogger) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l wildLogger) WithGroup(string) slog.Handler      { misdeeds["nil"].do(); return l }
 
+// wildObserver does one of the misdeeds at each call, and hangs once.
+func wildObserver() *outbox.Observer {
+	var calls atomic.Int64
+	misbehave := func() {
+		switch n := calls.Add(1); {
+		case n == 20:
+			misdeeds["hang"].do()
+		case n%3 == 0:
+			misdeeds["panic"].do()
+		case n%3 == 1:
+			misdeeds["nil"].do()
+		default:
+			misdeeds["goexit"].do()
+		}
+	}
+	return &outbox.Observer{
+		Claimed:  func(outbox.Runner, []outbox.Event, time.Duration) { misbehave() },
+		Started:  func(context.Context, outbox.Runner, []outbox.Event) { misbehave() },
+		Finished: func(context.Context, outbox.Runner, []outbox.Event, []error, time.Duration) { misbehave() },
+		Settled:  func(outbox.Runner, outbox.Event, outbox.Settlement) { misbehave() },
+		Lost:     func(outbox.Runner, outbox.Event) { misbehave() },
+		Dead:     func(outbox.Runner, outbox.Event, error) { misbehave() },
+		Resting:  func(outbox.Runner, string, error) { misbehave() },
+		Resumed:  func(outbox.Runner, string, time.Duration) { misbehave() },
+	}
+}
+
 // wildTopic has an order by key, and each event is a key.
 func wildTopic(log bool) outbox.Topic[wild] {
 	return outbox.NewTopic[wild](outbox.TopicSpec{
@@ -195,11 +222,11 @@ var wildRunners = map[string]struct {
 	make           func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runtimetest.Runner
 }{
 	"dispatcher": {false, false, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runtimetest.Runner {
-		cfg := queue.Config{Logger: log, ShutdownTimeout: time.Millisecond}
+		cfg := queue.Config{Logger: log, ShutdownTimeout: time.Millisecond, Observer: wildObserver()}
 		return runtimetest.Dispatcher(t, pool, cfg, queue.Handle(wildTopic(false), h, h.handle))
 	}},
 	"publishing dispatcher": {false, true, func(t *testing.T, pool *pgxpool.Pool, log *slog.Logger, h *wildHandlers) runtimetest.Runner {
-		cfg := queue.Config{Logger: log, ShutdownTimeout: time.Millisecond, Breaker: outbox.Breaker{Failures: -1}}
+		cfg := queue.Config{Logger: log, ShutdownTimeout: time.Millisecond, Observer: wildObserver(), Breaker: outbox.Breaker{Failures: -1}}
 		cfg.Publishers = map[string]publish.Publisher{"kafka": h}
 		return runtimetest.Dispatcher(t, pool, cfg, queue.Publish(wildTopic(false), wildPublication))
 	}},
@@ -217,14 +244,14 @@ var wildRunners = map[string]struct {
 func wildListener(t *testing.T, pool *pgxpool.Pool, concurrency int, log *slog.Logger, h *wildHandlers, topic listener.Handler) runtimetest.Runner {
 	l, err := listener.New(pool, listener.Spec{Name: "wild", Concurrency: concurrency, Retry: outbox.Retry{MaxAttempts: 1}},
 		listener.Config{
-			Logger: log, ShutdownTimeout: time.Millisecond, Publishers: map[string]publish.Publisher{"kafka": h}, Breaker: outbox.Breaker{Failures: -1},
+			Logger: log, ShutdownTimeout: time.Millisecond, Observer: wildObserver(), Publishers: map[string]publish.Publisher{"kafka": h}, Breaker: outbox.Breaker{Failures: -1},
 		}, topic)
 	require.NoError(t, err)
 	return l
 }
 
-// TestForeignCodeIsContained: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error
-// or a logger do to one event, the process survives, the other events are delivered, and the error of that event says
+// TestForeignCodeIsContained: whatever a handler, a publisher, a codec, a key, headers, the methods of a returned error,
+// an observer or a logger do to one event, the process survives, the other events are delivered, and the error of that event says
 // what happened.
 func TestForeignCodeIsContained(t *testing.T) {
 	t.Parallel()
