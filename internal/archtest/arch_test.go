@@ -69,6 +69,7 @@ func TestArrows(t *testing.T) {
 		"internal/jsonb":       {"payload"},
 		"internal/lane":        {},
 		"internal/mark":        {"internal/backoff", "internal/guard"},
+		"internal/monitor":     {},
 		"internal/pgname":      {},
 		"internal/pgvalue":     {},
 		"internal/plainjson":   {},
@@ -83,7 +84,7 @@ func TestArrows(t *testing.T) {
 		"generator/emit":       {"generator/model", "templates"},
 		"generator":            {"generator/emit", "generator/model", "generator/diag"},
 		"internal/mask":        {"generator/model"},
-		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/pgname", "internal/secret"},
+		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/monitor", "internal/pgname", "internal/secret"},
 		"cmd/outboxgen":        {"internal/cli"},
 	}
 	all := packages(t)
