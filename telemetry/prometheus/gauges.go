@@ -31,6 +31,7 @@ var (
 		"Age since its enqueue of the oldest event of a queue topic that is not final, without scheduled ones.", labelTopic)
 	gaugeDead      = newGauge("outboxgen_dead_letters", "Dead letters of a queue topic, or of a listener with topic empty.", labelTopic, labelListener)
 	gaugeProcesses = newGauge("outboxgen_topic_processes", "Running dispatchers that take a queue topic.", labelTopic)
+	gaugeVersions  = newGauge("outboxgen_unhandled_versions", "Versions of waiting events of a queue topic that are newer than what any running dispatcher knows.", labelTopic)
 
 	gaugeLag               = newGauge("outboxgen_listener_lag_seconds", "Age of the oldest event that a listener has not handled.", labelListener)
 	gaugeUnread            = newGauge("outboxgen_listener_unread_events", "Estimate of the events that a listener has not read.", labelListener)
