@@ -9,7 +9,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
-// Every transaction of the runtime begins here, at READ COMMITTED, whatever the default of the role or the database is. The
+// Every transaction of the runtime begins here, at READ COMMITTED (except InSnapshot), whatever the default of the role or the database is. The
 // statements rely on a new snapshot per statement, and on continuing with the newest version of a row that they waited for.
 const (
 	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -35,6 +35,18 @@ type Sender interface {
 // error. The transaction has no xid before call.
 func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*dbsqlc.Queries) error) error {
 	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error {
+		q := s.On(tx)
+		if err := q.SessionGuard(ctx); err != nil {
+			return err
+		}
+		return call(q)
+	})
+}
+
+// InSnapshot runs call in a read-only transaction with the settings of SessionGuard, whose statements all see the database at
+// the moment of the first one.
+func (s *Schema) InSnapshot(ctx context.Context, db Beginner, call func(*dbsqlc.Queries) error) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := s.On(tx)
 		if err := q.SessionGuard(ctx); err != nil {
 			return err

@@ -3,3 +3,43 @@
 //   sqlc v1.31.1
 
 package dbsqlc
+
+import (
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// What is paused: a namespace, a topic, a tenant (everywhere, or in a namespace or topic), or a listener. Change it with outboxgen pause and resume.
+type OutboxSchemaPause struct {
+	Namespace string
+	Topic     string
+	TenantID  pgtype.UUID
+	Listener  string
+	PausedAt  pgtype.Timestamptz
+	// When the pause ends by itself; null means never.
+	Until pgtype.Timestamptz
+	// Who paused it.
+	Who string
+	Why string
+}
+
+// Running dispatchers and listeners: who runs what. Renewed every half minute.
+type OutboxSchemaProcess struct {
+	WorkerID pgtype.UUID
+	// dispatcher or listener.
+	Kind string
+	// Namespace of the dispatcher, or name of the listener.
+	Name string
+	Host string
+	Pid  int32
+	// The topics that it takes, as namespace/topic: the version that it knows, and max_lag in seconds if the topic has one.
+	Topics json.RawMessage
+	// The only tenants whose events it takes; null means all.
+	TenantIds []pgtype.UUID
+	// The topics and destinations that rest, each with the reason.
+	Resting   json.RawMessage
+	StartedAt pgtype.Timestamptz
+	// When the process renewed the row.
+	SeenAt pgtype.Timestamptz
+}

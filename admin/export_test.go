@@ -1,0 +1,16 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+)
+
+// TopicsWithin is Topics with other bounds.
+func (a *Admin) TopicsWithin(ctx context.Context, bytes, rows, exact int64) (topics []TopicStatus, err error) {
+	err = a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
+		topics, err = readTopics(ctx, q, queueBounds{bytes: bytes, rows: rows, exact: exact})
+		return err
+	})
+	return topics, err
+}

@@ -1,0 +1,450 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+)
+
+// TopicStatus is what has become of the events of a queue topic, and who runs it.
+//
+// Each event that is not final is counted in one of Due, Scheduled, InFlight and Expired, or it waits for a retry that is not
+// due. Retrying counts all that wait for a retry, due or not.
+type TopicStatus struct {
+	Namespace, Topic string
+	// Due events could be handled now.
+	Due Count
+	// Retrying events have failed, or were put back until their target is available, and wait for the next attempt.
+	Retrying Count
+	// Scheduled events were never tried, and are due later.
+	Scheduled Count
+	// InFlight events are claimed by a process.
+	InFlight Count
+	// Expired events were claimed, and their lease ran out: their process has died or lost the database. They are claimed
+	// again, except after their last attempt, when they become dead letters.
+	Expired Count
+	// Dead is the number of dead letters, and DeadLastHour the number of those of the last hour.
+	Dead, DeadLastHour Count
+	// Oldest is the age, since its enqueue, of the oldest event that is not final, without Scheduled ones; 0 if there is
+	// none. See Admin.Topics for its precision in a large queue.
+	Oldest time.Duration
+	// MaxLag is the Oldest that raises an alarm, as the processes know it; 0 means no alarm, or that none runs the topic.
+	MaxLag time.Duration
+	// DeliveredPerSecond is the mean over the last five minutes. If more than 10,000 events were delivered in them, it is
+	// the mean over the time of the latest 10,000. It is 0 for a topic that keeps no delivered events.
+	DeliveredPerSecond float64
+	// Processes are those that run the topic. Unhandled is set if there are none, and if the topic has events that are not
+	// final.
+	Processes []Process
+	Unhandled bool
+	// UnhandledVersions are the versions of waiting events that are newer than what any of Processes knows.
+	UnhandledVersions []int
+	// Resting are the processes in which the topic rests, because its target is unavailable.
+	Resting []Resting
+	// Pauses are those that apply to the topic, or to a tenant's events of it.
+	Pauses []Pause
+}
+
+// Name returns "namespace/topic".
+func (s TopicStatus) Name() string { return s.Namespace + "/" + s.Topic }
+
+// Process is a running dispatcher or listener. It has renewed its row in processes within the last ninety seconds, so one
+// that died is listed for so long.
+type Process struct {
+	WorkerID uuid.UUID
+	// Kind is "dispatcher" or "listener", and Name the namespace or the listener that it runs.
+	Kind, Name string
+	Host       string
+	PID        int
+	// Topics are those that it takes, by "namespace/topic".
+	Topics map[string]ProcessTopic
+	// TenantIDs are the only tenants whose events it takes; nil means all.
+	TenantIDs []uuid.UUID
+	// Resting has the topics and destinations that rest, each with the reason.
+	Resting           map[string]string
+	StartedAt, SeenAt time.Time
+}
+
+// ProcessTopic is what a process knows of a topic.
+type ProcessTopic struct {
+	Version int           // the version that its code was generated from
+	MaxLag  time.Duration // 0 means no alarm
+}
+
+// Resting is a topic that rests in a process.
+type Resting struct {
+	WorkerID uuid.UUID
+	Reason   string
+}
+
+// Pause is what an operator has paused: a namespace, a topic of it, a tenant everywhere or in one of these, or a listener.
+type Pause struct {
+	Namespace, Topic string
+	TenantID         uuid.NullUUID
+	Listener         string
+	Since            time.Time
+	Until            time.Time // zero means until it is resumed
+	Who, Why         string
+}
+
+// The kinds of processes.
+const (
+	kindDispatcher = "dispatcher"
+	kindListener   = "listener"
+)
+
+const (
+	aliveFor  = 90 * time.Second // since a process was seen: three renewals
+	rateOver  = 5 * time.Minute  // over which a rate is the mean
+	rateLimit = 10_000           // events that are counted for it
+)
+
+// queueBounds bound what Topics reads of queue.
+type queueBounds struct {
+	bytes int64 // size up to which the whole table is read
+	rows  int64 // how many rows are read of a larger table
+	exact int64 // number of events up to which the age of each is read
+}
+
+var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100_000}
+
+// Topics returns the queue topics of which anything is known, by namespace and topic: those with events that wait, were
+// delivered or are dead, as far as these are kept, and those that a running process takes.
+//
+// It takes less than a second next to millions of delivered events and a million that wait. Counts are exact up to
+// CountLimit, as long as the table queue is not larger than 512 MiB, about two million rows. Of a larger table it reads
+// 500,000 rows, those first that are due first. Counts that are then too small have More set. All numbers are of one moment.
+//
+// Oldest is exact if the queue holds at most 100,000 events. Of more events, an event that was not tried yet counts from its
+// first due time, also if it was scheduled, and one that failed from the time in its id, which is a UUID v7 unless the row
+// was written by hand. Then an event that was written by hand and has failed does not count.
+func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
+	var topics []TopicStatus
+	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
+		topics, err = readTopics(ctx, q, defaultQueueBounds)
+		return err
+	})
+	if err != nil {
+		return nil, dbschema.Wrap("list topics", err)
+	}
+	return topics, nil
+}
+
+func readTopics(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) ([]TopicStatus, error) {
+	processes, err := aliveProcesses(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	pauses, err := activePauses(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	topics := make(map[string]*TopicStatus)
+	of := func(namespace, topic string) *TopicStatus {
+		name := namespace + "/" + topic
+		if topics[name] == nil {
+			topics[name] = &TopicStatus{Namespace: namespace, Topic: topic}
+		}
+		return topics[name]
+	}
+	for _, p := range processes {
+		for name := range p.Topics {
+			if namespace, topic, ok := strings.Cut(name, "/"); ok && p.Kind == kindDispatcher {
+				of(namespace, topic)
+			}
+		}
+	}
+	history, err := q.TopicHistory(ctx, dbsqlc.TopicHistoryParams{
+		RateLimit: rateLimit, RateOver: pgvalue.Interval(rateOver), DeadLimit: CountLimit + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range history {
+		s := of(r.Namespace, r.Topic)
+		s.Dead, s.DeadLastHour = countOf(r.Dead, false), countOf(r.DeadHour, false)
+		if r.Delivered > 0 {
+			s.DeliveredPerSecond = float64(r.Delivered) / max(microseconds(r.DeliveredUs), time.Millisecond).Seconds()
+		}
+	}
+	counts, err := countQueue(ctx, q, bounds)
+	if err != nil {
+		return nil, err
+	}
+	for name, c := range counts.topics {
+		namespace, topic, _ := strings.Cut(name, "/")
+		of(namespace, topic).setCounts(c, counts.now)
+	}
+	list := make([]TopicStatus, 0, len(topics))
+	for _, s := range topics {
+		if counts.cut[s.Namespace] {
+			for _, c := range []*Count{&s.Due, &s.Retrying, &s.Scheduled, &s.InFlight, &s.Expired} {
+				c.More = true
+			}
+		}
+		s.setProcesses(processes, counts.topics[s.Name()])
+		s.setPauses(pauses)
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b TopicStatus) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Topic, b.Topic))
+	})
+	return list, nil
+}
+
+// setCounts fills in what is in queue.
+func (s *TopicStatus) setCounts(c *topicCounts, now time.Time) {
+	s.Due = countOf(c.of[queueDue]+c.of[queueDueAgain], false)
+	s.Retrying = countOf(c.of[queueLaterAgain]+c.of[queueDueAgain], false)
+	s.Scheduled = countOf(c.of[queueLater], false)
+	s.InFlight = countOf(c.of[queueInFlight], false)
+	s.Expired = countOf(c.of[queueExpired], false)
+	if !c.oldest.IsZero() {
+		s.Oldest = max(now.Sub(c.oldest), 0)
+	}
+}
+
+// setProcesses fills in who runs the topic. c may be nil.
+func (s *TopicStatus) setProcesses(processes []Process, c *topicCounts) {
+	name, newest := s.Name(), 0
+	for _, p := range processes {
+		known, ok := p.Topics[name]
+		if !ok || p.Kind != kindDispatcher {
+			continue
+		}
+		s.Processes = append(s.Processes, p)
+		newest = max(newest, known.Version)
+		if known.MaxLag > 0 && (s.MaxLag == 0 || known.MaxLag < s.MaxLag) {
+			s.MaxLag = known.MaxLag
+		}
+		for _, key := range []string{name, s.Topic} {
+			if reason, rests := p.Resting[key]; rests {
+				s.Resting = append(s.Resting, Resting{WorkerID: p.WorkerID, Reason: reason})
+				break
+			}
+		}
+	}
+	if c == nil {
+		return
+	}
+	s.Unhandled = len(s.Processes) == 0
+	for _, v := range slices.Sorted(maps.Keys(c.versions)) {
+		if len(s.Processes) > 0 && v > newest {
+			s.UnhandledVersions = append(s.UnhandledVersions, v)
+		}
+	}
+}
+
+// setPauses fills in the pauses that concern the topic.
+func (s *TopicStatus) setPauses(pauses []Pause) {
+	for _, p := range pauses {
+		if p.Listener == "" && (p.Namespace == "" || p.Namespace == s.Namespace) && (p.Topic == "" || p.Topic == s.Topic) {
+			s.Pauses = append(s.Pauses, p)
+		}
+	}
+}
+
+// The states in which QueueCounts counts events.
+const (
+	queueInFlight   = 1
+	queueExpired    = 2
+	queueLater      = 3
+	queueLaterAgain = 4
+	queueDue        = 5
+	queueDueAgain   = 6
+)
+
+// queueCounts is what queue has of each topic, by "namespace/topic".
+type queueCounts struct {
+	topics map[string]*topicCounts
+	cut    map[string]bool // namespaces of which not all rows were read
+	now    time.Time
+}
+
+type topicCounts struct {
+	of       [queueDueAgain + 1]int64
+	versions map[int]bool
+	oldest   time.Time // zero if there are only scheduled events
+}
+
+func (c *topicCounts) waits(since time.Time) {
+	if c.oldest.IsZero() || since.Before(c.oldest) {
+		c.oldest = since
+	}
+}
+
+// countQueue reads queue, or the first rows of each lane if the table is large.
+func countQueue(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) (*queueCounts, error) {
+	counts := &queueCounts{topics: make(map[string]*topicCounts), cut: make(map[string]bool)}
+	size, err := q.QueueSize(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts.now = size.Now.Time
+	var rows []dbsqlc.QueueCountsRow
+	if size.Bytes <= bounds.bytes {
+		if err := q.ScanWhole(ctx); err != nil {
+			return nil, err
+		}
+		if rows, err = q.QueueCounts(ctx); err != nil {
+			return nil, err
+		}
+		err = q.SessionGuard(ctx)
+	} else {
+		rows, err = countLanes(ctx, q, bounds.rows, counts.cut)
+	}
+	if err != nil {
+		return nil, err
+	}
+	total, tried := int64(0), make(map[uuid.UUID]*topicCounts)
+	for _, r := range rows {
+		name := r.Namespace + "/" + r.Topic
+		c := counts.topics[name]
+		if c == nil {
+			c = &topicCounts{versions: make(map[int]bool)}
+			counts.topics[name] = c
+		}
+		c.of[r.State] += r.Count
+		c.versions[int(r.Version)] = true
+		total += r.Count
+		if r.State != queueLater && !r.Tried {
+			c.waits(r.FirstDue.Time)
+		}
+		if id, err := uuid.Parse(r.FirstID); err == nil {
+			tried[id] = c
+		}
+	}
+	if total > bounds.exact {
+		for id, c := range tried {
+			c.waits(time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)))
+		}
+		return counts, nil
+	}
+	oldest, err := q.QueueOldest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range counts.topics {
+		c.oldest = time.Time{}
+	}
+	for _, r := range oldest {
+		counts.topics[r.Namespace+"/"+r.Topic].waits(r.CreatedAt.Time)
+	}
+	return counts, nil
+}
+
+// countLanes reads limit rows of queue: as many of each lane, and then more of those that have more, as far as the others have
+// left something. It sets cut for the namespaces of which it has not read all.
+func countLanes(ctx context.Context, q *dbsqlc.Queries, limit int64, cut map[string]bool) ([]dbsqlc.QueueCountsRow, error) {
+	lanes, err := q.QueueLanes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	read := make(map[dbsqlc.QueueLanesRow][]dbsqlc.QueueCountsByLaneRow)
+	last := int64(0)
+	for range 3 {
+		if len(lanes) == 0 || limit/int64(len(lanes)) <= last {
+			break
+		}
+		piece := max(limit/int64(len(lanes)), 1)
+		p := dbsqlc.QueueCountsByLaneParams{Piece: int32(piece)}
+		for _, l := range lanes {
+			p.Namespaces, p.Lanes = append(p.Namespaces, l.Namespace), append(p.Lanes, l.Lane)
+			delete(read, l)
+		}
+		rows, err := q.QueueCountsByLane(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			l := dbsqlc.QueueLanesRow{Namespace: r.Namespace, Lane: r.Lane}
+			read[l] = append(read[l], r)
+		}
+		clear(cut)
+		var more []dbsqlc.QueueLanesRow
+		for _, l := range lanes {
+			n := int64(0)
+			for _, r := range read[l] {
+				n += r.Count
+			}
+			if n < piece {
+				limit -= n
+				continue
+			}
+			more = append(more, l)
+			cut[l.Namespace] = true
+		}
+		lanes, last = more, piece
+	}
+	var all []dbsqlc.QueueCountsRow
+	for _, rows := range read {
+		for _, r := range rows {
+			all = append(all, dbsqlc.QueueCountsRow{
+				Namespace: r.Namespace, Topic: r.Topic, Version: r.Version, State: r.State, Tried: r.Tried, Count: r.Count, FirstDue: r.FirstDue, FirstID: r.FirstID,
+			})
+		}
+	}
+	return all, nil
+}
+
+func aliveProcesses(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
+	rows, err := q.AliveProcesses(ctx, pgvalue.Interval(aliveFor))
+	if err != nil {
+		return nil, err
+	}
+	processes := make([]Process, len(rows))
+	for i, r := range rows {
+		p := Process{
+			WorkerID: r.WorkerID.Bytes, Kind: r.Kind, Name: r.Name, Host: r.Host, PID: int(r.Pid),
+			Topics: make(map[string]ProcessTopic), StartedAt: r.StartedAt.Time, SeenAt: r.SeenAt.Time,
+		}
+		var topics map[string]struct {
+			Version int     `json:"version"`
+			MaxLag  float64 `json:"max_lag"`
+		}
+		if err := json.Unmarshal(r.Topics, &topics); err != nil {
+			return nil, fmt.Errorf("topics of process %s: %w", p.WorkerID, err)
+		}
+		for name, t := range topics {
+			p.Topics[name] = ProcessTopic{Version: t.Version, MaxLag: time.Duration(t.MaxLag * float64(time.Second))}
+		}
+		if err := json.Unmarshal(r.Resting, &p.Resting); err != nil {
+			return nil, fmt.Errorf("resting of process %s: %w", p.WorkerID, err)
+		}
+		if r.TenantIds != nil {
+			p.TenantIDs = make([]uuid.UUID, len(r.TenantIds))
+			for i, id := range r.TenantIds {
+				p.TenantIDs[i] = id.Bytes
+			}
+		}
+		processes[i] = p
+	}
+	return processes, nil
+}
+
+func activePauses(ctx context.Context, q *dbsqlc.Queries) ([]Pause, error) {
+	rows, err := q.ActivePauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pauses := make([]Pause, len(rows))
+	for i, r := range rows {
+		pauses[i] = Pause{Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Since: r.PausedAt.Time, Until: r.Until.Time, Who: r.Who, Why: r.Why}
+		if tenant := uuid.UUID(r.TenantID.Bytes); tenant != uuid.Nil {
+			pauses[i].TenantID = uuid.NullUUID{UUID: tenant, Valid: true}
+		}
+	}
+	return pauses, nil
+}

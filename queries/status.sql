@@ -1,0 +1,214 @@
+-- name: QueueLanes :many
+-- Lists the namespaces and lanes that have rows in queue, by jumps from one to the next: two probes of queue_due for each.
+WITH RECURSIVE walk AS (
+    (
+        SELECT q.namespace, q.lane
+        FROM outbox_schema.queue AS q
+        ORDER BY q.namespace, q.lane
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.namespace, n.lane
+    FROM walk AS w
+    CROSS JOIN LATERAL (
+        SELECT q.namespace, q.lane
+        FROM outbox_schema.queue AS q
+        WHERE (q.namespace, q.lane) > (w.namespace, w.lane)
+        ORDER BY q.namespace, q.lane
+        LIMIT 1
+    ) AS n
+)
+SELECT w.namespace, w.lane
+FROM walk AS w;
+
+-- name: ScanWhole :exec
+-- Settings for the rest of a transaction with SessionGuard: what follows reads a whole table. Groups are hashed, because with
+-- old statistics the planner may want to sort all rows.
+SELECT
+    set_config('enable_seqscan', 'on', true),
+    set_config('enable_hashagg', 'on', true),
+    set_config('enable_sort', 'off', true);
+
+-- name: QueueSize :one
+-- Returns the size of queue on disk, with the space that a past backlog has left empty.
+SELECT pg_relation_size('outbox_schema.queue'::regclass) AS bytes, statement_timestamp()::timestamptz AS now;
+
+-- name: QueueCounts :many
+-- Counts the rows of queue by topic and version, in one scan, and by state: 1 in flight, 2 with an expired lease, 3 due later
+-- for the first time, 4 due later again, 5 due, 6 due again. The state is a group and not a FILTER for each, because that
+-- takes half the time.
+--
+-- tried means in an attempt that is not the first one, or waiting for it. first_id is the smallest id of such events, of
+-- those that are a UUID v7, which begins with the time when it was made. It is text because PostgreSQL before 18 has no min
+-- of uuid.
+SELECT
+    q.namespace, q.topic, q.version,
+    CASE
+        WHEN q.locked_until IS NOT NULL THEN CASE WHEN q.locked_until >= statement_timestamp() THEN 1 ELSE 2 END
+        WHEN q.next_attempt_at > statement_timestamp() THEN CASE WHEN q.attempts > 0 OR q.claim_no > 0 THEN 4 ELSE 3 END
+        WHEN q.attempts > 0 THEN 6
+        ELSE 5
+    END::integer AS state,
+    q.claim_no > (q.locked_until IS NOT NULL)::integer AS tried,
+    count(*) AS count,
+    min(q.next_attempt_at)::timestamptz AS first_due,
+    coalesce(min(q.id::text COLLATE "C") FILTER (
+        WHERE q.claim_no > (q.locked_until IS NOT NULL)::integer AND get_byte(uuid_send(q.id), 6) / 16 = 7
+    ), '')::text AS first_id
+FROM outbox_schema.queue AS q
+GROUP BY q.namespace, q.topic, q.version, 4, 5;
+
+-- name: QueueCountsByLane :many
+-- QueueCounts of the first piece rows of each lane, in the order in which they are due.
+WITH lane AS (
+    SELECT
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@lanes::smallint[]) AS lane
+)
+SELECT
+    r.namespace, r.lane, r.topic, r.version,
+    CASE
+        WHEN r.locked_until IS NOT NULL THEN CASE WHEN r.locked_until >= statement_timestamp() THEN 1 ELSE 2 END
+        WHEN r.next_attempt_at > statement_timestamp() THEN CASE WHEN r.attempts > 0 OR r.claim_no > 0 THEN 4 ELSE 3 END
+        WHEN r.attempts > 0 THEN 6
+        ELSE 5
+    END::integer AS state,
+    r.claim_no > (r.locked_until IS NOT NULL)::integer AS tried,
+    count(*) AS count,
+    min(r.next_attempt_at)::timestamptz AS first_due,
+    coalesce(min(r.id::text COLLATE "C") FILTER (
+        WHERE r.claim_no > (r.locked_until IS NOT NULL)::integer AND get_byte(uuid_send(r.id), 6) / 16 = 7
+    ), '')::text AS first_id
+FROM lane AS l
+CROSS JOIN LATERAL (
+    SELECT q.namespace, q.lane, q.topic, q.version, q.next_attempt_at, q.attempts, q.claim_no, q.locked_until, q.id
+    FROM outbox_schema.queue AS q
+    WHERE q.namespace = l.namespace
+      AND q.lane = l.lane
+    ORDER BY q.next_attempt_at, q.id
+    LIMIT @piece::integer
+) AS r
+GROUP BY r.namespace, r.lane, r.topic, r.version, 5, 6;
+
+-- name: QueueOldest :many
+-- Finds when the oldest event of each topic was enqueued, of those that are not scheduled. It reads all of queue and one row
+-- of events for each.
+SELECT q.namespace, q.topic, min(e.created_at)::timestamptz AS created_at
+FROM outbox_schema.queue AS q
+JOIN outbox_schema.events AS e ON e.id = q.id
+WHERE q.next_attempt_at <= statement_timestamp()
+   OR q.attempts > 0
+   OR q.claim_no > 0
+GROUP BY q.namespace, q.topic;
+
+-- name: TopicHistory :many
+-- Reads what has become of the events of each topic that delivered or dead_letters know. It finds the topics by jumps from one
+-- to the next. delivered counts the latest of the last rate_over, up to rate_limit of them,
+-- and delivered_us is the time in which they were delivered. dead and dead_hour, the dead letters of the last hour, count up
+-- to dead_limit.
+WITH RECURSIVE done AS (
+    (
+        SELECT d.namespace, d.topic
+        FROM outbox_schema.delivered AS d
+        ORDER BY d.namespace, d.topic
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.namespace, n.topic
+    FROM done AS o
+    CROSS JOIN LATERAL (
+        SELECT d.namespace, d.topic
+        FROM outbox_schema.delivered AS d
+        WHERE (d.namespace, d.topic) > (o.namespace, o.topic)
+        ORDER BY d.namespace, d.topic
+        LIMIT 1
+    ) AS n
+),
+dead AS (
+    (
+        SELECT d.namespace, d.topic
+        FROM outbox_schema.dead_letters AS d
+        WHERE d.listener IS NULL
+        ORDER BY d.namespace, d.topic
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.namespace, n.topic
+    FROM dead AS o
+    CROSS JOIN LATERAL (
+        SELECT d.namespace, d.topic
+        FROM outbox_schema.dead_letters AS d
+        WHERE (d.namespace, d.topic) > (o.namespace, o.topic)
+          AND d.listener IS NULL
+        ORDER BY d.namespace, d.topic
+        LIMIT 1
+    ) AS n
+),
+known AS MATERIALIZED (
+    SELECT o.namespace, o.topic FROM done AS o
+    UNION
+    SELECT o.namespace, o.topic FROM dead AS o
+)
+SELECT
+    k.namespace::text AS namespace, k.topic::text AS topic,
+    r.count AS delivered,
+    (CASE
+        WHEN r.count < @rate_limit::integer THEN extract(epoch FROM @rate_over::interval) * 1000000
+        ELSE extract(epoch FROM statement_timestamp() - r.since) * 1000000
+    END)::bigint AS delivered_us,
+    x.count AS dead,
+    h.count AS dead_hour
+FROM known AS k
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(t.finalized_at) AS since
+    FROM (
+        SELECT d.finalized_at
+        FROM outbox_schema.delivered AS d
+        WHERE d.namespace = k.namespace
+          AND d.topic = k.topic
+          AND d.finalized_at > statement_timestamp() - @rate_over::interval
+        ORDER BY d.finalized_at DESC
+        LIMIT @rate_limit::integer
+    ) AS t
+) AS r
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count
+    FROM (
+        SELECT
+        FROM outbox_schema.dead_letters AS d
+        WHERE d.listener IS NULL
+          AND d.namespace = k.namespace
+          AND d.topic = k.topic
+        ORDER BY d.died_at -- so that no other index is considered
+        LIMIT @dead_limit::integer
+    ) AS t
+) AS x
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count
+    FROM (
+        SELECT
+        FROM outbox_schema.dead_letters AS d
+        WHERE d.listener IS NULL
+          AND d.namespace = k.namespace
+          AND d.topic = k.topic
+          AND d.died_at > statement_timestamp() - interval '1 hour'
+        ORDER BY d.died_at
+        LIMIT @dead_limit::integer
+    ) AS t
+) AS h
+ORDER BY 1, 2;
+
+-- name: AliveProcesses :many
+-- Lists the processes that have renewed their row lately.
+SELECT p.worker_id, p.kind, p.name, p.host, p.pid, p.topics, p.tenant_ids, p.resting, p.started_at, p.seen_at
+FROM outbox_schema.processes AS p
+WHERE p.seen_at > statement_timestamp() - @alive_for::interval
+ORDER BY p.kind, p.name, p.started_at, p.worker_id;
+
+-- name: ActivePauses :many
+-- Lists the pauses that have not ended.
+SELECT p.namespace, p.topic, p.tenant_id, p.listener, p.paused_at, p.until, p.who, p.why
+FROM outbox_schema.pauses AS p
+WHERE p.until IS NULL
+   OR p.until > statement_timestamp()
+ORDER BY p.listener, p.namespace, p.topic, p.tenant_id;
