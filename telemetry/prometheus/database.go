@@ -2,7 +2,7 @@ package prometheus
 
 import (
 	"context"
-	"time"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -34,6 +34,21 @@ func (d *database) read(ctx context.Context) (*reading, error) {
 }
 
 func (d *database) readTopics(ctx context.Context, r *reading) error {
+	topics, err := d.admin.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		name := t.Name()
+		r.set(gaugeDue, float64(t.Due.N), name)
+		r.set(gaugeRetrying, float64(t.Retrying.N), name)
+		r.set(gaugeScheduled, float64(t.Scheduled.N), name)
+		r.set(gaugeInFlight, float64(t.InFlight.N+t.Expired.N), name)
+		r.set(gaugeOldest, t.Oldest.Seconds(), name)
+		r.set(gaugeDead, float64(t.Dead.N), name, "")
+		r.set(gaugeProcesses, float64(len(t.Processes)), name)
+		r.set(gaugeVersions, float64(len(t.UnhandledVersions)), name)
+	}
 	return nil
 }
 
@@ -43,20 +58,38 @@ func (d *database) readListeners(ctx context.Context, r *reading) error {
 	if err != nil {
 		return err
 	}
-	for i := 0; i < len(shards); {
-		name := shards[i].Listener
-		var lag time.Duration
-		var unread int64
-		paused := false
-		first := shards[i]
-		for ; i < len(shards) && shards[i].Listener == name; i++ {
-			lag, unread = max(lag, shards[i].Lag), unread+shards[i].Unread
-			paused = paused || shards[i].Paused
+	processes, err := d.admin.Processes(ctx)
+	if err != nil {
+		return err
+	}
+	running := make(map[string]int)
+	for _, p := range processes {
+		if p.Kind == "listener" {
+			running[p.Name]++
 		}
-		r.time(gaugeLag, lag, name)
-		r.count(gaugeUnread, unread, name)
-		_ = first
-		_ = paused
+	}
+	for len(shards) > 0 {
+		n := slices.IndexFunc(shards, func(s admin.ListenerStatus) bool { return s.Listener != shards[0].Listener })
+		if n < 0 {
+			n = len(shards)
+		}
+		var sum admin.ListenerStatus
+		for _, s := range shards[:n] {
+			sum.Lag, sum.Unread = max(sum.Lag, s.Lag), sum.Unread+s.Unread
+			sum.ParkedEvents, sum.DeadLetters = sum.ParkedEvents+s.ParkedEvents, sum.DeadLetters+s.DeadLetters
+			sum.Paused = sum.Paused || s.Paused
+		}
+		name, paused := shards[0].Listener, 0.0
+		if sum.Paused {
+			paused = 1
+		}
+		r.set(gaugeLag, sum.Lag.Seconds(), name)
+		r.set(gaugeUnread, float64(sum.Unread), name)
+		r.set(gaugeParked, float64(sum.ParkedEvents), name)
+		r.set(gaugeDead, float64(sum.DeadLetters), "", name)
+		r.set(gaugePaused, paused, name)
+		r.set(gaugeListenerProcesses, float64(running[name]), name)
+		shards = shards[n:]
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package prometheus
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -59,12 +58,6 @@ type value struct {
 
 func (r *reading) set(g *gauge, v float64, labels ...string) {
 	r.values = append(r.values, value{g, v, labels})
-}
-
-func (r *reading) count(g *gauge, n int64, labels ...string) { r.set(g, float64(n), labels...) }
-
-func (r *reading) time(g *gauge, d time.Duration, labels ...string) {
-	r.set(g, d.Seconds(), labels...)
 }
 
 // source reads the gauges.

@@ -40,7 +40,7 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Schema has the tables; "" means "outbox".
 	Schema string
-	// Interval is how often the gauges are read; 0 means 15 s. It is also the longest time that a reading may take.
+	// Interval is how often the gauges are read; 0 means 15 s.
 	Interval time.Duration
 	// LockPool makes the connection that holds the advisory lock; nil means Pool. It must not go through a pooler in
 	// transaction mode, which has no sessions.

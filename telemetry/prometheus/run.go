@@ -18,6 +18,9 @@ const (
 	unscrapedAtLeast = 5 * time.Minute
 )
 
+// readTimeout bounds a reading, unless Interval is longer.
+const readTimeout = 15 * time.Second
+
 // closeTimeout bounds what is said to the server when the lock's connection is closed.
 const closeTimeout = 5 * time.Second
 
@@ -28,8 +31,8 @@ var (
 
 // Run reads the gauges while this process holds the advisory lock, until ctx ends, and blocks until then. Without
 // Config.Pool it does nothing but wait. Errors of the database are logged and counted, and Run tries again after an
-// Interval. Meanwhile no gauges are exported: they are never older than two Intervals. Run returns nil, or an error if
-// Run was called twice.
+// Interval. Meanwhile no gauges are exported: they are never older than an Interval and the time of a reading, which is 15 s
+// at most, or an Interval if that is longer. Run returns nil, or an error if the collector is running already.
 func (c *Collector) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run collector: %w", errRunning)
@@ -68,7 +71,7 @@ type reader struct {
 
 // step does what is to be done once per Interval.
 func (r *reader) step(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.c.cfg.Interval)
+	ctx, cancel := context.WithTimeout(ctx, max(r.c.cfg.Interval, readTimeout))
 	defer cancel()
 	if time.Since(time.Unix(0, r.c.scraped.Load())) > max(unscrapedAtLeast, unscraped*r.c.cfg.Interval) {
 		r.close()
