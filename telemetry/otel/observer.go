@@ -86,7 +86,7 @@ func (t *Telemetry) claimed(r outbox.Runner, events []outbox.Event, took time.Du
 		return
 	}
 	for _, e := range events {
-		t.recent.put(r, e.ID, span.SpanContext())
+		t.recent.put(r, e.ID, seen{span.SpanContext(), false})
 	}
 }
 
@@ -101,18 +101,18 @@ func (t *Telemetry) onSettled(r outbox.Runner, e outbox.Event, s outbox.Settleme
 	to, how := destination(e.Namespace, e.Topic), attribute.String("outboxgen.settlement", string(s))
 	ctx := context.Background()
 	t.settled.Add(ctx, 1, metric.WithAttributes(append(group(r), to, how)...))
-	parent := t.recent.take(r, e.ID)
-	created := creationOf(e.Headers)
-	if !parent.IsValid() {
-		parent = created
+	created, last := creationOf(e.Headers), t.recent.take(r, e.ID)
+	parent := created
+	if last.handled || !created.IsValid() {
+		parent = last.SpanContext
 	}
 	if !parent.IsValid() {
-		return
+		return // nothing is known of the event
 	}
 	name := settleNames[s]
 	_, span := t.tracer.Start(under(ctx, parent), "settle "+e.Namespace+"/"+e.Topic, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(operation(system, name, semconv.MessagingOperationTypeSettle)...), trace.WithAttributes(group(r)...),
-		trace.WithAttributes(to, how, semconv.MessagingMessageID(e.ID.String())), trace.WithLinks(links(created)...))
+		trace.WithAttributes(to, how, semconv.MessagingMessageID(e.ID.String())), trace.WithLinks(links(created, last.SpanContext)...))
 	if s == outbox.SettledDead {
 		span.SetStatus(codes.Error, "the event is a dead letter")
 	}

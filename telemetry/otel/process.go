@@ -21,11 +21,11 @@ func (t *Telemetry) Middleware(ctx context.Context, e outbox.Event, next func(co
 	created, received := creationOf(e.Headers), t.recent.get(r, e.ID)
 	about := append(group(r), destination(e.Namespace, e.Topic))
 	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), "process "+e.Namespace+"/"+e.Topic,
-		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links(created, received)...),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links(created, received.SpanContext)...),
 		trace.WithAttributes(operation(system, "handle", semconv.MessagingOperationTypeProcess)...), trace.WithAttributes(about...),
 		trace.WithAttributes(semconv.MessagingMessageID(e.ID.String()), attribute.Int("outboxgen.attempt", e.Attempt)))
 	if span.SpanContext().IsValid() {
-		t.recent.put(r, e.ID, span.SpanContext())
+		t.recent.put(r, e.ID, seen{span.SpanContext(), true})
 	}
 	return t.process(ctx, span, system, "handle", about, next)
 }
