@@ -294,7 +294,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 			b.l.target(e).OnResults(began, []uuid.UUID{e.ID}, results)
 		}
 		if crashed, ok := err.(*guard.Crash); ok { // ours, as it came from the guard
-			b.l.log.Error("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
+			b.l.log.Debug("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
 		}
 		b.finish(e, results[0])
 	})

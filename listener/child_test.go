@@ -57,7 +57,7 @@ func TestListenerChild(t *testing.T) {
 	pool, err := pgxpool.New(ctx, o.URL)
 	require.NoError(t, err)
 	defer pool.Close()
-	c := &listenerChild{o: o, say: slog.New(slog.NewJSONHandler(os.Stdout, nil)), input: make(chan string)}
+	c := &listenerChild{o: o, say: slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug})), input: make(chan string)}
 	if o.Hang {
 		go func() {
 			for in := bufio.NewScanner(os.Stdin); in.Scan(); {

@@ -356,8 +356,7 @@ func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) 
 			case <-time.After(wait):
 			}
 			if left := time.Until(lease.deadline); left <= duration/5 {
-				c.l.log.Warn("lease lost", "shard", c.shard)
-				c.l.signals.lost.Emit()
+				c.l.onLeaseLost(c.shard)
 				lose()
 				return
 			} else if left > duration-duration/3 {
@@ -390,15 +389,23 @@ func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		c.l.log.Warn("renew lease", "shard", c.shard, "error", err)
+		c.l.rep.Statement("renew lease", sent, err)
 	case n == 0:
-		c.l.log.Warn("lease lost", "shard", c.shard)
-		c.l.signals.lost.Emit()
+		c.l.onLeaseLost(c.shard)
 		return false
 	default:
+		c.l.rep.Statement("renew lease", sent, nil)
+		c.l.rep.Statement(keepingLease, sent, nil)
 		lease.deadline = sent.Add(duration)
 	}
 	return true
+}
+
+// onLeaseLost records that the lease of shard is lost while its events are handled.
+func (l *Listener) onLeaseLost(shard int) {
+	l.log.Debug("lease lost", "shard", shard)
+	l.rep.LeaseLost(keepingLease)
+	l.signals.lost.Emit()
 }
 
 // readWait reads what the shard waits for. ok is false if the shard no longer exists.

@@ -26,6 +26,7 @@ func (l *Listener) Drain(ctx context.Context) (Report, error) {
 	defer l.busy.Store(false)
 	err := l.drain(ctx, &report)
 	report.Resting = l.targets.Resting()
+	l.rep.Flush()
 	if err != nil {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)
 	}

@@ -43,12 +43,13 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 		s.rememberRetries(a)
 		return a, nil
 	case leaseUnread:
-		s.l.log.Error("database round trip failed", "shard", s.shard, "error", o.cause)
+		s.l.rep.Statement("take events", time.Now(), o.cause)
 		s.repeat(lease)
 		s.pause(ctx, false)
 	case leaseUndone, leaseBroken:
 		// If they were committed nevertheless, the next lease continues after them.
-		s.l.log.Error("events are rolled back and will be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", o.cause)
+		s.l.log.Debug("events are rolled back and will be handled again", "shard", s.shard, "count", len(lease.events)+len(lease.parked), "error", o.cause)
+		s.rolledBack(o.cause)
 		s.repeat(lease)
 		if ctx.Err() != nil { // the next holder need not wait, or handle events one by one
 			lease.resetStarted()
@@ -78,6 +79,18 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 	}
 	return nil, nil
 }
+
+// rolledBack records that the transaction of a lease was rolled back because of cause.
+func (s *shardLoop) rolledBack(cause error) {
+	if errors.Is(cause, outbox.ErrLeaseLost) {
+		s.l.rep.LeaseLost(keepingLease)
+	} else {
+		s.l.rep.Statement("the transaction of the handlers", time.Now(), cause)
+	}
+}
+
+// keepingLease is in the log what fails when a lease is lost.
+const keepingLease = "keep the lease of a shard"
 
 // handleEvents calls the handlers of a lease.
 func (s *shardLoop) handleEvents(ctx context.Context, lease *shardLease) leaseOutcome {
@@ -139,7 +152,7 @@ func (s *shardLoop) handleBatch(b *batch) error {
 
 // inTransaction handles the events of lease in the transaction in which the cursor moves.
 func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseOutcome {
-	dbCtx := s.run.DBCtx
+	dbCtx, began := s.run.DBCtx, time.Now()
 	tx, err := s.beginTx(dbCtx)
 	if err != nil {
 		return leaseOutcome{leaseUndone, err}
@@ -174,6 +187,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseO
 		}
 		return leaseOutcome{leaseUndone, err}
 	}
+	s.l.rep.Statement("the transaction of the handlers", began, nil)
 	s.txSearch.onCommitted(lease.entries())
 	s.rememberRetries(a)
 	s.run.account(a, moved)

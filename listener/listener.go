@@ -143,8 +143,9 @@ type Config struct {
 	Middleware []outbox.Middleware
 	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
 	Observer *outbox.Observer
-	// Logger gets events that failed, died or were parked, lag, and errors of the database; nil means slog.Default().
-	// No payload is ever logged.
+	// Logger gets changes of state: start and stop, topics that fail and recover, dead letters, targets that rest, lag, and
+	// a database that does not answer. At DEBUG it gets a line per failed event too. nil means slog.Default(). No payload is
+	// ever logged.
 	Logger *slog.Logger
 }
 
@@ -258,6 +259,7 @@ type Listener struct {
 	publishes     bool
 	log           *slog.Logger
 	hooks         *report.Hooks
+	rep           *report.Log
 	parkedLimit   int32         // maxParkedKeys, except in a test
 	pauseLimit    time.Duration // backoff.LongestPause, except in a test
 	leaseAge      time.Duration // leaseAge, except in a test
@@ -317,6 +319,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
+	l.rep = report.NewLog(l.log, time.Now)
 	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
 	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks

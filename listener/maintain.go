@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/retention"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -27,15 +28,17 @@ func (l *Listener) maintain(ctx context.Context) {
 		}
 		l.alarm(ctx)
 		l.oldSnapshot(ctx)
-		if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil && ctx.Err() == nil {
-			l.log.Error("check the sequence", "error", err)
-		}
+		l.statement(ctx, "check the sequence", func() error {
+			_, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool))
+			return err
+		})
+		began := time.Now()
 		deleted, _, err := retention.Log(ctx, l.db, l.pool, topics)
 		if err == nil {
 			_, err = retention.DeadLetters(ctx, l.db, l.pool, topics)
 		}
-		if err != nil && ctx.Err() == nil {
-			l.log.Warn("prune", "error", err)
+		if ctx.Err() == nil {
+			l.rep.Statement("prune", began, err)
 		}
 		if deleted > 0 {
 			l.log.Info("pruned", "count", deleted)
@@ -44,16 +47,22 @@ func (l *Listener) maintain(ctx context.Context) {
 	}
 }
 
+// statement runs call and records its result, unless ctx has ended.
+func (l *Listener) statement(ctx context.Context, what string, call func() error) {
+	began := time.Now()
+	if err := call(); ctx.Err() == nil {
+		l.rep.Statement(what, began, err)
+	}
+}
+
 // alarm logs every listener of the schema that lags more than its bound. This includes listeners that no process runs
 // any more, because they keep events from being pruned.
 func (l *Listener) alarm(ctx context.Context) {
-	rows, err := l.db.Each(l.pool).ListenerLags(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			l.log.Error("check lag", "error", err)
-		}
-		return
-	}
+	var rows []dbsqlc.ListenerLagsRow
+	l.statement(ctx, "check lag", func() (err error) {
+		rows, err = l.db.Each(l.pool).ListenerLags(ctx)
+		return err
+	})
 	for _, row := range rows {
 		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
 			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
@@ -62,14 +71,16 @@ func (l *Listener) alarm(ctx context.Context) {
 
 // oldSnapshot logs the oldest transaction that has been open for longer than a PruneInterval. Each lease writes its
 // cursor, and PostgreSQL cannot remove the replaced row versions while an open transaction may still read them. So
-// every lease reads more row versions than the previous one.
+// every lease of a listener reads more row versions than the previous one. Claims of dispatchers do not: they pass the
+// versions that they have met once. But the tables of both grow.
 func (l *Listener) oldSnapshot(ctx context.Context) {
-	rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
-	if err != nil && ctx.Err() == nil {
-		l.log.Error("find old transactions", "error", err)
-	}
+	var rows []dbsqlc.SnapshotHolderRow
+	l.statement(ctx, "find old transactions", func() (err error) {
+		rows, err = l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
+		return err
+	})
 	for _, row := range rows {
-		l.log.Warn("an old transaction slows all listeners and claims down: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
+		l.log.Warn("an old transaction slows all listeners down and lets the tables grow: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
 			"age", time.Duration(row.AgeUs)*time.Microsecond)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/shutdown"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -38,15 +38,15 @@ func (l *Listener) runner() outbox.Runner {
 	return outbox.Runner{Listener: l.spec.Name, WorkerID: l.cfg.WorkerID}
 }
 
-// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. Errors of the
-// database are logged, and Run tries again until the database works. Only an error at the start is returned, for
+// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. It logs that it starts
+// and stops, and while the database does not answer it says so and tries again. Only an error at the start is returned, for
 // example ErrNotMigrated or ErrRestored, and later the error that the listener was detached.
 //
 // When ctx ends, Run starts no more handlers, lets running ones finish for ShutdownTimeout, and then cancels their
 // contexts. It moves the cursors, gives up its shards, and returns nil, or an error that names the handlers that are
 // still running. It returns at the latest two seconds after ShutdownTimeout, even if handlers ignore their contexts or
 // the database does not answer.
-func (l *Listener) Run(ctx context.Context) error {
+func (l *Listener) Run(ctx context.Context) (err error) {
 	if !l.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, errListenerBusy)
 	}
@@ -59,6 +59,9 @@ func (l *Listener) Run(ctx context.Context) error {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
 	l.warnSmallPool(shards)
+	over := l.rep.Run("listener", "topics", report.Topics(l.topics), "mode", l.mode(), "shards", shards, "lease", l.cfg.LeaseDuration,
+		"batch_size", l.cfg.BatchSize, "concurrency", l.cfg.Concurrency, "poll", l.cfg.PollInterval, "wake", l.cfg.Wake)
+	defer func() { over(err) }()
 	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), callsReturned: make(chan struct{}, 1)}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
@@ -68,12 +71,13 @@ func (l *Listener) Run(ctx context.Context) error {
 	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
 	stopMaintenance()
 	owned.Wait()
+	releasing := time.Now()
 	released := l.release(r.DBCtx)
 	switch {
 	case released == nil:
 		l.wakeOthers(r.DBCtx)
 	case err == nil:
-		l.log.Warn("give up leases", "error", released)
+		l.rep.Statement("give up leases", releasing, released)
 	}
 	return err
 }
@@ -92,9 +96,10 @@ func (r *listenerRun) callReturned(t *relay.Target) {
 	}
 	ctx, cancel := r.l.limited(r.DBCtx)
 	defer cancel()
+	began := time.Now()
 	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
+	r.l.rep.Statement("wake events that waited for a publisher", began, err)
 	if err != nil {
-		r.l.log.Warn("wake events that waited for a publisher", "target", t.Name, "error", err)
 		return
 	}
 	select {
@@ -129,7 +134,9 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 			return err
 		}
 		for {
+			began := time.Now()
 			reg, err := r.l.registration(r.DBCtx)
+			r.l.rep.Statement("read the number of shards", began, err)
 			if err == nil && reg.Cursors == 0 {
 				return fmt.Errorf("run listener %s: %w", r.l.spec.Name, errDetached)
 			}
@@ -137,7 +144,6 @@ func (r *listenerRun) generations(ctx context.Context, shards int) error {
 				shards = int(reg.Shards)
 				break
 			}
-			r.l.log.Error("database round trip failed", "error", err)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -189,44 +195,53 @@ func firstOf(errs []error) error {
 	return found
 }
 
-// account logs the results of a lease and, in a Drain, adds them up.
+// account logs the results of a lease and adds them up.
 func (r *listenerRun) account(a *advance, moved bool) {
-	var report Report
+	var sum Report
 	for _, e := range a.lease.entries() {
 		if e.away {
-			report.HandedBack++
+			sum.HandedBack++
 		}
 		if !e.started && e.status != statusDead {
 			continue
 		}
 		if moved && e.status == statusDone { // nearly all
-			report.Delivered++
+			sum.Delivered++
+			r.l.rep.Delivered(&e.Event)
 			continue
-		}
-		attrs := []any{slog.Any("", e.Event)}
-		if e.result.Text != "" {
-			attrs = append(attrs, "error", e.result.Text)
 		}
 		switch {
 		case !moved:
-			report.Lost++
-			r.l.log.Error("event was handled but its lease was lost", attrs...)
+			sum.Lost++
+			r.l.rep.Trouble(report.Lost, "event was handled but its lease was lost", e.Event, e.result.Text)
 		case e.status == statusDead:
-			report.Dead++
-			r.l.log.Error("event is dead", attrs...)
+			sum.Dead++
+			r.l.rep.Trouble(report.Dead, "event is dead", e.Event, e.result.Text)
 		case e.status == statusParked:
-			report.Retried++
-			r.l.log.Warn("event failed and is parked", attrs...)
+			sum.Retried++
+			r.l.rep.Trouble(report.Failed, "event failed and is parked", e.Event, e.result.Text)
 		case e.status == statusFailed:
-			report.Retried++
-			r.l.log.Warn("event failed", attrs...)
+			sum.Retried++
+			r.l.rep.Trouble(report.Failed, "event failed", e.Event, e.result.Text)
 		}
 	}
+	r.l.rep.Add(sum)
 	r.l.tellEnds(a.lease, moved)
 	if r.drained != nil {
-		r.drained.Add(report)
+		r.drained.Add(sum)
 	}
 	r.l.signals.ended.Emit()
+}
+
+// mode is the mode of the listener, for the log.
+func (l *Listener) mode() string {
+	switch {
+	case l.publishes:
+		return "publishing"
+	case l.transactional:
+		return "transactional"
+	}
+	return "leased"
 }
 
 // warnSmallPool warns when the handlers of all shards, if they use the pool, could block each other permanently. A

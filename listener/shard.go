@@ -57,19 +57,26 @@ func (s *shardLoop) loop(ctx context.Context) error {
 		}
 		var moved bool
 		var lease *shardLease
-		if moved, lease, err = s.roundTrip(s.run.DBCtx, a, more); err != nil {
+		began := time.Now()
+		moved, lease, err = s.roundTrip(s.run.DBCtx, a, more)
+		if s.run.DBCtx.Err() == nil {
+			s.l.rep.Statement("read and settle", began, err)
+		}
+		if err != nil {
 			if s.run.DBCtx.Err() != nil {
 				return s.unsettled(a, err)
 			}
 			if s.run.drained != nil {
 				return err
 			}
-			s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 			s.pause(ctx, a != nil)
 			continue
 		}
 		s.dbRetry.Reset()
 		if a != nil {
+			if moved {
+				s.l.rep.Statement(keepingLease, began, nil)
+			}
 			s.run.account(a, moved)
 			a = nil
 		}
@@ -143,12 +150,15 @@ func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
 	if ctx.Err() != nil {
 		return nil, nil
 	}
+	began := time.Now()
 	row, ok, err := s.readWait(s.run.DBCtx)
+	if s.run.drained == nil && s.run.DBCtx.Err() == nil {
+		s.l.rep.Statement("look for events", began, err)
+	}
 	switch {
 	case err != nil && s.run.drained != nil:
 		return nil, err
 	case err != nil:
-		s.l.log.Error("database round trip failed", "shard", s.shard, "error", err)
 		s.pause(ctx, false)
 		return nil, nil
 	case !ok || int(row.Shards) != s.shards:
@@ -167,9 +177,9 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	limit := s.l.cfg.PollInterval
 	switch {
 	case w.Resharding:
-		if _, err := s.l.reshard(s.run.DBCtx); err != nil {
-			s.l.log.Error("reshard", "error", err)
-		}
+		began := time.Now()
+		_, err := s.l.reshard(s.run.DBCtx)
+		s.l.rep.Statement("change the number of shards", began, err)
 		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
 	case (w.ForeignLease || w.Kept) && s.worked: // the shard was just handed to a process that may be asleep
 		s.l.wakeOthers(s.run.DBCtx)
@@ -207,10 +217,11 @@ func (s *shardLoop) requestShard(ctx context.Context) {
 	defer s.run.requesting.Unlock()
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
+	began := time.Now()
 	_, err := s.l.db.Each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
 		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
-	if err != nil && ctx.Err() == nil {
-		s.l.log.Warn("request a shard", "shard", s.shard, "error", err)
+	if ctx.Err() == nil {
+		s.l.rep.Statement("request a shard", began, err)
 	}
 }

@@ -48,7 +48,7 @@ func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]shardState, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
 	var e *doorbell.Config
 	if r.l.cfg.Wake == outbox.WakeDoorbell {
-		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log}
+		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
 	}
 	w.Sleeper = doorbell.NewSleeper(e, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
 	return w

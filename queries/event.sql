@@ -194,7 +194,8 @@ CROSS JOIN LATERAL (
 -- reclaimed holds events whose lease ran out, because their handler may have killed its process: few at a time,
 -- none behind edge, which is where the others filled the batch, and none of in_flight, which the claimer itself has yet to
 -- settle. An event on its last attempt comes alone, so that it cannot use up the attempts of its neighbours. edge
--- compares the id too, because a million events may be due at one time.
+-- compares the id too, because a million events may be due at one time. A lease that ran out
+-- is a failed attempt, and is kept as one.
 --
 -- Returns the events in the order in which they are due, without payload and created_at if the event is gone from events;
 -- and, with claim_no 0, the ends of walks, and in lane -1 the time of the claim, with the time of its end as created_at.
@@ -360,7 +361,13 @@ claimed AS (
         claim_no = q.claim_no + 1,
         locked_by = @worker_id,
         locked_until = clock_timestamp() + @lease::interval,
-        updated_at = clock_timestamp()
+        updated_at = clock_timestamp(),
+        failures = CASE
+            WHEN q.locked_until IS NULL THEN q.failures
+            ELSE CASE WHEN jsonb_array_length(q.failures) >= 5 THEN q.failures - 0 ELSE coalesce(q.failures, '[]') END
+                || jsonb_build_object('attempt', q.attempts, 'at', statement_timestamp(), 'worker', q.locked_by, 'error',
+                    'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown') || ' did not answer')
+        END
     FROM picked AS p
     WHERE q.id = p.id
     RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane

@@ -53,7 +53,7 @@ func TestChild(t *testing.T) {
 	record, err := history.Open(o.History)
 	require.NoError(t, err)
 	defer func() { _ = record.Close() }()
-	say := slog.New(slog.NewJSONHandler(os.Stdout, nil))
+	say := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	input := make(chan string)
 	if o.Handler == "hang" {
 		go func() {

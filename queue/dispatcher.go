@@ -91,8 +91,9 @@ type Config struct {
 	Middleware []outbox.Middleware
 	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
 	Observer *outbox.Observer
-	// Logger gets events that failed, died or were lost, and errors of the database; nil means slog.Default(). No
-	// payload is ever logged.
+	// Logger gets changes of state: start and stop, topics that fail and recover, dead letters, targets that rest, and a
+	// database that does not answer. At DEBUG it gets a line per failed event too. nil means slog.Default(). No payload is
+	// ever logged.
 	Logger *slog.Logger
 }
 
@@ -142,6 +143,7 @@ type Dispatcher struct {
 	targets  *relay.Targets
 	log      *slog.Logger
 	hooks    *report.Hooks
+	rep      *report.Log
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
@@ -180,6 +182,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
+	d.rep = report.NewLog(d.log, time.Now)
 	d.hooks = report.NewHooks(cfg.Observer, d.runner(), d.log)
 	d.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
 	d.targets.Hooks = d.hooks
@@ -293,8 +296,8 @@ func (d *Dispatcher) runner() outbox.Runner {
 	return outbox.Runner{Namespace: d.store.namespace, WorkerID: d.store.worker}
 }
 
-// Run delivers until ctx ends and blocks until then. Errors of the database are logged, and Run tries again until the
-// database works. Only an error at the start is returned, for example ErrNotMigrated.
+// Run delivers until ctx ends and blocks until then. It logs that it starts and stops, and while the database does not
+// answer it says so and tries again. Only an error at the start is returned, for example ErrNotMigrated.
 //
 // When ctx ends, Run stops claiming and releases the events that were not started, with their attempts uncounted. It
 // lets handlers finish for ShutdownTimeout, then cancels their contexts, and acks what was done. It returns nil, or an
@@ -312,7 +315,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("run dispatcher: %w", err)
 	}
 	d.warnSmallPool()
-	return newLoop(ctx, d).run()
+	over := d.rep.Run("dispatcher", "topics", report.Topics(d.topics), "lease", d.cfg.LeaseDuration, "batch_size", d.cfg.BatchSize,
+		"concurrency", d.cfg.Concurrency, "poll", d.cfg.PollInterval, "wake", d.cfg.Wake, "tenants", len(d.cfg.TenantIDs))
+	err := newLoop(ctx, d).run()
+	over(err)
+	return err
 }
 
 // ownConns is how many connections a dispatcher uses at the same time, without its handlers: its passes, the renewal of

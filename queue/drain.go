@@ -31,7 +31,10 @@ func (d *Dispatcher) Drain(ctx context.Context) (r Report, err error) {
 	renewer.Go(func() { l.renew(helpers, context.WithoutCancel(ctx)) })
 	defer renewer.Wait()
 	defer stop()
-	defer func() { r.Resting = d.targets.Resting() }()
+	defer func() {
+		r.Resting = d.targets.Resting()
+		d.rep.Flush()
+	}()
 	if err := d.drain(ctx, l, &r); err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
@@ -79,7 +82,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, r *Report) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			n, _, err := d.store.sweep(ctx, d.scope(), 0, d.hooks.Ended) // now that few events are left to walk over
+			n, _, err := d.store.sweep(ctx, d.scope(), 0, d.onSwept) // now that few events are left to walk over
 			r.Dead += n
 			return err
 		}

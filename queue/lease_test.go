@@ -113,7 +113,9 @@ func TestSuccessAfterLossIsLost(t *testing.T) {
 	pgtest.Execute(t, pool, stealSQL, id, uuid.New())
 	close(open) // before a renewal notices, or after: the fence decides either way
 	line := log.Await(t, `msg="event was handled but lost to another claim"`)
-	require.Contains(t, line, "level=ERROR")
+	require.Contains(t, line, "event_id="+id.String())
+	line = log.Await(t, `msg="events are lost: `)
+	require.Contains(t, line, "level=WARN")
 	require.Contains(t, line, "event_id="+id.String())
 	require.NoError(t, stop())
 	r := runtimetest.StateOf(t, pool, id)

@@ -88,7 +88,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
 	var e *doorbell.Config
 	if d.cfg.Wake == outbox.WakeDoorbell {
-		e = &doorbell.Config{Bell: doorbell.Of(d.store.db, d.store.namespace), DB: d.store.db, Main: d.pool, Listen: d.cfg.ListenPool, Log: d.log}
+		e = &doorbell.Config{Bell: doorbell.Of(d.store.db, d.store.namespace), DB: d.store.db, Main: d.pool, Listen: d.cfg.ListenPool, Log: d.log, Listening: d.rep.Listening(d.cfg.ListenPool != nil)}
 	}
 	l.Sleeper = doorbell.NewSleeper(e, d.cfg.PollInterval, d.cfg.MaxPollInterval)
 	return l

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/report"
 )
 
 // grace is how long the holder of an event that a sweep has found may still settle it: another lease, and the time to
@@ -16,9 +17,17 @@ import (
 // the sweep was unavailable to the holder too.
 func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
+// onSwept tells of dead letters that a sweep has made: their workers died on the last attempt, or the limit was lowered.
+func (d *Dispatcher) onSwept(ends []report.End) {
+	d.rep.Add(Report{Dead: len(ends)})
+	for i := range ends {
+		d.rep.Trouble(report.Dead, "event is dead: a sweep has found it", ends[i].Event, ends[i].Reason)
+	}
+	d.hooks.Ended(ends)
+}
+
 // maintain sweeps once per LeaseDuration, except for what is in flight, and prunes once per PruneInterval until ctx
-// ends, each with jitter. With each sweep it checks
-// some rows.
+// ends, each with jitter. With each sweep it checks some rows.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()
@@ -34,17 +43,16 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			if err := check.next(ctx, d); err != nil && ctx.Err() == nil {
-				d.log.Warn("check rows", "error", err)
+			began := time.Now()
+			if err := check.next(ctx, d); ctx.Err() == nil {
+				d.rep.Statement("check rows", began, err)
 			}
 			c := d.scope()
 			c.inFlight = inFlight()
-			n, noted, err := d.store.sweep(ctx, c, d.grace(), d.hooks.Ended)
-			if err != nil && ctx.Err() == nil {
-				d.log.Warn("sweep dead", "error", err)
-			}
-			if n > 0 {
-				d.log.Error("events are dead: their workers died on the last attempt", "count", n)
+			began = time.Now()
+			_, noted, err := d.store.sweep(ctx, c, d.grace(), d.onSwept)
+			if ctx.Err() == nil {
+				d.rep.Statement("sweep", began, err)
 			}
 			if noted > 0 {
 				sweep.Reset(d.grace() + backoff.UpTo(d.cfg.LeaseDuration/10))
@@ -52,9 +60,10 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 				sweep.Reset(backoff.Around(d.cfg.LeaseDuration))
 			}
 		case <-pruneC:
+			began := time.Now()
 			n, err := d.store.Prune(ctx)
-			if err != nil && ctx.Err() == nil {
-				d.log.Warn("prune", "error", err)
+			if ctx.Err() == nil {
+				d.rep.Statement("prune", began, err)
 			}
 			if n > 0 {
 				d.log.Info("pruned", "count", n)

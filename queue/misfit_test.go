@@ -22,7 +22,7 @@ import (
 // Rows that do not fit together, because somebody has written or deleted some of them by hand.
 
 const (
-	strayLine   = "events are dead: their rows were deleted from the table events by hand"
+	strayLine   = "event is dead: its row was deleted from the table events by hand"
 	unsettled   = "events were queued although they were final: somebody has written their rows by hand"
 	goneDeadSQL = `SELECT count(*) FROM outbox.dead_letters WHERE id = ANY ($1) AND attempts = 1 AND payload = 'null'
 		AND error = 'the event is gone from the table events: somebody has deleted its row by hand'`

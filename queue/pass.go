@@ -151,6 +151,7 @@ func (l *loop) onPassDone(p *pass) {
 		}
 		l.onClaim(p)
 	}
+	l.d.rep.Statement("claim and settle", p.began, p.err)
 	if p.err == nil {
 		if l.dbRetry.Tries() > 0 {
 			l.reclaimFrom = time.Now().Add(reclaimPause)
@@ -161,7 +162,6 @@ func (l *loop) onPassDone(p *pass) {
 	if len(open) > 0 {
 		l.settleErr = p.err
 	}
-	l.d.log.Error("database round trip failed", "error", p.err)
 	if p.want > 0 { // a concurrent claim may have passed over rows because this one had them locked
 		l.backlog = false
 		l.claims.ahead.failed()

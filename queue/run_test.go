@@ -276,7 +276,7 @@ func TestMaintenance(t *testing.T) {
 	cfg := queue.Config{LeaseDuration: 2 * time.Second, PruneInterval: 100 * time.Millisecond, Logger: log.Logger()}
 	d := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed))
 	stop := runtimetest.StartDispatcher(t, d)
-	log.Await(t, `msg="events are dead: their workers died on the last attempt"`)
+	log.Await(t, `msg="event is dead: a sweep has found it"`)
 	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM testing.events WHERE id = $1", ids[1])
 	pgtest.Settles(t, pool, 1, runtimetest.DeliveredSQL+" AND topic = 'one'")
 	require.NoError(t, stop())

@@ -63,7 +63,8 @@ func (l *leases) finish(t *task) bool {
 	}
 	l.mu.Unlock()
 	if !settle {
-		l.d.log.Warn("event lost", slog.Any("", t.Event), "error", t.result.Text)
+		l.d.rep.Trouble(report.Lost, "event lost", t.Event, t.result.Text)
+		l.d.rep.Add(Report{Lost: 1})
 		if l.d.hooks.WantsEnds() {
 			l.d.hooks.Ended([]report.End{{Event: t.Event}})
 		}
@@ -180,7 +181,7 @@ func (l *leases) lose(t *task) {
 	} else {
 		l.lapsed.Emit()
 	}
-	l.d.log.Warn("lease lost", slog.Any("", t.Event))
+	l.d.rep.Trouble(report.Lapsed, "lease lost", t.Event, outbox.ErrLeaseLost.Error())
 	l.d.signals.lost.Emit()
 }
 
@@ -193,8 +194,11 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 	ctx, cancel := context.WithDeadline(dbCtx, until)
 	defer cancel()
 	sent := time.Now()
-	if err := l.d.store.roundTripByParts(ctx, &x); err != nil {
-		l.d.log.Warn("renew leases", "count", len(due), "error", err)
+	err := l.d.store.roundTripByParts(ctx, &x)
+	if dbCtx.Err() == nil {
+		l.d.rep.Statement("renew leases", sent, err)
+	}
+	if err != nil {
 		return
 	}
 	l.mu.Lock()
@@ -209,7 +213,7 @@ func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
 		case refused:
 			l.d.logRefusal(&x, t.Claimed)
 		case Locked: // tried again with the next tick
-			l.d.log.Warn("renew lease: another transaction has the event locked", slog.Any("", t.Event))
+			l.d.rep.Trouble(report.Locked, "renew lease: another transaction has the event locked", t.Event, "another transaction has the event locked")
 		default:
 			t.deadline = sent.Add(lease)
 		}
@@ -253,7 +257,7 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, over fu
 			to.OnResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
 			if crashed, ok := err.(*guard.Crash); ok { // ours, as it came from the guard
-				d.log.Error("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
+				d.log.Debug("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
 			}
 		}
 		cancel(nil)
@@ -359,7 +363,9 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	}
 	if n := len(x.buried); n > 0 {
 		r.Dead += n
-		d.log.Error("events are dead: their rows were deleted from the table events by hand", "count", n, slog.Any("", x.buried[0].Event))
+		for _, c := range x.buried {
+			d.rep.Trouble(report.Dead, "event is dead: its row was deleted from the table events by hand", c.Event, errStray.Error())
+		}
 	}
 	if x.unsettled > 0 {
 		d.log.Error("events were queued although they were final: somebody has written their rows by hand", "count", x.unsettled)
@@ -372,9 +378,10 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 			d.logRefusal(x, x.acks[i])
 		case Lost:
 			r.Lost++
-			d.log.Error("event was handled but lost to another claim", slog.Any("", x.acks[i].Event))
+			d.rep.Trouble(report.Lost, "event was handled but lost to another claim", x.acks[i].Event, "it was handled")
 		default:
 			r.Delivered++
+			d.rep.Delivered(&x.acks[i].Event)
 		}
 	}
 	for i, o := range x.released {
@@ -382,12 +389,12 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 		case refused:
 			d.logRefusal(x, x.releases[i])
 		case Lost:
-			d.log.Warn("event lost", slog.Any("", x.releases[i].Event), "error", outbox.ErrLeaseLost.Error())
+			d.rep.Trouble(report.Lost, "event lost", x.releases[i].Event, outbox.ErrLeaseLost.Error())
 		}
 	}
 	for i, o := range x.nacked {
 		f := &x.nacks[i]
-		attrs := []any{slog.Any("", f.Event), "error", f.why().Text}
+		why := f.why().Text
 		switch {
 		case o == 0: // not known yet
 		case o == refused:
@@ -395,21 +402,22 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 			d.logRefusal(x, &f.Claimed)
 		case o == Lost:
 			r.Lost++
-			d.log.Error("event failed and was lost to another claim", attrs...)
+			d.rep.Trouble(report.Lost, "event failed and was lost to another claim", f.Event, why)
 		case x.died[i]:
 			r.Dead++
-			d.log.Error("event is dead", attrs...)
+			d.rep.Trouble(report.Dead, "event is dead", f.Event, why)
 		default:
 			r.Retried++
-			d.log.Warn("event failed", attrs...)
+			d.rep.Trouble(report.Failed, "event failed", f.Event, why)
 		}
 	}
 	r.HandedBack += x.handedBack
+	d.rep.Add(r)
 	return r
 }
 
 // logRefusal logs that PostgreSQL refuses to settle an event. The event stays as it is until its lease runs out.
 func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
-	d.log.Error("event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
-		slog.Any("", c.Event), "error", x.refusals[fence{c.ID, c.ClaimNo}])
+	d.rep.Trouble(report.Refused, "event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
+		c.Event, x.refusals[fence{c.ID, c.ClaimNo}].Error())
 }

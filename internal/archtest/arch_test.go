@@ -46,8 +46,8 @@ func TestArrows(t *testing.T) {
 		"payload":              {},
 		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane"},
 		"publish":              {"outbox"},
-		"queue":                {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
-		"listener":             {"outbox", "publish", "internal/relay", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
+		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
+		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal"},
 		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
@@ -55,7 +55,8 @@ func TestArrows(t *testing.T) {
 		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
 		"schema":               {},
 		"templates":            {},
-		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark"},
+		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report"},
+		"internal/report":      {"outbox", "internal/guard"},
 		"internal/retention":   {"outbox", "internal/dbschema", "internal/dbsqlc", "internal/pgvalue"},
 		"internal/settings":    {"outbox"},
 		"internal/absent":      {},
@@ -111,7 +112,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "queue", "listener", "admin", "payload", "inbox", "consume", "publish", "migrate",
-			"internal/relay", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
+			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/shutdown", "internal/testsignal":
 		default:

@@ -68,6 +68,7 @@ type doorbell struct {
 	db   *dbschema.Schema
 	bell Bell
 	log  *slog.Logger
+	told func(began time.Time, err error)
 
 	rang    chan struct{} // an event may have been enqueued; holds one
 	answers chan Answer   // holds one, the latest
@@ -93,7 +94,7 @@ const (
 
 func newDoorbell(e *Config) *doorbell {
 	return &doorbell{
-		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log,
+		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening,
 		rang: make(chan struct{}, 1), answers: make(chan Answer, 1), interrupt: func() {},
 	}
 }
@@ -144,8 +145,10 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 	var trouble backoff.Retrier
 	noNotifications := false
 	for ctx.Err() == nil {
+		began := time.Now()
 		conn, err := b.listen(ctx)
 		if err == nil {
+			b.told(began, nil)
 			if noNotifications {
 				b.log.Info("doorbell: notifications arrive again")
 			}
@@ -169,7 +172,10 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 			}
 			noNotifications, pause = true, backoff.Around(noNotificationsPause)
 		} else {
-			b.log.Warn("doorbell: polling until it is back", "error", err)
+			b.log.Debug("doorbell: polling until it is back", "error", err)
+			if trouble.Tries() > 1 {
+				b.told(began, err)
+			}
 		}
 		select {
 		case <-ctx.Done():

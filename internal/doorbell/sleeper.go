@@ -37,6 +37,9 @@ type Config struct {
 	DB           *dbschema.Schema
 	Main, Listen *pgxpool.Pool // producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
 	Log          *slog.Logger
+	// Listening is told the results of attempts to listen, except the first failure after a success: a connection that is
+	// lost once costs nothing.
+	Listening func(began time.Time, err error)
 }
 
 // NewSleeper returns a sleeper that uses the doorbell of e and polls every interval. If e is nil, there is no doorbell,

@@ -107,7 +107,7 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 	case err == nil:
 		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
 	case logs && errors.As(err, &crashed): // once per call, whatever the results of its parts
-		t.log.Error("publisher did not return", "target", t.Name, "count", len(events), "stack", crashed.Error())
+		t.log.Debug("publisher did not return", "target", t.Name, "count", len(events), "stack", crashed.Error())
 	}
 	if len(events) == 1 {
 		return []error{err}

@@ -86,10 +86,10 @@ func Queue(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, namespa
 				n, err = chunk(q)
 				return err
 			}))
-			total += int(n)
-			if err != nil {
+			if err != nil { // n may be that of the chunk before
 				return total, err
 			}
+			total += int(n)
 		}
 	}
 	return total, nil

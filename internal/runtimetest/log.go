@@ -49,3 +49,13 @@ func (s *LogSpy) Await(t testing.TB, part string) string {
 		}
 	}
 }
+
+// Lines returns what a log at INFO would have.
+func (s *LogSpy) Lines() (lines []string) {
+	for line := range strings.Lines(s.String()) {
+		if !strings.Contains(line, "level=DEBUG") {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return lines
+}
