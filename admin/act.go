@@ -21,7 +21,7 @@ type Filter struct {
 	Listener string
 	// TenantID is the owner of the events.
 	TenantID uuid.NullUUID
-	// Status is one of pending, processing, delivered, dead and parked; "" means any.
+	// Status is one of pending, processing, delivered, dead, parked and logged; "" means any.
 	Status Status
 	// Key is the dedupe key or the partition key of the events.
 	Key string
@@ -45,6 +45,7 @@ const (
 	StatusDelivered  Status = "delivered"
 	StatusDead       Status = "dead"   // it is a dead letter
 	StatusParked     Status = "parked" // a listener keeps it behind a failed event of its key
+	StatusLogged     Status = "logged" // it is in the log, where each listener has its own position
 )
 
 func (f Filter) validate() error {
@@ -57,10 +58,10 @@ func (f Filter) validate() error {
 		return errors.New("filter: Since is not before Until")
 	}
 	switch f.Status {
-	case "", StatusPending, StatusProcessing, StatusDelivered, StatusDead, StatusParked:
+	case "", StatusPending, StatusProcessing, StatusDelivered, StatusDead, StatusParked, StatusLogged:
 		return nil
 	}
-	return fmt.Errorf("filter: status %q is not a valid status: use pending, processing, delivered, dead or parked", f.Status)
+	return fmt.Errorf("filter: status %q is not a valid status: use pending, processing, delivered, dead, parked or logged", f.Status)
 }
 
 // Act says who changes something and why, and how much of it. What is done with an Act leaves a row in the table audit, in

@@ -1,13 +1,14 @@
-// Package admin has the operations of an operator: list listeners, pause and resume them, skip an event, rewind,
-// detach, prune, and repair listeners after a restore. It needs neither the handlers nor the processes that run them.
+// Package admin has the operations of an operator: look at topics, listeners and events, pause and resume, skip an event,
+// rewind, detach, prune, and repair listeners after a restore. It needs neither the handlers nor the processes that run
+// them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
 //		return err
 //	}
-//	status, err := a.Listeners(ctx)
+//	topics, err := a.Topics(ctx)
 //
-// The command outboxgen offers the same as `outboxgen listener` and `outboxgen prune`.
+// The command outboxgen offers the same as `outboxgen status`, `events`, `listener` and `prune`.
 package admin
 
 import (
@@ -132,6 +133,9 @@ type ListenerStatus struct {
 	DeadLetters, ParkedKeys, ParkedEvents int64
 	AttachedAt                            time.Time
 	AdvancedAt                            time.Time // zero before the first lease
+	// Processes are those that run the listener, and Pauses those of the listener. All its shards have the same ones.
+	Processes []Process
+	Pauses    []Pause
 }
 
 // Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
@@ -143,8 +147,27 @@ func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 		return nil, dbschema.Wrap("list listeners", err)
 	}
 	list := make([]ListenerStatus, len(rows))
+	processes, err := aliveProcesses(ctx, q)
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
+	pauses, err := activePauses(ctx, q)
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
 	for i, r := range rows {
-		list[i] = statusOf(r)
+		s := statusOf(r)
+		for _, p := range processes {
+			if p.Kind == kindListener && p.Name == s.Listener {
+				s.Processes = append(s.Processes, p)
+			}
+		}
+		for _, p := range pauses {
+			if p.Listener == s.Listener {
+				s.Pauses = append(s.Pauses, p)
+			}
+		}
+		list[i] = s
 	}
 	for i := 0; i < len(list); {
 		end, blocked := i, false

@@ -7,9 +7,9 @@ import (
 )
 
 // TopicsWithin is Topics with other bounds.
-func (a *Admin) TopicsWithin(ctx context.Context, bytes, rows, exact int64) (topics []TopicStatus, err error) {
+func (a *Admin) TopicsWithin(ctx context.Context, bytes, rows, exact int64, ids int32) (topics []TopicStatus, err error) {
 	err = a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
-		topics, err = readTopics(ctx, q, queueBounds{bytes: bytes, rows: rows, exact: exact})
+		topics, err = readTopics(ctx, q, queueBounds{bytes: bytes, rows: rows, exact: exact, ids: ids})
 		return err
 	})
 	return topics, err

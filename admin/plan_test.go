@@ -3,7 +3,9 @@ package admin
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -36,8 +38,8 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 		SELECT v7(n), 'test', 't' || n % 4, 1, '{}', now(), 1, 'error ' || n, now() - ($2::int - n) * interval '1 s',
 			CASE WHEN n % 2 = 0 THEN 'ears' END, CASE WHEN n % 2 = 0 THEN n END, CASE WHEN n % 2 = 0 THEN 1 END
 		FROM generate_series($1::int + 1, $2::int) AS n`, planDelivered, planDelivered+planDead)
-	pgtest.Execute(t, pool, `INSERT INTO outbox.queue (id, namespace, topic, lane, next_attempt_at)
-		SELECT v7(n), 'test', 't' || n % 4, CASE WHEN n % 2 = 0 THEN 5 ELSE n / 2 % 32 END, now() + ($1::int - n) * interval '1 s'
+	pgtest.Execute(t, pool, `INSERT INTO outbox.queue (id, namespace, topic, lane, attempts, claim_no, next_attempt_at)
+		SELECT v7(n), 'test', 't' || n % 4, CASE WHEN n % 2 = 0 THEN 5 ELSE n / 2 % 32 END, n % 2, n % 2, now() + ($1::int - n) * interval '1 s'
 		FROM generate_series($1::int - $2::int + 1, $1::int) AS n`, all, planQueued)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.log (id, namespace, topic, payload) SELECT v7(n), 'test', 'l' || n % 4, '{}' FROM generate_series(1, 20000) AS n`)
 }
@@ -59,6 +61,38 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 			_, _ = q.QueueCountsByLane(t.Context(), dbsqlc.QueueCountsByLaneParams{Piece: 50, Namespaces: namespaces, Lanes: lanes})
 		}, Reads: 50 * 32, Sorts: 50 * 32},
 		{Name: "oldest", Call: func(q *dbsqlc.Queries) { _, _ = q.QueueOldest(t.Context()) }, Reads: planQueued, Sorts: planQueued},
+		{Name: "first tried", Call: func(q *dbsqlc.Queries) { _, _ = q.QueueFirstTried(t.Context(), 500) }, Reads: 500, Sorts: 500},
+		{Name: "page of queue", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.BrowseQueue(t.Context(), dbsqlc.BrowseQueueParams{
+				Namespaces: namespaces, Lanes: lanes, AfterAt: pgvalue.Time(time.Now().Add(time.Hour)), AfterID: pgvalue.UUID(uuid.Nil), Piece: 20, EventLimit: 10, Topic: "t3",
+			})
+		}, Reads: 20 * 32, Sorts: 20 * 32},
+		{Name: "page of delivered", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.BrowseDelivered(t.Context(), dbsqlc.BrowseDeliveredParams{
+				Namespaces: []string{"test", "test"}, Topics: []string{"t1", "t2"}, FloorAt: pgvalue.Time(time.Now().Add(-time.Hour)),
+				AfterAt: pgvalue.Time(time.Now().Add(-time.Minute)), AfterID: pgvalue.UUID(uuid.Nil), Piece: 100, EventLimit: 10, Error: "none",
+			})
+		}, Reads: 210, Sorts: 210},
+		{Name: "page of dead", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.BrowseDead(t.Context(), dbsqlc.BrowseDeadParams{AfterNo: 15_000, Piece: 100, EventLimit: 10, Error: "5"})
+		}, Reads: 100, Sorts: 100},
+		{Name: "page of the log", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.BrowseLog(t.Context(), dbsqlc.BrowseLogParams{AfterNo: 15_000, FloorNo: 10, Piece: 100, EventLimit: 10, Topic: "l1"})
+		}, Reads: 100, Sorts: 100, Tables: []string{"log"}},
+		{Name: "page of parked", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.BrowseParked(t.Context(), dbsqlc.BrowseParkedParams{AfterNo: 15_000, Piece: 100, EventLimit: 10})
+		}, Reads: 100, Sorts: 100, Tables: []string{"parked"}},
+		{Name: "topics delivered", Call: func(q *dbsqlc.Queries) { _, _ = q.TopicsDelivered(t.Context()) }, Reads: 5, Sorts: 5},
+		{Name: "by id", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventsByID(t.Context(), dbsqlc.EventsByIDParams{Ids: pgvalue.UUIDs(make([]uuid.UUID, 10)), Key: "key77"})
+		}, Reads: 11, Sorts: 11},
+		{Name: "by position", Call: func(q *dbsqlc.Queries) { _, _ = q.LogBySeq(t.Context(), []int64{5, 7}) }, Reads: 2, Sorts: 2, Tables: []string{"log"}},
+		{Name: "find in log", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.LogFind(t.Context(), dbsqlc.LogFindParams{Low: 100, High: 200, ID: pgvalue.UUID(uuid.Nil)})
+		}, Reads: 101, Sorts: 10, Tables: []string{"log"}},
+		{Name: "log from", Call: func(q *dbsqlc.Queries) { _, _ = q.LogFrom(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "log by key", Call: func(q *dbsqlc.Queries) { _, _ = q.LogByKey(t.Context(), "key7") }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "standing", Call: func(q *dbsqlc.Queries) { _, _ = q.LogStanding(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
 		{Name: "history", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.TopicHistory(t.Context(), dbsqlc.TopicHistoryParams{RateLimit: 500, RateOver: pgvalue.Interval(rateOver), DeadLimit: 1000})
 		}, Reads: 4 * 1000, Sorts: 100},

@@ -3,15 +3,10 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
@@ -60,55 +55,9 @@ type TopicStatus struct {
 // Name returns "namespace/topic".
 func (s TopicStatus) Name() string { return s.Namespace + "/" + s.Topic }
 
-// Process is a running dispatcher or listener. It has renewed its row in processes within the last ninety seconds, so one
-// that died is listed for so long.
-type Process struct {
-	WorkerID uuid.UUID
-	// Kind is "dispatcher" or "listener", and Name the namespace or the listener that it runs.
-	Kind, Name string
-	Host       string
-	PID        int
-	// Topics are those that it takes, by "namespace/topic".
-	Topics map[string]ProcessTopic
-	// TenantIDs are the only tenants whose events it takes; nil means all.
-	TenantIDs []uuid.UUID
-	// Resting has the topics and destinations that rest, each with the reason.
-	Resting           map[string]string
-	StartedAt, SeenAt time.Time
-}
-
-// ProcessTopic is what a process knows of a topic.
-type ProcessTopic struct {
-	Version int           // the version that its code was generated from
-	MaxLag  time.Duration // 0 means no alarm
-}
-
-// Resting is a topic that rests in a process.
-type Resting struct {
-	WorkerID uuid.UUID
-	Reason   string
-}
-
-// Pause is what an operator has paused: a namespace, a topic of it, a tenant everywhere or in one of these, or a listener.
-type Pause struct {
-	Namespace, Topic string
-	TenantID         uuid.NullUUID
-	Listener         string
-	Since            time.Time
-	Until            time.Time // zero means until it is resumed
-	Who, Why         string
-}
-
-// The kinds of processes.
 const (
-	kindDispatcher = "dispatcher"
-	kindListener   = "listener"
-)
-
-const (
-	aliveFor  = 90 * time.Second // since a process was seen: three renewals
-	rateOver  = 5 * time.Minute  // over which a rate is the mean
-	rateLimit = 10_000           // events that are counted for it
+	rateOver  = 5 * time.Minute // over which a rate is the mean
+	rateLimit = 10_000          // events that are counted for it
 )
 
 // queueBounds bound what Topics reads of queue.
@@ -116,9 +65,10 @@ type queueBounds struct {
 	bytes int64 // size up to which the whole table is read
 	rows  int64 // how many rows are read of a larger table
 	exact int64 // number of events up to which the age of each is read
+	ids   int32 // how many ids are read of more
 }
 
-var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100_000}
+var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100_000, ids: 100_000}
 
 // Topics returns the queue topics of which anything is known, by namespace and topic: those with events that wait, were
 // delivered or are dead, as far as these are kept, and those that a running process takes.
@@ -127,9 +77,10 @@ var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100
 // CountLimit, as long as the table queue is not larger than 512 MiB, about two million rows. Of a larger table it reads
 // 500,000 rows, those first that are due first. Counts that are then too small have More set. All numbers are of one moment.
 //
-// Oldest is exact if the queue holds at most 100,000 events. Of more events, an event that was not tried yet counts from its
-// first due time, also if it was scheduled, and one that failed from the time in its id, which is a UUID v7 unless the row
-// was written by hand. Then an event that was written by hand and has failed does not count.
+// Oldest is exact if the queue holds at most 100,000 events. If it holds more, an event in its first attempt counts from its
+// first due time, which is the time of its enqueue unless it was scheduled. Then events that were tried before are found if
+// they are among the 100,000 with the smallest ids: generated code and outbox.enqueue make ids that grow with time. Others
+// count from their latest due time.
 func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 	var topics []TopicStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
@@ -308,7 +259,7 @@ func countQueue(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) (*qu
 	if err != nil {
 		return nil, err
 	}
-	total, tried := int64(0), make(map[uuid.UUID]*topicCounts)
+	total, tried := int64(0), false
 	for _, r := range rows {
 		name := r.Namespace + "/" + r.Topic
 		c := counts.topics[name]
@@ -318,31 +269,39 @@ func countQueue(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) (*qu
 		}
 		c.of[r.State] += r.Count
 		c.versions[int(r.Version)] = true
+		if r.State != queueLater {
+			c.waits(earlier(r.FirstDue.Time, counts.now))
+		}
 		total += r.Count
-		if r.State != queueLater && !r.Tried {
-			c.waits(r.FirstDue.Time)
+		tried = tried || r.Tried
+	}
+	switch {
+	case total <= bounds.exact:
+		oldest, err := q.QueueOldest(ctx)
+		for _, c := range counts.topics {
+			c.oldest = time.Time{}
 		}
-		if id, err := uuid.Parse(r.FirstID); err == nil {
-			tried[id] = c
+		for _, r := range oldest {
+			counts.topics[r.Namespace+"/"+r.Topic].waits(r.CreatedAt.Time)
 		}
-	}
-	if total > bounds.exact {
-		for id, c := range tried {
-			c.waits(time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)))
+		return counts, err
+	case tried:
+		first, err := q.QueueFirstTried(ctx, bounds.ids)
+		for _, r := range first {
+			if c := counts.topics[r.Namespace+"/"+r.Topic]; c != nil {
+				c.waits(r.CreatedAt.Time)
+			}
 		}
-		return counts, nil
-	}
-	oldest, err := q.QueueOldest(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range counts.topics {
-		c.oldest = time.Time{}
-	}
-	for _, r := range oldest {
-		counts.topics[r.Namespace+"/"+r.Topic].waits(r.CreatedAt.Time)
+		return counts, err
 	}
 	return counts, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // countLanes reads limit rows of queue: as many of each lane, and then more of those that have more, as far as the others have
@@ -392,59 +351,9 @@ func countLanes(ctx context.Context, q *dbsqlc.Queries, limit int64, cut map[str
 	for _, rows := range read {
 		for _, r := range rows {
 			all = append(all, dbsqlc.QueueCountsRow{
-				Namespace: r.Namespace, Topic: r.Topic, Version: r.Version, State: r.State, Tried: r.Tried, Count: r.Count, FirstDue: r.FirstDue, FirstID: r.FirstID,
+				Namespace: r.Namespace, Topic: r.Topic, Version: r.Version, State: r.State, Tried: r.Tried, Count: r.Count, FirstDue: r.FirstDue,
 			})
 		}
 	}
 	return all, nil
-}
-
-func aliveProcesses(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
-	rows, err := q.AliveProcesses(ctx, pgvalue.Interval(aliveFor))
-	if err != nil {
-		return nil, err
-	}
-	processes := make([]Process, len(rows))
-	for i, r := range rows {
-		p := Process{
-			WorkerID: r.WorkerID.Bytes, Kind: r.Kind, Name: r.Name, Host: r.Host, PID: int(r.Pid),
-			Topics: make(map[string]ProcessTopic), StartedAt: r.StartedAt.Time, SeenAt: r.SeenAt.Time,
-		}
-		var topics map[string]struct {
-			Version int     `json:"version"`
-			MaxLag  float64 `json:"max_lag"`
-		}
-		if err := json.Unmarshal(r.Topics, &topics); err != nil {
-			return nil, fmt.Errorf("topics of process %s: %w", p.WorkerID, err)
-		}
-		for name, t := range topics {
-			p.Topics[name] = ProcessTopic{Version: t.Version, MaxLag: time.Duration(t.MaxLag * float64(time.Second))}
-		}
-		if err := json.Unmarshal(r.Resting, &p.Resting); err != nil {
-			return nil, fmt.Errorf("resting of process %s: %w", p.WorkerID, err)
-		}
-		if r.TenantIds != nil {
-			p.TenantIDs = make([]uuid.UUID, len(r.TenantIds))
-			for i, id := range r.TenantIds {
-				p.TenantIDs[i] = id.Bytes
-			}
-		}
-		processes[i] = p
-	}
-	return processes, nil
-}
-
-func activePauses(ctx context.Context, q *dbsqlc.Queries) ([]Pause, error) {
-	rows, err := q.ActivePauses(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pauses := make([]Pause, len(rows))
-	for i, r := range rows {
-		pauses[i] = Pause{Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Since: r.PausedAt.Time, Until: r.Until.Time, Who: r.Who, Why: r.Why}
-		if tenant := uuid.UUID(r.TenantID.Bytes); tenant != uuid.Nil {
-			pauses[i].TenantID = uuid.NullUUID{UUID: tenant, Valid: true}
-		}
-	}
-	return pauses, nil
 }

@@ -143,7 +143,7 @@ func TestTopicsCountsEventsByTheirState(t *testing.T) {
 	for name, bounds := range map[string][3]int64{
 		"by lanes": {0, 1000, 1000}, "without a join": {1 << 30, 0, 0}, "by lanes without a join": {0, 1000, 0}, "in two steps": {0, 60, 0},
 	} {
-		list, err := a.TopicsWithin(t.Context(), bounds[0], bounds[1], bounds[2])
+		list, err := a.TopicsWithin(t.Context(), bounds[0], bounds[1], bounds[2], 1000)
 		require.NoError(t, err)
 		t.Log(name)
 		byName := make(map[string]admin.TopicStatus)
@@ -153,7 +153,7 @@ func TestTopicsCountsEventsByTheirState(t *testing.T) {
 		check(byName)
 	}
 	// Of a larger table, what is due first is counted first.
-	list, err := a.TopicsWithin(t.Context(), 0, 12, 0)
+	list, err := a.TopicsWithin(t.Context(), 0, 12, 0, 12)
 	require.NoError(t, err)
 	for _, s := range list {
 		if s.Name() == "test/said" {

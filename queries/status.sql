@@ -38,9 +38,7 @@ SELECT pg_relation_size('outbox_schema.queue'::regclass) AS bytes, statement_tim
 -- for the first time, 4 due later again, 5 due, 6 due again. The state is a group and not a FILTER for each, because that
 -- takes half the time.
 --
--- tried means in an attempt that is not the first one, or waiting for it. first_id is the smallest id of such events, of
--- those that are a UUID v7, which begins with the time when it was made. It is text because PostgreSQL before 18 has no min
--- of uuid.
+-- tried means in an attempt that is not the first one, or waiting for it.
 SELECT
     q.namespace, q.topic, q.version,
     CASE
@@ -51,10 +49,7 @@ SELECT
     END::integer AS state,
     q.claim_no > (q.locked_until IS NOT NULL)::integer AS tried,
     count(*) AS count,
-    min(q.next_attempt_at)::timestamptz AS first_due,
-    coalesce(min(q.id::text COLLATE "C") FILTER (
-        WHERE q.claim_no > (q.locked_until IS NOT NULL)::integer AND get_byte(uuid_send(q.id), 6) / 16 = 7
-    ), '')::text AS first_id
+    min(q.next_attempt_at)::timestamptz AS first_due
 FROM outbox_schema.queue AS q
 GROUP BY q.namespace, q.topic, q.version, 4, 5;
 
@@ -75,10 +70,7 @@ SELECT
     END::integer AS state,
     r.claim_no > (r.locked_until IS NOT NULL)::integer AS tried,
     count(*) AS count,
-    min(r.next_attempt_at)::timestamptz AS first_due,
-    coalesce(min(r.id::text COLLATE "C") FILTER (
-        WHERE r.claim_no > (r.locked_until IS NOT NULL)::integer AND get_byte(uuid_send(r.id), 6) / 16 = 7
-    ), '')::text AS first_id
+    min(r.next_attempt_at)::timestamptz AS first_due
 FROM lane AS l
 CROSS JOIN LATERAL (
     SELECT q.namespace, q.lane, q.topic, q.version, q.next_attempt_at, q.attempts, q.claim_no, q.locked_until, q.id
@@ -100,6 +92,23 @@ WHERE q.next_attempt_at <= statement_timestamp()
    OR q.attempts > 0
    OR q.claim_no > 0
 GROUP BY q.namespace, q.topic;
+
+-- name: QueueFirstTried :many
+-- Finds when the first event of each topic was enqueued, of those among the first id_limit ids that were tried before. UUID v7
+-- grow with time. min takes text because PostgreSQL before 18 has none of uuid.
+SELECT f.namespace, f.topic, e.created_at
+FROM (
+    SELECT r.namespace, r.topic, min(r.id::text COLLATE "C")::uuid AS id
+    FROM (
+        SELECT q.namespace, q.topic, q.id, q.claim_no > (q.locked_until IS NOT NULL)::integer AS tried
+        FROM outbox_schema.queue AS q
+        ORDER BY q.id
+        LIMIT @id_limit::integer
+    ) AS r
+    WHERE r.tried
+    GROUP BY r.namespace, r.topic
+) AS f
+JOIN outbox_schema.events AS e ON e.id = f.id;
 
 -- name: TopicHistory :many
 -- Reads what has become of the events of each topic that delivered or dead_letters know. It finds the topics by jumps from one

@@ -80,6 +80,8 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.listCommand(),
 		a.schemaCommand(),
 		a.migrateCommand(),
+		a.statusCommand(),
+		a.eventsCommand(),
 		a.listenerCommand(),
 		a.exportCommand(),
 		a.pruneCommand(),

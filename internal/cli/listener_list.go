@@ -173,9 +173,14 @@ const briefLength = 60
 
 // brief returns the beginning of an error on one line, without characters that control a terminal.
 func brief(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	text = clean(text)
 	if runes := []rune(text); len(runes) > briefLength {
 		return string(runes[:briefLength-3]) + "..."
 	}
 	return text
+}
+
+// clean returns text on one line, without characters that control a terminal.
+func clean(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

@@ -99,10 +99,7 @@ SELECT
     END::integer AS state,
     q.claim_no > (q.locked_until IS NOT NULL)::integer AS tried,
     count(*) AS count,
-    min(q.next_attempt_at)::timestamptz AS first_due,
-    coalesce(min(q.id::text COLLATE "C") FILTER (
-        WHERE q.claim_no > (q.locked_until IS NOT NULL)::integer AND get_byte(uuid_send(q.id), 6) / 16 = 7
-    ), '')::text AS first_id
+    min(q.next_attempt_at)::timestamptz AS first_due
 FROM outbox_schema.queue AS q
 GROUP BY q.namespace, q.topic, q.version, 4, 5
 `
@@ -115,16 +112,13 @@ type QueueCountsRow struct {
 	Tried     bool
 	Count     int64
 	FirstDue  pgtype.Timestamptz
-	FirstID   string
 }
 
 // Counts the rows of queue by topic and version, in one scan, and by state: 1 in flight, 2 with an expired lease, 3 due later
 // for the first time, 4 due later again, 5 due, 6 due again. The state is a group and not a FILTER for each, because that
 // takes half the time.
 //
-// tried means in an attempt that is not the first one, or waiting for it. first_id is the smallest id of such events, of
-// those that are a UUID v7, which begins with the time when it was made. It is text because PostgreSQL before 18 has no min
-// of uuid.
+// tried means in an attempt that is not the first one, or waiting for it.
 func (q *Queries) QueueCounts(ctx context.Context) ([]QueueCountsRow, error) {
 	rows, err := q.db.Query(ctx, QueueCounts)
 	if err != nil {
@@ -142,7 +136,6 @@ func (q *Queries) QueueCounts(ctx context.Context) ([]QueueCountsRow, error) {
 			&i.Tried,
 			&i.Count,
 			&i.FirstDue,
-			&i.FirstID,
 		); err != nil {
 			return nil, err
 		}
@@ -170,10 +163,7 @@ SELECT
     END::integer AS state,
     r.claim_no > (r.locked_until IS NOT NULL)::integer AS tried,
     count(*) AS count,
-    min(r.next_attempt_at)::timestamptz AS first_due,
-    coalesce(min(r.id::text COLLATE "C") FILTER (
-        WHERE r.claim_no > (r.locked_until IS NOT NULL)::integer AND get_byte(uuid_send(r.id), 6) / 16 = 7
-    ), '')::text AS first_id
+    min(r.next_attempt_at)::timestamptz AS first_due
 FROM lane AS l
 CROSS JOIN LATERAL (
     SELECT q.namespace, q.lane, q.topic, q.version, q.next_attempt_at, q.attempts, q.claim_no, q.locked_until, q.id
@@ -201,7 +191,6 @@ type QueueCountsByLaneRow struct {
 	Tried     bool
 	Count     int64
 	FirstDue  pgtype.Timestamptz
-	FirstID   string
 }
 
 // QueueCounts of the first piece rows of each lane, in the order in which they are due.
@@ -223,8 +212,51 @@ func (q *Queries) QueueCountsByLane(ctx context.Context, arg QueueCountsByLanePa
 			&i.Tried,
 			&i.Count,
 			&i.FirstDue,
-			&i.FirstID,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const QueueFirstTried = `-- name: QueueFirstTried :many
+SELECT f.namespace, f.topic, e.created_at
+FROM (
+    SELECT r.namespace, r.topic, min(r.id::text COLLATE "C")::uuid AS id
+    FROM (
+        SELECT q.namespace, q.topic, q.id, q.claim_no > (q.locked_until IS NOT NULL)::integer AS tried
+        FROM outbox_schema.queue AS q
+        ORDER BY q.id
+        LIMIT $1::integer
+    ) AS r
+    WHERE r.tried
+    GROUP BY r.namespace, r.topic
+) AS f
+JOIN outbox_schema.events AS e ON e.id = f.id
+`
+
+type QueueFirstTriedRow struct {
+	Namespace string
+	Topic     string
+	CreatedAt pgtype.Timestamptz
+}
+
+// Finds when the first event of each topic was enqueued, of those among the first id_limit ids that were tried before. UUID v7
+// grow with time. min takes text because PostgreSQL before 18 has none of uuid.
+func (q *Queries) QueueFirstTried(ctx context.Context, idLimit int32) ([]QueueFirstTriedRow, error) {
+	rows, err := q.db.Query(ctx, QueueFirstTried, idLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []QueueFirstTriedRow
+	for rows.Next() {
+		var i QueueFirstTriedRow
+		if err := rows.Scan(&i.Namespace, &i.Topic, &i.CreatedAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

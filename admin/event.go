@@ -1,0 +1,259 @@
+package admin
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// ErrUnknownEvent says that no event has the id, or that it was pruned.
+var ErrUnknownEvent = errors.New("unknown event")
+
+// EventDetail is all that is known of one event.
+type EventDetail struct {
+	EventStatus
+	Entity  outbox.Entity
+	Headers map[string]string
+	// Payload is that of the enqueue, as it is: who shows it to people masks its sensitive fields.
+	Payload json.RawMessage
+	// Failures are the latest failed attempts, at most five, oldest first. Those of listeners are in Listeners.
+	Failures []Failure
+	// Listeners says of an event of a log topic where each attached listener is, and each that has it as a dead letter; by
+	// name. Which topics a listener reads is only known while a process runs it. A listener that is known not to read the
+	// topic is left out.
+	Listeners []EventAtListener
+}
+
+// Failure is a failed attempt.
+type Failure struct {
+	Attempt int
+	At      time.Time
+	Worker  uuid.UUID
+	Error   string
+}
+
+// EventAtListener is what has become of an event at one listener.
+type EventAtListener struct {
+	Listener string
+	// Status is StatusPending (the listener has not come to it, or tries it again), StatusParked, StatusDead, or
+	// StatusDelivered: the listener has passed it. It also passes events of topics that it does not read, and those before
+	// its start.
+	Status      Status
+	Attempts    int
+	RetryAfter  time.Time // of a pending or parked event that has failed
+	FinalizedAt time.Time // of a dead one
+	LastError   string
+}
+
+// Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index of ids:
+// an event of a log topic is looked for where its id, a UUID v7, says that it was enqueued, and an event with another id among
+// the latest million.
+func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
+	var d EventDetail
+	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
+		d, err = readEvent(ctx, q, id)
+		return err
+	})
+	if err != nil {
+		return EventDetail{}, dbschema.Wrap("show event "+id.String(), err)
+	}
+	return d, nil
+}
+
+func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetail, error) {
+	var d EventDetail
+	rows, err := q.EventsByID(ctx, dbsqlc.EventsByIDParams{Ids: pgvalue.UUIDs([]uuid.UUID{id})})
+	if err != nil {
+		return d, err
+	}
+	if len(rows) > 0 {
+		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(rows[0]))
+		details, err := q.EventDetail(ctx, pgvalue.UUID(id))
+		if err != nil || len(details) == 0 {
+			return d, errors.Join(err, ErrUnknownEvent)
+		}
+		r := details[0]
+		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
+		d.Failures = failuresOf(r.Failures)
+		return d, nil
+	}
+	seq, err := findInLog(ctx, q, id)
+	if err != nil {
+		return d, err
+	}
+	heard, err := q.HeardByID(ctx, pgvalue.UUIDs([]uuid.UUID{id}))
+	if err != nil {
+		return d, err
+	}
+	switch {
+	case seq > 0:
+		logged, err := q.LogBySeq(ctx, []int64{seq})
+		if err != nil {
+			return d, err
+		}
+		details, err := q.LogDetail(ctx, seq)
+		if err != nil || len(details) == 0 || len(logged) == 0 {
+			return d, errors.Join(err, ErrUnknownEvent)
+		}
+		r := details[0]
+		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(logged[0]))
+		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
+	case len(heard) > 0:
+		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(heard[0]))
+		details, err := q.HeardDetail(ctx, pgvalue.UUID(id))
+		if err != nil || len(details) == 0 {
+			return d, errors.Join(err, ErrUnknownEvent)
+		}
+		r := details[0]
+		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
+		d.Listener, d.Status, d.Attempts, d.LastError, d.FinalizedAt, d.NextAttemptAt = "", "", 0, "", time.Time{}, time.Time{}
+	default:
+		return d, ErrUnknownEvent
+	}
+	d.Listeners, err = standing(ctx, q, d.Name(), seq, heard)
+	return d, err
+}
+
+func (d *EventDetail) fill(entityType, entityID string, entityVersion int64, headers, payload json.RawMessage) {
+	d.Entity = outbox.Entity{Type: entityType, ID: entityID, Version: entityVersion}
+	d.Headers, d.Payload = pgvalue.Headers(headers), payload
+}
+
+// standing merges where the cursors are with what the listeners have of the event.
+func standing(ctx context.Context, q *dbsqlc.Queries, topic string, seq int64, heard []dbsqlc.HeardByIDRow) ([]EventAtListener, error) {
+	cursors, err := q.LogStanding(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	processes, err := aliveProcesses(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	reads := func(listener string) bool {
+		known := false
+		for _, p := range processes {
+			if p.Kind == kindListener && p.Name == listener {
+				if _, ok := p.Topics[topic]; ok {
+					return true
+				}
+				known = true
+			}
+		}
+		return !known
+	}
+	byName := make(map[string]EventAtListener)
+	for _, c := range cursors {
+		if !reads(c.Listener) {
+			continue
+		}
+		s := EventAtListener{Listener: c.Listener, Status: StatusPending}
+		if c.Passed {
+			s.Status = StatusDelivered
+		} else if c.Attempts > 0 {
+			s.Attempts, s.RetryAfter, s.LastError = int(c.Attempts), c.RetryAfter.Time, c.LastError
+		}
+		byName[c.Listener] = s
+	}
+	for _, r := range heard {
+		byName[r.Listener] = EventAtListener{
+			Listener: r.Listener, Status: Status(r.Status), Attempts: int(r.Attempts), RetryAfter: r.NextAttemptAt.Time,
+			FinalizedAt: r.FinalizedAt.Time, LastError: r.LastError,
+		}
+	}
+	list := make([]EventAtListener, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list = append(list, byName[name])
+	}
+	return list, nil
+}
+
+// failuresOf reads the column failures. What is not a failure, after a change by hand, is left out.
+func failuresOf(column json.RawMessage) []Failure {
+	var entries []json.RawMessage
+	if json.Unmarshal(column, &entries) != nil {
+		return nil
+	}
+	var failures []Failure
+	for _, e := range entries {
+		var f struct {
+			Attempt int
+			At      string
+			Worker  string
+			Error   string
+		}
+		if json.Unmarshal(e, &f) != nil {
+			continue
+		}
+		worker, _ := uuid.Parse(f.Worker)
+		failures = append(failures, Failure{Attempt: f.Attempt, At: parseTime(f.At), Worker: worker, Error: f.Error})
+	}
+	return failures
+}
+
+// parseTime reads a time as PostgreSQL writes it into JSON: with a T, and with an offset.
+func parseTime(text string) time.Time {
+	text = strings.Replace(text, " ", "T", 1)
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+const (
+	findNear = time.Minute
+	findFar  = time.Hour
+	findMost = 1_000_000 // positions that are looked at
+)
+
+// findInLog returns the position of the event with this id, or 0.
+func findInLog(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (int64, error) {
+	last, err := q.LogLast(ctx)
+	if err != nil || last == 0 {
+		return 0, err
+	}
+	look := func(low, high int64) (int64, error) {
+		seqs, err := q.LogFind(ctx, dbsqlc.LogFindParams{Low: low, High: high, ID: pgvalue.UUID(id)})
+		if err != nil || len(seqs) == 0 {
+			return 0, err
+		}
+		return seqs[0], nil
+	}
+	if id.Version() != 7 {
+		return look(last-findMost, last)
+	}
+	at := time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16))
+	for _, around := range []time.Duration{findNear, findFar} {
+		low, err := logAt(ctx, q, at.Add(-around))
+		if err != nil {
+			return 0, err
+		}
+		high, err := logAt(ctx, q, at.Add(around))
+		if err != nil {
+			return 0, err
+		}
+		if high-low > findMost {
+			if low, err = logAt(ctx, q, at); err != nil {
+				return 0, err
+			}
+			low, high = low-findMost/2, low+findMost/2
+		}
+		if seq, err := look(low, high); err != nil || seq > 0 {
+			return seq, err
+		}
+	}
+	return 0, nil
+}
