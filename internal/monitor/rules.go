@@ -67,7 +67,7 @@ func (c Config) alerts() []alert {
 		"OutboxTargetResting", across("max", c.metric("outboxgen_resting")) + " > 0", 2 * time.Minute, warning,
 		"{{ $labels.target }} is unavailable: its events wait.", "alert-target-resting",
 	}, alert{
-		"OutboxTopicUnhandled", across("max", c.metric("outboxgen_topic_processes")) + " == 0 or " +
+		"OutboxTopicUnhandled", across("max", c.metric("outboxgen_topic_processes")) + " == 0 and " + c.waiting() + " > 0 or " +
 			across("max", c.metric("outboxgen_unhandled_versions")) + " > 0", 5 * time.Minute, critical,
 		"No running process takes {{ $labels.topic }}, or some version of its events.", "alert-topic-unhandled",
 	}, alert{
@@ -91,6 +91,15 @@ func (c Config) alerts() []alert {
 		"OutboxGaugesMissing", "absent(" + c.metric("outboxgen_gauges_reader") + " == 1)", 5 * time.Minute, critical,
 		"No process exports the gauges of the outbox: the other alerts are blind.", "alert-gauges-missing",
 	})
+}
+
+// waiting is the number of the events of a topic that are not final.
+func (c Config) waiting() string {
+	var parts []string
+	for _, state := range []string{"due", "retrying", "scheduled", "in_flight"} {
+		parts = append(parts, across("max", c.metric("outboxgen_"+state+"_events")))
+	}
+	return strings.Join(parts, " + ")
 }
 
 func matchers(b bound) []string {

@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,6 +83,7 @@ func (c *Collector) onEnqueued(_ context.Context, e outbox.Enqueued) {
 
 func (c *Collector) onClaimed(r outbox.Runner, events []outbox.Event, took time.Duration) {
 	c.claimTime.WithLabelValues(r.Namespace, r.Listener).Observe(took.Seconds())
+	c.heard(r)
 	for _, e := range events {
 		c.claimed.WithLabelValues(topicOf(e), r.Listener).Inc()
 	}
@@ -109,17 +111,31 @@ var descResting = prometheus.NewDesc("outboxgen_resting",
 	"How many dispatchers or listeners of this process do not claim a topic or destination for a while, because its target is unavailable.",
 	[]string{labelTarget, labelDispatcher, labelListener}, nil)
 
+// silent is after how long without a claim a runner has ended. A rest that it has not ended is forgotten then.
+const silent = 10 * time.Minute
+
 func (c *Collector) rests(r outbox.Runner, target string, begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := rest{target, r.Namespace, r.Listener}
 	if c.resting[key] == nil {
-		c.resting[key] = make(map[outbox.Runner]bool)
+		c.resting[key] = make(map[outbox.Runner]time.Time)
 	}
 	if begins {
-		c.resting[key][r] = true
+		c.resting[key][r] = c.now()
 	} else {
 		delete(c.resting[key], r) // the target stays, with 0
+	}
+}
+
+// heard notes that r is running.
+func (c *Collector) heard(r outbox.Runner) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, runners := range c.resting {
+		if _, rests := runners[r]; rests {
+			runners[r] = c.now()
+		}
 	}
 }
 
@@ -127,6 +143,7 @@ func (c *Collector) collectResting(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, runners := range c.resting {
+		maps.DeleteFunc(runners, func(_ outbox.Runner, heard time.Time) bool { return c.now().Sub(heard) > silent })
 		to <- prometheus.MustNewConstMetric(descResting, prometheus.GaugeValue, float64(len(runners)), key.target, key.dispatcher, key.listener)
 	}
 }

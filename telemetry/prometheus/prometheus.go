@@ -62,7 +62,8 @@ type Collector struct {
 	enqueueTime, claimTime, handlerTime                                          *prometheus.HistogramVec
 
 	mu      sync.Mutex
-	resting map[rest]map[outbox.Runner]bool
+	resting map[rest]map[outbox.Runner]time.Time // when the runner was heard of
+	now     func() time.Time
 
 	running  atomic.Bool
 	scraped  atomic.Int64  // when, in Unix nanoseconds
@@ -86,7 +87,7 @@ func New(cfg Config) (*Collector, error) {
 	if cfg.LockPool == nil {
 		cfg.LockPool = cfg.Pool
 	}
-	c := &Collector{cfg: cfg, resting: make(map[rest]map[outbox.Runner]bool), wanted: make(chan struct{}, 1)}
+	c := &Collector{cfg: cfg, resting: make(map[rest]map[outbox.Runner]time.Time), now: time.Now, wanted: make(chan struct{}, 1)}
 	if cfg.Pool != nil {
 		var err error
 		if c.source, err = newDatabase(cfg.Pool, cfg.Schema); err != nil {
