@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod telemetry/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -15,6 +15,7 @@ help: ## list the targets
 
 .PHONY: test
 test: postgres ## run all tests of all modules with PostgreSQL, and with the race detector if there is a C compiler
+	@tools/need.sh promtool
 	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) RACE=$$race
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules

@@ -65,7 +65,7 @@ func (l *Listener) drain(ctx, bounded context.Context, limit outbox.DrainLimit, 
 		return 0, err
 	}
 	ctx = bounded
-	r := &listenerRun{l: l, Stages: shutdown.New(ctx), drained: report}
+	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), drained: report}
 	if limit.Events > 0 {
 		r.budget = &budget{left: limit.Events}
 	}

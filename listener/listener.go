@@ -321,7 +321,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
-	l.hooks = report.NewHooks(cfg.Observer, outbox.Runner{Listener: spec.Name, WorkerID: cfg.WorkerID}, l.log)
+	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
 	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks
 	for _, h := range handlers {

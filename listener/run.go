@@ -35,6 +35,11 @@ type listenerRun struct {
 	budget  *budget // of a Drain that is bounded by events
 }
 
+// runner is what observers are told of l.
+func (l *Listener) runner() outbox.Runner {
+	return outbox.Runner{Listener: l.spec.Name, WorkerID: l.cfg.WorkerID}
+}
+
 // Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. It logs that it starts
 // and stops, and while the database does not answer it says so and tries again. Only an error at the start is returned, for
 // example ErrNotMigrated or ErrRestored, and later the error that the listener was detached.
@@ -59,7 +64,7 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 	over := l.rep.Run("listener", "topics", report.Topics(l.topics), "mode", l.mode(), "shards", shards, "lease", l.cfg.LeaseDuration,
 		"batch_size", l.cfg.BatchSize, "concurrency", l.cfg.Concurrency, "poll", l.cfg.PollInterval, "wake", l.cfg.Wake)
 	defer func() { over(err) }()
-	r := &listenerRun{l: l, Stages: shutdown.New(ctx), callsReturned: make(chan struct{}, 1)}
+	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), callsReturned: make(chan struct{}, 1)}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
 	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end before ctx does

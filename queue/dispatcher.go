@@ -185,7 +185,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
 	d.rep = report.NewLog(d.log, time.Now)
-	d.hooks = report.NewHooks(cfg.Observer, outbox.Runner{Namespace: store.namespace, WorkerID: store.worker}, d.log)
+	d.hooks = report.NewHooks(cfg.Observer, d.runner(), d.log)
 	d.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
 	d.targets.Hooks = d.hooks
 	for _, h := range handlers {
@@ -298,6 +298,11 @@ var (
 	errBusy     = fmt.Errorf("the dispatcher %w", outbox.ErrBusy)
 	errShutdown = errors.New("dispatcher is stopping: ShutdownTimeout has passed")
 )
+
+// runner is what observers are told of d.
+func (d *Dispatcher) runner() outbox.Runner {
+	return outbox.Runner{Namespace: d.store.namespace, WorkerID: d.store.worker}
+}
 
 // Run delivers until ctx ends and blocks until then. It logs that it starts and stops, and while the database does not
 // answer it says so and tries again. Only an error at the start is returned, for example ErrNotMigrated.

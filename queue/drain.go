@@ -163,7 +163,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, limit int, r *Report)
 // drainBatch handles tasks. It returns those that are over and, if ctx has ended, those that were not started. running
 // reports that the handlers of others have not returned within ShutdownTimeout of the end of ctx.
 func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (over, unstarted []*task, running bool) {
-	e := shutdown.New(ctx)
+	e := shutdown.New(outbox.ContextWithRunner(ctx, d.runner()))
 	defer e.Enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()
 	reports := make(chan *task, len(tasks))
 	report := func(t *task) { reports <- t }

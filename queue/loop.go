@@ -80,7 +80,7 @@ type signals struct {
 func newLoop(ctx context.Context, d *Dispatcher) *loop {
 	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
 	l := &loop{
-		Stages: shutdown.New(ctx), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room, claims: newClaims(d),
+		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room, claims: newClaims(d),
 		looks: looks{wanted: true, walk: walk{in: d.lanes}},
 		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
 		publish: make(map[*relay.Target]chan *task), inFlightBy: make(map[*relay.Target]int),

@@ -4,6 +4,7 @@
 #
 #   need.sh postgres   needs a PostgreSQL that can be started; fails without one
 #   need.sh race       needs a C compiler; prints go test's flag for the race detector, or nothing without a compiler
+#   need.sh promtool   wants promtool of Prometheus; without it a test is skipped
 set -eu
 
 has_postgres() {
@@ -42,4 +43,7 @@ race)
 	else
 		echo "no C compiler found: the tests run without the race detector; to use it, apt-get install gcc libc6-dev" >&2
 	fi ;;
+promtool)
+	command -v promtool >/dev/null 2>&1 || install prometheus ||
+		echo "no promtool found: the alerts are checked without it; to use it, apt-get install prometheus" >&2 ;;
 esac

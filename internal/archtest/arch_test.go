@@ -74,6 +74,7 @@ func TestArrows(t *testing.T) {
 		"internal/jsonb":       {"payload"},
 		"internal/lane":        {},
 		"internal/mark":        {"internal/backoff", "internal/guard"},
+		"internal/monitor":     {},
 		"internal/pgname":      {},
 		"internal/pgvalue":     {},
 		"internal/plainjson":   {},
@@ -89,7 +90,7 @@ func TestArrows(t *testing.T) {
 		"generator":            {"generator/emit", "generator/model", "generator/diag"},
 		"internal/mask":        {"generator/model"},
 		"internal/fit":         {"generator/model", "payload"},
-		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret"},
+		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret", "internal/monitor"},
 		"cmd/outboxgen":        {"internal/cli"},
 	}
 	all := packages(t)

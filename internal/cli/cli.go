@@ -86,6 +86,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.listenerCommand(),
 		a.pauseCommand(),
 		a.resumeCommand(),
+		a.exportCommand(),
 		a.pruneCommand(),
 		a.doctorCommand(),
 		a.versionCommand(),

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -151,21 +149,9 @@ func (f *actFlags) act() (admin.Act, error) {
 	}
 	who := f.who
 	if who == "" {
-		who = account()
+		who = defaultWho()
 	}
 	return admin.Act{Who: who, Why: f.why, DryRun: !f.yes, Limit: f.limit, Rate: f.rate}, nil
-}
-
-// account is the user and the host of the operating system, as far as they are known.
-func account() string {
-	name, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	return name + "@" + host
 }
 
 // groupRow is one group of dead letters in the --json document.
