@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -72,17 +71,16 @@ func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
 		for _, id := range r.TenantIds {
 			p.TenantIDs = append(p.TenantIDs, id.Bytes)
 		}
-		var topics map[string]process.Topic
-		if err := json.Unmarshal(r.Topics, &topics); err != nil {
-			return nil, fmt.Errorf("read topics of %s %s: %w", r.Kind, r.Name, err)
-		}
+		// What has another form was written by hand. It must not hide the other processes.
+		var topics map[string]json.RawMessage
+		_ = json.Unmarshal(r.Topics, &topics)
 		p.Topics = make(map[string]ProcessTopic, len(topics))
-		for name, t := range topics {
+		for name, text := range topics {
+			var t process.Topic
+			_ = json.Unmarshal(text, &t)
 			p.Topics[name] = ProcessTopic{Version: t.Version, MaxLag: time.Duration(t.MaxLag * float64(time.Second))}
 		}
-		if err := json.Unmarshal(r.Resting, &p.Resting); err != nil {
-			return nil, fmt.Errorf("read what rests in %s %s: %w", r.Kind, r.Name, err)
-		}
+		_ = json.Unmarshal(r.Resting, &p.Resting)
 		all[i] = p
 	}
 	return all, nil

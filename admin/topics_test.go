@@ -200,7 +200,7 @@ func TestTopicsSaysWhoRunsThem(t *testing.T) {
 	said := topics["test/said"]
 	require.Len(t, said.Processes, 2)
 	require.Equal(t, first, said.Processes[0].WorkerID)
-	require.Equal(t, "dispatcher", said.Processes[0].Kind)
+	require.Equal(t, admin.ProcessDispatcher, said.Processes[0].Kind)
 	require.Equal(t, "test", said.Processes[0].Name)
 	require.Equal(t, "box", said.Processes[0].Host)
 	require.Equal(t, 7, said.Processes[0].PID)
