@@ -14,18 +14,27 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 .PHONY: test
-test: postgres ## run all tests of all modules with PostgreSQL, and with the race detector if there is a C compiler
+test: postgres ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
 	@tools/need.sh promtool
-	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) RACE=$$race
+	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
-# run concurrently: the first, which is the largest, and one of the others. In the first module the slowest package
-# starts first.
+# run concurrently: the first, which is the largest, and one of the others. In the first module the slowest packages
+# start first.
 TESTS := $(MODULES:%=test-in-%)
 .PHONY: $(TESTS)
-$(TESTS): export CGO_ENABLED := $(if $(RACE),1,0)
 $(TESTS): test-in-%:
-	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 20m $(if $(filter .,$*),./queue ./listener) ./...
+	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 30m $(if $(filter .,$*),./queue ./listener ./admin) ./...
+
+# Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
+RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume ./worker ./publish/... ./internal/...
+.PHONY: test-race
+test-race:
+	@echo "== go test -race -short" && CGO_ENABLED=1 $(GO) test -race -short -parallel 8 -timeout 20m $(RACED)
+
+.PHONY: race
+race: postgres ## run all tests of all modules with the race detector: 25 minutes
+	@race="$$(tools/need.sh race)" && test -n "$$race" && CGO_ENABLED=1 $(MAKE) --no-print-directory -j2 $(TESTS) RACE=-race CGO_ENABLED=1
 
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
 QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/archtest ./internal/mark ./internal/relay
