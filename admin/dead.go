@@ -77,7 +77,7 @@ func (f Filter) validateDead() error {
 }
 
 // scanDead calls visit with the dead letters that f selects, in pieces by no: oldest first, or newest first and below before.
-// It ends when visit returns false. Each piece is read in a transaction of its own.
+// It ends when visit returns false. Each piece is read in a separate transaction.
 func (a *Admin) scanDead(ctx context.Context, f Filter, newest bool, before int64, texts bool, visit func(dbsqlc.DeadLetterScanRow) bool) error {
 	p := dbsqlc.DeadLetterScanParams{
 		Ids:    pgvalue.UUIDs(slices.Compact(slices.SortedFunc(slices.Values(f.IDs), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))),

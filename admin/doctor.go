@@ -122,7 +122,7 @@ func DoctorChecks() []string {
 
 // examination is one run of Doctor.
 type examination struct {
-	*Admin // on a pool of its own
+	*Admin // on a separate pool
 	cfg    DoctorConfig
 
 	state    schemaState // what checkMigrations has found

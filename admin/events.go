@@ -68,7 +68,7 @@ const (
 
 // Events returns a page of the events that f selects, in this order: events that are not final, those first that are due
 // first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and the log,
-// the latest first. A listener that has parked an event or has it as a dead letter has an entry of its own next to that of
+// the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next to that of
 // the log. Lists of IDs and of one dedupe key begin with the events themselves.
 //
 // A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id and dedupe key.

@@ -102,7 +102,7 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 }
 
 // watchStatus prints the status again and again. On a terminal each one replaces the one before. Only the first one fails
-// the command: whoever watches an outage wants to see its end.
+// the command: people who watch an outage want to see its end.
 func (a *app) watchStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) error {
 	clearScreen := ""
 	if f, ok := a.Stdout.(*os.File); ok {

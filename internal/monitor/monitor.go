@@ -38,7 +38,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// metric returns the selector of a metric, with matchers of its own in front of those of c.
+// metric returns the selector of a metric, with its own matchers in front of those of c.
 func (c Config) metric(name string, matchers ...string) string {
 	if c.Selector != "" {
 		matchers = append(slices.Clone(matchers), c.Selector)

@@ -122,7 +122,7 @@ func TestStatementsFailAlone(t *testing.T) {
 	require.Contains(t, c.lines()[0], "database answers again", "with an error")
 }
 
-// TestListeningFailsAlone: with a pool of its own the listening connection says nothing about the database.
+// TestListeningFailsAlone: with a separate pool the listening connection says nothing about the database.
 func TestListeningFailsAlone(t *testing.T) {
 	t.Parallel()
 	c := newClocked()

@@ -155,7 +155,7 @@ func TestDrainUpToCountsFailures(t *testing.T) {
 			d, topic := drainers[name](t, pool, c)
 			_, err := d.Drain(t.Context())
 			require.NoError(t, err)
-			say(t, pool, topic, 9) // each of its own key
+			say(t, pool, topic, 9) // each of another key
 			for range 2 {
 				report, err := d.DrainUpTo(t.Context(), outbox.DrainLimit{Events: 4})
 				require.NoError(t, err)

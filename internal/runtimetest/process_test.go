@@ -61,7 +61,7 @@ func runners() map[string]runner {
 	}
 }
 
-// rows lists the processes without what every run has anew.
+// rows lists the processes without what each run changes.
 func rows(t *testing.T, pool *pgxpool.Pool) []admin.Process {
 	t.Helper()
 	all, err := runtimetest.AdminOf(t, pool).Processes(t.Context())

@@ -18,7 +18,7 @@ import (
 type createKey struct{}
 
 // enqueuing starts the span of an enqueue, which the events carry. Without an active span there is none, because it would
-// be the root of a trace of its own.
+// be the root of a separate trace.
 func (t *Telemetry) enqueuing(ctx context.Context, namespace, topic string, _ int) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
