@@ -108,7 +108,7 @@ func (f *pauseFlags) add(c *cobra.Command, verb string) {
 	f.db.flags(c)
 	c.Flags().StringVar(&f.tenant, "tenant", "", verb+" the events of the tenant with this `ID`: all of them, or those of the namespace or topic")
 	c.Flags().StringVar(&f.listener, "listener", "", verb+" the listener of this `name`")
-	c.Flags().StringVar(&f.reason, "reason", "", "`why`, for the table audit and for whoever looks at the pause")
+	c.Flags().StringVar(&f.reason, "reason", "", "`why`, for the table audit and for people who look at the pause")
 	c.Flags().StringVar(&f.whose, "who", "", "`who` does it (default: user@host)")
 }
 
