@@ -928,7 +928,7 @@ SELECT count(*) FROM gone;
 -- name: EventMisfits :one
 -- Checks a piece of queue and a piece of events, each in the order of ids after the last one checked: which events are final
 -- although they are queued, and which have no state at all. Only a change by hand can cause either. checked is the last id
--- of each piece, and null if there was none.
+-- of each piece, and null if there was none. Scalar subqueries probe by id; an EXISTS may become a hash of the whole table.
 WITH queued AS MATERIALIZED (
     SELECT q.id, q.namespace
     FROM outbox_schema.queue AS q
@@ -951,7 +951,7 @@ SELECT
         FROM queued AS q
         WHERE q.namespace = @namespace
           AND (
-              EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = q.id)
+              (SELECT d.id FROM outbox_schema.delivered AS d WHERE d.id = q.id LIMIT 1) IS NOT NULL
               OR (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL LIMIT 1) IS NOT NULL
           )
     ) AS final,
@@ -959,8 +959,8 @@ SELECT
         SELECT count(*)
         FROM enqueued AS e
         WHERE e.namespace = @namespace
-          AND NOT EXISTS (SELECT FROM outbox_schema.queue AS q WHERE q.id = e.id)
-          AND NOT EXISTS (SELECT FROM outbox_schema.delivered AS d WHERE d.id = e.id)
+          AND (SELECT q.id FROM outbox_schema.queue AS q WHERE q.id = e.id LIMIT 1) IS NULL
+          AND (SELECT d.id FROM outbox_schema.delivered AS d WHERE d.id = e.id LIMIT 1) IS NULL
           AND (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = e.id AND x.listener IS NULL LIMIT 1) IS NULL
     ) AS stateless;
 
