@@ -115,6 +115,8 @@ func (s *Store) readPauses(ctx context.Context) (*pauses, error) {
 // readPauses makes the claims of d leave out what is paused now. changed reports that this is something else than before.
 // After an error, what was read last holds.
 func (d *Dispatcher) readPauses(ctx context.Context) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+	defer cancel()
 	p, err := d.store.readPauses(ctx)
 	if err != nil {
 		return false, err
@@ -147,11 +149,9 @@ func (l *loop) watchPauses(ctx context.Context) {
 			timer.Stop()
 		case <-timer.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, pauseTimeout)
 		pace.Start()
-		changed, err := l.d.readPauses(limited)
+		changed, err := l.d.readPauses(ctx)
 		pace.Stop()
-		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return

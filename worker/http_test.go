@@ -358,7 +358,7 @@ func TestDrainHandlerStopsWithItsServer(t *testing.T) {
 // TestDrainHandlerOutlivesWriteTimeout: a drain that takes longer than the WriteTimeout of the server is answered.
 func TestDrainHandlerOutlivesWriteTimeout(t *testing.T) {
 	t.Parallel()
-	const timeout = 100 * time.Millisecond
+	const timeout = time.Second
 	for _, http2 := range []bool{false, true} {
 		server := httptest.NewUnstartedServer(newHandler(t, outbox.DrainLimit{}, part("a", func(context.Context, outbox.DrainLimit) (outbox.DrainReport, error) {
 			<-time.After(2 * timeout)

@@ -144,7 +144,7 @@ func TestObserverIsToldTheWholeStory(t *testing.T) {
 					defer cancel()
 					ended := make(chan error, 1)
 					go func() { ended <- r.Run(ctx) }()
-					ledger.Await(t, "the end of all events", over)
+					ledger.Await(t, "the end of all events", func() bool { return over() && ledger.Empty > 0 })
 					cancel()
 					require.NoError(t, pgtest.Receive(t, ended, "the end"))
 				} else {
@@ -262,10 +262,14 @@ func TestObserverIsToldOfRests(t *testing.T) {
 	ledger.Await(t, "the rest", func() bool { return len(ledger.Rests) > 0 })
 	o.end()
 	pgtest.Receive(t, o.all, "all events")
-	ledger.Await(t, "the return", func() bool { return len(ledger.Returns) > 0 })
+	ledger.Await(t, "the return", func() bool { return len(ledger.Returns) > 0 && len(ledger.Returns) == len(ledger.Rests) })
 	require.NoError(t, stop())
-	require.Equal(t, []string{"test/queued: connection refused"}, ledger.Rests)
-	require.Equal(t, []string{"test/queued"}, ledger.Returns)
+	// A handler that is slow to report its failure may make the target rest once more.
+	require.Len(t, ledger.Returns, len(ledger.Rests))
+	for i := range ledger.Rests {
+		require.Equal(t, "test/queued: connection refused", ledger.Rests[i])
+		require.Equal(t, "test/queued", ledger.Returns[i])
+	}
 	ledger.RequireWhole(t)
 	require.Positive(t, ledger.Settled[outbox.SettledReleased])
 }
