@@ -16,7 +16,7 @@ help: ## list the targets
 .PHONY: test
 test: postgres ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
 	@tools/need.sh promtool
-	@race="$$(tools/need.sh race)" && $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
+	@race="$$(tools/need.sh race)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
 # run concurrently: the first, which is the largest, and one of the others. In the first module the slowest packages
