@@ -135,9 +135,8 @@ const (
 )
 
 // watchPauses reads what is paused once per PollInterval, and when the loop asks for it, until ctx ends. It tells the loop
-// what has changed. An outage of the database is reported by the passes.
+// what has changed.
 func (l *loop) watchPauses(ctx context.Context) {
-	failing := false
 	var pace doorbell.Pace
 	for {
 		timer := time.NewTimer(max(backoff.Within(l.d.cfg.PollInterval), shortestPauseCheck, pace.Pause()))
@@ -149,18 +148,15 @@ func (l *loop) watchPauses(ctx context.Context) {
 			timer.Stop()
 		case <-timer.C:
 		}
+		began := time.Now()
 		pace.Start()
 		changed, err := l.d.readPauses(ctx)
 		pace.Stop()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil && !failing:
-			l.d.log.Warn("cannot read what is paused: the pauses that were read last hold", "error", err)
-		case err == nil && failing:
-			l.d.log.Info("what is paused is read again")
 		}
-		if failing = err != nil; changed {
+		l.d.rep.Statement("read what is paused", began, err) // what was read last holds
+		if changed {
 			l.pausesChanged.Emit()
 		}
 		l.d.signals.paused.Emit()

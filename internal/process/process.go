@@ -4,12 +4,15 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
@@ -96,10 +99,10 @@ func (h *Heart) Run(ctx context.Context) {
 		switch {
 		case err == nil && failing:
 			h.Log.Info("the row in the table processes is renewed again")
-		case err != nil && !failing && ctx.Err() == nil:
+		case !failing && refused(err) && ctx.Err() == nil:
 			h.Log.Warn("cannot write to the table processes: this process works, but outboxgen status and alerts do not see it", "error", err)
 		}
-		failing = err != nil
+		failing = err != nil && (failing || refused(err))
 		h.Beat.Emit()
 		if !h.wait(ctx) {
 			break
@@ -108,6 +111,13 @@ func (h *Heart) Run(ctx context.Context) {
 	_ = h.DB.EachPlanned(h.Pool).ProcessEnd(end, dbsqlc.ProcessEndParams{ // otherwise it is deleted when it is old
 		Kind: p.Kind, Name: p.Name, WorkerID: p.WorkerID, Host: p.Host, Pid: p.Pid,
 	})
+}
+
+// refused reports whether the database has answered with err. Otherwise it is unavailable, which the claims and leases of the
+// process log.
+func refused(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && !strings.HasPrefix(answer.Code, "57")
 }
 
 // limitStop calls cancel a stopTimeout after ctx has ended, unless end comes first.
