@@ -74,9 +74,7 @@ func (d *Dispatcher) drain(ctx context.Context, l *leases, limit int, r *Report)
 	handled := 0
 	for x := new(roundTrip); ; {
 		if time.Since(read) >= d.cfg.PollInterval {
-			if _, err := d.readPauses(ctx); err != nil && ctx.Err() == nil {
-				d.log.Warn("cannot read what is paused: the pauses that were read last hold", "error", err)
-			}
+			_, _ = d.readPauses(ctx) // after an error, what was read last holds
 			read = time.Now()
 		}
 		size := d.cfg.BatchSize

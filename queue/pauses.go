@@ -113,11 +113,15 @@ func (s *Store) readPauses(ctx context.Context) (*pauses, error) {
 }
 
 // readPauses makes the claims of d leave out what is paused now. changed reports that this is something else than before.
-// After an error, what was read last holds.
+// After an error, which it reports, what was read last holds.
 func (d *Dispatcher) readPauses(ctx context.Context) (changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+	limited, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
-	p, err := d.store.readPauses(ctx)
+	began := time.Now()
+	p, err := d.store.readPauses(limited)
+	if ctx.Err() == nil {
+		d.rep.Statement("read what is paused", began, err)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -148,14 +152,12 @@ func (l *loop) watchPauses(ctx context.Context) {
 			timer.Stop()
 		case <-timer.C:
 		}
-		began := time.Now()
 		pace.Start()
-		changed, err := l.d.readPauses(ctx)
+		changed, _ := l.d.readPauses(ctx) // after an error, what was read last holds
 		pace.Stop()
 		if ctx.Err() != nil {
 			return
 		}
-		l.d.rep.Statement("read what is paused", began, err) // what was read last holds
 		if changed {
 			l.pausesChanged.Emit()
 		}

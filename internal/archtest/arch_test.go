@@ -59,7 +59,7 @@ func TestArrows(t *testing.T) {
 		"templates":            {},
 		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/testsignal"},
 		"internal/report":      {"outbox", "internal/guard"},
-		"internal/process":     {"internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/mark", "internal/pgvalue", "internal/testsignal"},
+		"internal/process":     {"internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/mark", "internal/pgvalue", "internal/report", "internal/testsignal"},
 		"internal/retention":   {"outbox", "internal/dbschema", "internal/dbsqlc", "internal/pgvalue"},
 		"internal/settings":    {"outbox"},
 		"internal/absent":      {},

@@ -4,15 +4,12 @@ package process
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
@@ -20,6 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/testsignal"
 )
 
@@ -96,13 +94,14 @@ func (h *Heart) Run(ctx context.Context) {
 	failing := false
 	for {
 		err := h.beat(end, &p)
+		refused := err != nil && !report.Unavailable(err) // a database that is unavailable is what claims and leases log
 		switch {
 		case err == nil && failing:
 			h.Log.Info("the row in the table processes is renewed again")
-		case !failing && refused(err) && ctx.Err() == nil:
+		case !failing && refused && ctx.Err() == nil:
 			h.Log.Warn("cannot write to the table processes: this process works, but outboxgen status and alerts do not see it", "error", err)
 		}
-		failing = err != nil && (failing || refused(err))
+		failing = err != nil && (failing || refused)
 		h.Beat.Emit()
 		if !h.wait(ctx) {
 			break
@@ -111,13 +110,6 @@ func (h *Heart) Run(ctx context.Context) {
 	_ = h.DB.EachPlanned(h.Pool).ProcessEnd(end, dbsqlc.ProcessEndParams{ // otherwise it is deleted when it is old
 		Kind: p.Kind, Name: p.Name, WorkerID: p.WorkerID, Host: p.Host, Pid: p.Pid,
 	})
-}
-
-// refused reports whether the database has answered with err. Otherwise it is unavailable, which the claims and leases of the
-// process log.
-func refused(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && !strings.HasPrefix(answer.Code, "57")
 }
 
 // limitStop calls cancel a stopTimeout after ctx has ended, unless end comes first.

@@ -188,6 +188,19 @@ func TestHeartLogsTroubleOnce(t *testing.T) {
 	stop()
 }
 
+// An outage of the database is logged by those who claim, and not once more for the row.
+func TestHeartLeavesOutagesToOthers(t *testing.T) {
+	t.Parallel()
+	log := new(lines)
+	h := newHeart(t, pgtest.Pool(t, "postgres://nobody@127.0.0.1:1/none"), log) // nobody listens there
+	stop := start(t, h)
+	for range 3 {
+		beats(t, h)
+	}
+	require.Zero(t, log.count("level=WARN"))
+	stop()
+}
+
 // A stop does not wait for a database that does not answer.
 func TestHeartStopsWithoutTheDatabase(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,7 @@ func (l *Log) Statement(what string, began time.Time, err error) {
 		}
 		return
 	}
-	if unavailable(err) {
+	if Unavailable(err) {
 		l.fails(database, what, err)
 		return
 	}
@@ -145,9 +145,9 @@ func (l *Log) Statement(what string, began time.Time, err error) {
 // answered are errors that say something about the answer of the database.
 var answered = [...]error{outbox.ErrNotMigrated, outbox.ErrSequence, outbox.ErrRestored, pgx.ErrNoRows}
 
-// unavailable reports whether err says that the database does not answer, or not yet, or no more. Any other answer of it
+// Unavailable reports whether err says that the database does not answer, or not yet, or no more. Any other answer of it
 // concerns the statement.
-func unavailable(err error) bool {
+func Unavailable(err error) bool {
 	var pg *pgconn.PgError
 	var scan pgx.ScanArgError
 	if !errors.As(err, &pg) {

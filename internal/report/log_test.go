@@ -112,10 +112,10 @@ func TestStatementsFailAlone(t *testing.T) {
 	c.Statement("prune", c.at, nil)
 	require.Equal(t, []string{`level=INFO msg="statement succeeds again" during=prune after=0s failures=10`}, c.lines())
 	for _, code := range []string{"57P01", "57P03", "53300", "08006"} {
-		require.True(t, unavailable(&pgconn.PgError{Code: code}), code)
+		require.True(t, Unavailable(&pgconn.PgError{Code: code}), code)
 	}
-	require.True(t, unavailable(&pgconn.ConnectError{}))
-	require.False(t, unavailable(fmt.Errorf("it is at 2: %w", outbox.ErrSequence)))
+	require.True(t, Unavailable(&pgconn.ConnectError{}))
+	require.False(t, Unavailable(fmt.Errorf("it is at 2: %w", outbox.ErrSequence)))
 	c.Statement("claim and settle", c.at, errRefusedConnection)
 	_ = c.lines()
 	c.Statement("prune", c.at, denied)
