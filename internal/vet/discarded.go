@@ -40,17 +40,23 @@ func consequence(pass *analysis.Pass, call *ast.CallExpr) string {
 	if pass.TypesInfo.Types[call.Fun].IsType() { // a conversion
 		return ""
 	}
-	sig, ok := pass.TypesInfo.TypeOf(call.Fun).Underlying().(*types.Signature)
+	fn := pass.TypesInfo.TypeOf(call.Fun)
+	if fn == nil {
+		return ""
+	}
+	sig, ok := fn.Underlying().(*types.Signature)
 	if !ok || sig.Results().Len() == 0 || !isError(sig.Results().At(sig.Results().Len()-1).Type()) {
 		return ""
 	}
-	first := sig.Results().At(0).Type()
-	switch {
-	case sig.Results().Len() == 2 && returnsReceipt(sig):
-		return "the transaction may commit without the event"
-	case sig.Results().Len() == 2 && isOutcome(first):
-		return "the events may not have been written"
-	case sig.Results().Len() == 1 && runsOperation(sig):
+	for result := range sig.Results().Variables() {
+		switch {
+		case isReceipt(result.Type()):
+			return "the transaction may commit without the event"
+		case isOutcome(result.Type()):
+			return "the events may not have been written"
+		}
+	}
+	if runsOperation(sig) {
 		return "the operation may have been rolled back"
 	}
 	return ""

@@ -29,6 +29,9 @@ func isOutbox(t types.Type, names ...string) bool {
 	return false
 }
 
+// isReceipt reports whether t is a receipt, or a slice of them.
+func isReceipt(t types.Type) bool { return isOutbox(t, "Receipt", "PendingReceipt") }
+
 // isOutcome reports whether t is the outcome of an operation: outbox.OperationOutcome, or a generated struct with nothing
 // else in it.
 func isOutcome(t types.Type) bool {

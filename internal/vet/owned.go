@@ -84,7 +84,7 @@ func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 
 // returnsReceipt reports whether the first result is a receipt, or several.
 func returnsReceipt(sig *types.Signature) bool {
-	return sig.Results().Len() > 0 && isOutbox(sig.Results().At(0).Type(), "Receipt", "PendingReceipt")
+	return sig.Results().Len() > 0 && isReceipt(sig.Results().At(0).Type())
 }
 
 // line is a line of a file.

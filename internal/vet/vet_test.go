@@ -32,7 +32,7 @@ func TestAnalyzers(t *testing.T) {
 	results := analysistest.Run(t, module, all,
 		"./internal/vet/testdata/owned", "./internal/vet/testdata/discarded", "./internal/vet/testdata/zero",
 		"./generator/testdata/operation-programs/want", "./generator/testdata/operations/want")
-	require.Len(t, results, 5)
+	require.GreaterOrEqual(t, len(results), 5)
 }
 
 func TestInvoked(t *testing.T) {

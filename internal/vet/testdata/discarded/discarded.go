@@ -50,6 +50,16 @@ func operations(ctx context.Context, pool *pgxpool.Pool, p events.TurnFinalized)
 	go events.FinalizeTurn(ctx, pool, do)  // want `the error of FinalizeTurn is discarded`
 }
 
+func wrapped(ctx context.Context, tx *events.FinalizeTurnTx, p events.TurnFinalized) (int, events.FinalizeTurnOutcome, error) {
+	outcome, err := tx.Settled(ctx, p)
+	return len(outcome.Receipts()), outcome, err
+}
+
+func wrapper(ctx context.Context, tx *events.FinalizeTurnTx, p events.TurnFinalized) (events.FinalizeTurnOutcome, error) {
+	_, outcome, _ := wrapped(ctx, tx, p) // want `^the error of wrapped is discarded: the events may not have been written$`
+	return outcome, nil
+}
+
 // Looking at the error only, or passing both on, is fine.
 func kept(ctx context.Context, tx pgx.Tx, p events.ChatOpened) (outbox.Receipt, error) {
 	if _, err := events.EnqueueChatOpened(ctx, tx, p); err != nil {
