@@ -1,0 +1,44 @@
+// Package upcast brings payloads of older versions to the present one.
+package upcast
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/payload"
+)
+
+// Chain is the history of a topic, oldest version first, without a gap.
+type Chain []payload.Upcaster
+
+// From returns the steps that a payload of version needs, none if version is the present one. A payload that is older than
+// the chain has the type with which the chain begins: the code of that time decoded it so.
+func (c Chain) From(version int) Chain {
+	for i, u := range c {
+		if version <= u.Version() {
+			return c[i:]
+		}
+	}
+	return nil
+}
+
+// Type returns the type of a payload with which c begins.
+func (c Chain) Type() reflect.Type { return c[0].From() }
+
+// Run returns a pointer to the present payload, made of the payload that p points to. An error is permanent, unless the
+// step that returns it has marked it otherwise.
+func (c Chain) Run(p any) (any, error) {
+	for _, u := range c {
+		made, err := u.Step(p)
+		if err != nil {
+			err = fmt.Errorf("upcast payload from version %d: %w", u.Version(), err)
+			if !mark.Marked(err) {
+				err = mark.Permanent(err)
+			}
+			return nil, err
+		}
+		p = made
+	}
+	return p, nil
+}
