@@ -12,9 +12,9 @@ import (
 // the version are only decoded, so that nothing here enqueues or validates.
 func (e *emitter) past(t *model.Topic, p *model.Past) ([]byte, error) {
 	version := "version " + strconv.Itoa(p.Version)
-	f := e.newFile("topic " + t.FullName() + ", " + version)
+	f := e.newFile(version + " of topic " + t.FullName())
 	g := f.Group
-	addComment(g, p.GoName+" is "+version+" of the payload of "+t.FullName()+". Events of that version are turned into the next one, in a handler's process when they are delivered, by a function that you write in this package:")
+	addComment(g, p.GoName+" is "+version+" of the payload of "+t.FullName()+". When an event of that version is delivered, a function that you write in this package turns its payload into that of the next version:")
 	g.Comment("//")
 	g.Comment("//\tfunc " + p.Upcaster() + "(old " + p.GoName + ") (" + t.Next(p) + ", error)")
 	g.Comment("//")

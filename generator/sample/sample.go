@@ -81,9 +81,9 @@ func value(b *strings.Builder, f *model.Field, c Chooser) {
 			opening, closing = "{", "}"
 		}
 		b.WriteString(opening)
-		sizes := lengths(f, 2, 6)
+		sizes := lengths(f, 2, 8)
 		if f.Optional { // an empty one is left out
-			sizes = lengths(f, 2, 6, 1)
+			sizes = lengths(f, 2, 8, 1)
 		}
 		for i := range sizes[c.Value(len(sizes))] {
 			if i > 0 {

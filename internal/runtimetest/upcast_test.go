@@ -162,7 +162,7 @@ func TestUpcastFails(t *testing.T) {
 			s.History[1],
 		}
 	})
-	_, err = runtimetest.AdminOf(t, pool).Replay(t.Context(), admin.Filter{}, admin.Act{By: "me", Why: "fixed"})
+	_, err = runtimetest.AdminOf(t, pool).Replay(t.Context(), admin.Filter{}, admin.Act{Who: "me", Why: "fixed"})
 	require.NoError(t, err)
 	report, err = runtimetest.Dispatcher(t, pool, cfg, queue.Handle(fixed, tookHandlers(seen), tookHandlers(seen).Handle)).Drain(t.Context())
 	require.NoError(t, err)
