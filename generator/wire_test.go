@@ -30,7 +30,7 @@ func TestWireClass(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: left out by -short")
 	}
-	const packages, shapesPerPackage, changesPerShape = 4, 125, 5
+	const packages, shapesPerPackage, changesPerShape = 4, 100, 5
 	seed := uint64(20260102)
 	if text := os.Getenv("WIRE_SEED"); text != "" {
 		var err error

@@ -145,8 +145,12 @@ func scalars(f *model.Field) []string {
 	case model.JSON:
 		return []string{`{"any":[1,"text",null,true]}`, `{}`, `"text"`, `7`, `[]`}
 	case model.Bytes:
+		sizes := lengths(f, 5, 64)
+		if f.Optional { // an empty one is left out
+			sizes = lengths(f, 5, 64, 1)
+		}
 		var values []string
-		for _, n := range lengths(f, 5, 64) {
+		for _, n := range sizes {
 			values = append(values, quote(base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00\xffA", n/3+1))[:n])))
 		}
 		return values
