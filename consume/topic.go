@@ -126,7 +126,7 @@ func (t *TopicSpec) upcast(r Received, p any, steps upcast.Chain) error {
 	if err := old.decode(r, from, false); err != nil {
 		return err
 	}
-	made, err := steps.Run(from)
+	made, err := steps.Run(from, reflect.TypeOf(p).Elem())
 	if err != nil {
 		return about(&r.Event, "", err)
 	}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
@@ -477,4 +479,61 @@ func TestClasses(t *testing.T) {
 	for _, rule := range diag.Rules() {
 		require.Equal(t, strings.HasPrefix(string(rule.ID), "change-") || rule.ID == diag.LockGap, evolve.ClassOf(rule.ID) != "", rule.ID)
 	}
+}
+
+// signature finds what the doc comment of an older payload says to write.
+var signature = regexp.MustCompile(`(?m)^//\t(func upcast.*)$`)
+
+// TestRandomHistoryTypeChecks raises the version of every topic of random files and changes their shared types. What is
+// generated then compiles with the functions that it asks for.
+func TestRandomHistoryTypeChecks(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
+	topic := regexp.MustCompile(`(?m)^      (t[a-z0-9_]+):$`)
+	rapid.Check(t, func(rt *rapid.T) {
+		source := randomSource(rt)
+		locked := freeze(rt, source, nil).Lock
+		raised := topic.ReplaceAllString(source, "$0\n        version: 2")
+		raised = strings.ReplaceAll(raised, "[one, two-three", "[another, two-three")
+		raised = strings.ReplaceAll(raised, "      f0:", "      g0:")
+		_, findings := generator.Load([]byte(raised), generator.Options{Source: "outbox.yaml", Lock: locked})
+		if findings.HasErrors() {
+			rt.Skip("a version was set, or a name is taken")
+		}
+		files, err := generator.Generate([]byte(raised), generator.Options{Lock: locked})
+		require.NoError(rt, err, raised)
+		own := make(map[string]*bytes.Buffer) // by folder
+		for _, f := range files {
+			for _, found := range signature.FindAllSubmatch(f.Content, -1) {
+				folder := path.Dir(f.Name)
+				if own[folder] == nil {
+					pkg := regexp.MustCompile(`(?m)^package .*$`).Find(f.Content)
+					own[folder] = bytes.NewBufferString(string(pkg) + "\n")
+				}
+				fmt.Fprintf(own[folder], "%s { panic(old) }\n", found[1])
+			}
+		}
+		require.NotEmpty(rt, own, raised)
+		for folder, content := range own {
+			files = append(files, generator.File{Name: path.Join(folder, "upcast.go"), Content: content.Bytes()})
+		}
+		typeCheck(rt, files)
+		again := freeze(rt, raised, locked)
+		require.NotEmpty(rt, again.Added)
+	})
+}
+
+// FuzzLock: whatever stands in a lock, there is a Model or a finding.
+func FuzzLock(f *testing.F) {
+	source := []byte(evolving)
+	locked := freeze(f, evolving, nil).Lock
+	f.Add(locked)
+	f.Add([]byte("lock: \"1\"\ntopics: {a/b: {1: {sum: x, delivery: log, payload: {}}}}\n"))
+	f.Add([]byte("lock: \"1\"\ntopics: {\"\": {1: {sum: x, delivery: queue, payload: {a: b}, types: {b: {fields: {a: b}}}}}}\n"))
+	f.Fuzz(func(t *testing.T, lock []byte) {
+		m, findings := generator.Load(source, generator.Options{Source: "outbox.yaml", Lock: lock})
+		require.Equal(t, findings.HasErrors(), m == nil)
+	})
 }

@@ -48,7 +48,7 @@ func (d *Decoder) Decode(version int, payload json.RawMessage) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return steps.Run(old)
+		return steps.Run(old, d.of)
 	}
 	p := reflect.New(d.of)
 	if d.plain.Decode(payload, p.Elem()) {

@@ -169,3 +169,46 @@ func TestUpcastFails(t *testing.T) {
 	require.Equal(t, queue.Report{Delivered: 1}, report)
 	require.Equal(t, tookSeen{1: 1000, 2: 2000, 3: 3}, seen)
 }
+
+// TestUpcastPanics: a step that panics is a failed attempt, like a handler that does.
+func TestUpcastPanics(t *testing.T) {
+	t.Parallel()
+	broken := func(log bool) outbox.Topic[took] {
+		_, _, topic := history(log)
+		return runtimetest.Altered(topic, func(s *outbox.TopicSpec) {
+			s.History = []payload.Upcaster{payload.Upcast[tookV1, took](1, func(tookV1) (took, error) { panic("no step") })}
+			s.Retry = outbox.Retry{MaxAttempts: 1}
+		})
+	}
+	t.Run("queue", func(t *testing.T) {
+		t.Parallel()
+		pool := pgtest.Database(t)
+		v1, _, _ := history(false)
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
+			_, err := v1.Untyped().Enqueue(t.Context(), tx, tookV1{"1"})
+			require.NoError(t, err)
+		})
+		seen := tookSeen{}
+		cfg := runtimetest.QuickConfig()
+		cfg.MaxAttempts = 1
+		report, err := runtimetest.Dispatcher(t, pool, cfg, queue.Handle(broken(false), tookHandlers(seen), tookHandlers(seen).Handle)).Drain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, queue.Report{Dead: 1}, report)
+		require.Contains(t, pgtest.Value[string](t, pool, "SELECT last_error FROM testing.events"), "no step")
+	})
+	t.Run("listener", func(t *testing.T) {
+		t.Parallel()
+		pool := pgtest.Database(t)
+		v1, _, _ := history(true)
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
+			_, err := v1.Untyped().Enqueue(t.Context(), tx, tookV1{"1"})
+			require.NoError(t, err)
+		})
+		seen := tookSeen{}
+		l, err := listener.New(pool, listener.Spec{Name: "ears", Retry: outbox.Retry{MaxAttempts: 1}}, listener.Config{Logger: runtimetest.DiscardLogger()},
+			listener.Handle(broken(true), tookHandlers(seen), tookHandlers(seen).Handle))
+		require.NoError(t, err)
+		runtimetest.DrainAll(t, l)
+		require.Contains(t, pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters WHERE listener = 'ears'"), "no step")
+	})
+}

@@ -26,10 +26,13 @@ func (c Chain) From(version int) Chain {
 // Type returns the type of a payload with which c begins.
 func (c Chain) Type() reflect.Type { return c[0].From() }
 
-// Run returns a pointer to the present payload, made of the payload that p points to. An error is permanent, unless the
-// step that returns it has marked it otherwise.
-func (c Chain) Run(p any) (any, error) {
+// Run returns a pointer to the present payload, of type to, made of the payload that p points to. An error is permanent,
+// unless the step that returns it has marked it otherwise.
+func (c Chain) Run(p any, to reflect.Type) (any, error) {
 	for _, u := range c {
+		if err := fits(p, u.From()); err != nil {
+			return nil, err
+		}
 		made, err := u.Step(p)
 		if err != nil {
 			err = fmt.Errorf("upcast payload from version %d: %w", u.Version(), err)
@@ -40,5 +43,13 @@ func (c Chain) Run(p any) (any, error) {
 		}
 		p = made
 	}
-	return p, nil
+	return p, fits(p, to)
+}
+
+// fits reports a history, written by hand, whose steps do not meet. Generated code does not compile then.
+func fits(p any, want reflect.Type) error {
+	if have := reflect.TypeOf(p).Elem(); have != want {
+		return fmt.Errorf("upcast payload: the history of the topic has a step to %s where %s must follow", have, want)
+	}
+	return nil
 }

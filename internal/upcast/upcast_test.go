@@ -2,6 +2,7 @@ package upcast
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -27,10 +28,10 @@ func chain(err error) Chain {
 func TestChain(t *testing.T) {
 	t.Parallel()
 	c := chain(nil)
-	made, err := c.From(3).Run(&one{1})
+	made, err := c.From(3).Run(&one{1}, reflect.TypeFor[three]())
 	require.NoError(t, err)
 	require.Equal(t, &three{20}, made)
-	made, err = c.From(4).Run(&two{1})
+	made, err = c.From(4).Run(&two{1}, reflect.TypeFor[three]())
 	require.NoError(t, err)
 	require.Equal(t, &three{10}, made)
 	require.Empty(t, c.From(5), "the present version")
@@ -51,10 +52,20 @@ func TestErrorsOfSteps(t *testing.T) {
 		{mark.RetryAfter(time.Minute, broken), mark.ClassFailed},
 		{mark.Unavailable(broken, false), mark.ClassUnavailable},
 	} {
-		_, err := chain(c.err).From(3).Run(&one{1})
+		_, err := chain(c.err).From(3).Run(&one{1}, reflect.TypeFor[three]())
 		require.ErrorIs(t, err, broken)
 		r := mark.Of(err)
 		require.Equal(t, c.want, r.Class)
 		require.Equal(t, "upcast payload from version 3: no such currency", r.Text)
 	}
+}
+
+// A history that was written by hand may not fit together.
+func TestStepsThatDoNotMeet(t *testing.T) {
+	t.Parallel()
+	_, err := chain(nil)[:1].Run(&one{1}, reflect.TypeFor[three]())
+	require.EqualError(t, err, "upcast payload: the history of the topic has a step to upcast.two where upcast.three must follow")
+	_, err = chain(nil).From(4).Run(&one{1}, reflect.TypeFor[three]())
+	require.ErrorContains(t, err, "a step to upcast.one where upcast.two must follow")
+	require.False(t, mark.IsPermanent(err), "another build may be right")
 }
