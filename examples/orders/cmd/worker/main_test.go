@@ -94,8 +94,14 @@ func TestStopAndStartDrill(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond, "the backlog drains")
 	require.Equal(t, 30, shipments(t, pool))
 
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, cmd.Wait(), log.String())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	require.Eventually(t, func() bool { // timeout(1) sends two signals, too
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		return len(ended) > 0
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, <-ended, log.String())
+	require.Contains(t, log.String(), "dispatcher has stopped")
 	placeOrders(t, pool, 5)
 	waiting, _ = backlog(t, pool)
 	require.Equal(t, 5, waiting)
