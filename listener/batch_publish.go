@@ -201,7 +201,7 @@ func (b *batch) mayStart(e *entry) bool {
 	case k.parked && e.parkedNo == 0:
 		e.status = statusParked
 		return false
-	case b.mustWait(e):
+	case b.mustWait(e), e.strange:
 		k.stopped = true
 	}
 	return !k.stopped

@@ -52,7 +52,7 @@ func TestArrows(t *testing.T) {
 		"admin":                {"outbox", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift"},
 		"worker":               {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":              {"payload", "inbox", "internal/absent", "internal/mark"},
+		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
 		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
 		"schema":               {},

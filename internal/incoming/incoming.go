@@ -16,13 +16,21 @@ import (
 type Decoder struct {
 	of       reflect.Type
 	plain    *plainjson.Decoder
+	shape    *plainjson.Shape // of a strict decoder
 	nullable bool
 	version  int
 }
 
-// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows.
-func NewDecoder(of reflect.Type, version int) *Decoder {
-	return &Decoder{of: of, plain: plainjson.Of(of), nullable: takesNull(of), version: version}
+// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows. A strict one
+// refuses incomplete payloads, as outbox.TopicSpec has it.
+func NewDecoder(of reflect.Type, version int, strict bool) *Decoder {
+	d := &Decoder{of: of, nullable: takesNull(of), version: version}
+	if strict {
+		d.plain, d.shape = plainjson.StrictOf(of), plainjson.ShapeOf(of)
+	} else {
+		d.plain = plainjson.Of(of)
+	}
+	return d
 }
 
 // Decode returns a pointer to the payload. An error is permanent, unless the payload has a newer version: then another
@@ -39,7 +47,17 @@ func (d *Decoder) Decode(version int, payload json.RawMessage) (any, error) {
 		return nil, mark.Permanent(fmt.Errorf("decode payload: it is null, which is not a valid %s", d.of))
 	}
 	if err := json.Unmarshal(payload, p.Interface()); err != nil {
+		if d.shape != nil {
+			if path, kind := d.shape.Misfit(payload); path != "" {
+				return nil, mark.Permanent(fmt.Errorf("decode payload: field %s does not fit %s", path, kind))
+			}
+		}
 		return nil, mark.Permanent(fmt.Errorf("decode payload: %w", withoutValue(err)))
+	}
+	if d.shape != nil {
+		if path, fault := d.shape.Incomplete(payload); fault != "" {
+			return nil, mark.Permanent(fmt.Errorf("decode payload: field %s %s", path, fault))
+		}
 	}
 	return p.Interface(), nil
 }
