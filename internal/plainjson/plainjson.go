@@ -298,17 +298,17 @@ func list(t reflect.Type, read reader) reader {
 			return 0
 		}
 		i := 1 + space(text[1:])
-		items := reflect.MakeSlice(t, 0, 0)
+		v.Set(reflect.MakeSlice(t, 0, 0))
 		if at(text, i, ']') {
-			v.Set(items)
 			return i + 1
 		}
 		for n := 0; ; n++ {
-			if items.Cap() == n {
-				items.Grow(max(n, 4))
+			if v.Cap() == n {
+				v.Grow(max(n, 4))
 			}
-			items.SetLen(n + 1)
-			item := items.Index(n)
+			v.SetLen(n + 1)
+			item := v.Index(n)
+			item.SetZero()
 			took := read(text[i:], item)
 			if took == 0 || refused.of(item) {
 				return 0
@@ -317,7 +317,6 @@ func list(t reflect.Type, read reader) reader {
 			i += space(text[i:])
 			switch {
 			case at(text, i, ']'):
-				v.Set(items)
 				return i + 1
 			case !at(text, i, ','):
 				return 0

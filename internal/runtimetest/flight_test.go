@@ -2,7 +2,6 @@ package runtimetest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -21,95 +20,6 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
 )
-
-// newer returns topic with version 2, as the next build has it.
-func newer[P any](topic outbox.Topic[P]) outbox.Topic[P] {
-	return runtimetest.Altered(topic, func(s *outbox.TopicSpec) { s.Version = 2 })
-}
-
-// untouched is the number of events in the queue that nobody has claimed.
-const untouched = "SELECT count(*) FROM outbox.queue WHERE attempts = 0 AND claim_no = 0 AND locked_until IS NULL"
-
-// A dispatcher leaves events of a newer version as they are: a drain ends although they are due, a running one is idle, and a
-// sweep does not make them dead. A process that knows the version gets them.
-func TestNewerVersionsWaitInTheQueue(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Database(t)
-	now := runtimetest.JobTopic("raised")
-	ids := runtimetest.EnqueueJobs(t, pool, newer(now), runtimetest.NumberedJobs(300)...)
-	runtimetest.EnqueueJobs(t, pool, now, runtimetest.NumberedJobs(20)...)
-	var misread atomic.Int64
-	old := runtimetest.OnJob(now, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
-		if d.Version > 1 {
-			misread.Add(1)
-		}
-		return nil
-	})
-	d := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), old)
-	report, err := d.Drain(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, queue.Report{Delivered: 20}, report)
-	require.Equal(t, 300, pgtest.Count(t, pool, untouched))
-
-	watch := queue.Watch(d)
-	stop := runtimetest.StartDispatcher(t, d)
-	pgtest.Receive(t, watch.Idle, "idleness although events are due")
-	runtimetest.EnqueueJobs(t, pool, newer(now), runtimetest.NumberedJobs(1)...)
-	runtimetest.EnqueueJobs(t, pool, now, runtimetest.NumberedJobs(5)...)
-	pgtest.Settles(t, pool, 25, runtimetest.DeliveredSQL)
-	require.NoError(t, stop())
-	require.Equal(t, 301, pgtest.Count(t, pool, untouched))
-
-	// The process that had claimed one of them for the last time has died.
-	pgtest.Execute(t, pool, `UPDATE outbox.queue SET attempts = max_attempts, claim_no = 1, locked_by = gen_random_uuid(),
-		locked_until = now() - interval '1 day', updated_at = now() - interval '1 day' WHERE id = $1`, ids[0])
-	report, err = d.Drain(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, queue.Report{}, report)
-	died, noted, err := queue.Sweep(t.Context(), d, nil)
-	require.NoError(t, err)
-	require.Zero(t, died+noted)
-	require.Equal(t, 301, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue"))
-
-	report, err = runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(newer(now), runtimetest.Succeed)).Drain(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, queue.Report{Delivered: 300, Dead: 1}, report)
-	require.Zero(t, misread.Load())
-}
-
-// A Store claims the versions that it is told to.
-func TestStoreClaimsVersions(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Database(t)
-	one, two := runtimetest.JobTopic("one"), runtimetest.JobTopic("two")
-	for _, topic := range []outbox.Topic[runtimetest.Job]{one, newer(one), two, newer(two)} {
-		runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
-	}
-	for _, test := range []struct {
-		versions map[string]int
-		topics   []string
-		want     map[string]int
-	}{
-		{map[string]int{"one": 1, "two": 1}, nil, map[string]int{"one 1": 3, "two 1": 3}},
-		{map[string]int{"one": 1}, nil, map[string]int{"one 1": 3, "two 1": 3, "two 2": 3}},
-		{map[string]int{"one": 1, "two": 2}, []string{"one"}, map[string]int{"one 1": 3}},
-		{map[string]int{"one": 0}, []string{"one"}, map[string]int{}},
-		{nil, nil, map[string]int{"one 1": 3, "one 2": 3, "two 1": 3, "two 2": 3}},
-	} {
-		for _, cursor := range []*queue.Cursor{nil, {}} {
-			s := runtimetest.NewStore(t, pool)
-			got := make(map[string]int)
-			claimed, err := s.Claim(t.Context(), queue.ClaimConfig{Versions: test.versions, Topics: test.topics, Cursor: cursor})
-			require.NoError(t, err)
-			for _, c := range claimed {
-				got[fmt.Sprintf("%s %d", c.Topic, c.Version)]++
-			}
-			require.Equal(t, test.want, got)
-			_, err = s.Release(t.Context(), claimed)
-			require.NoError(t, err)
-		}
-	}
-}
 
 // builds are two builds of a service, of which the new one has raised the version of a topic. They run side by side.
 type builds struct {
@@ -190,9 +100,9 @@ func TestTwoBuildsOfADispatcher(t *testing.T) {
 			return func() { require.NoError(t, stop()) }
 		}
 	}
-	topics := map[int]outbox.Topic[runtimetest.Job]{1: topic, 2: newer(topic)}
+	topics := map[int]outbox.Topic[runtimetest.Job]{1: topic, 2: runtimetest.Newer(topic)}
 	b := &builds{
-		old: build(topic, 1), new: build(newer(topic), 2),
+		old: build(topic, 1), new: build(runtimetest.Newer(topic), 2),
 		enqueue: func(version int, tx pgx.Tx, _ string, n int) error {
 			_, err := topics[version].Untyped().Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
 			return err
@@ -207,33 +117,6 @@ func TestTwoBuildsOfADispatcher(t *testing.T) {
 	require.Equal(t, total, pgtest.Count(t, pool, runtimetest.DeliveredSQL+" AND attempts = 1"))
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
 	require.Zero(t, misread.Load())
-}
-
-// ears is a listener of SaidTopic in one of two builds.
-func ears(t *testing.T, pool *pgxpool.Pool, transactional bool, topic outbox.Topic[runtimetest.Said], spec listener.Spec, cfg listener.Config, h *runtimetest.Notes) *listener.Listener {
-	t.Helper()
-	spec.Name, cfg.Logger = "ears", runtimetest.DiscardLogger()
-	handler := listener.Handle(topic, h, h.Handle)
-	if transactional {
-		runtimetest.MakeEffects(t, pool)
-		handler = listener.HandleTx(topic, h, h.HandleTx)
-	}
-	l, err := listener.New(pool, runtimetest.WithLateRetries(spec), cfg, handler)
-	require.NoError(t, err)
-	return l
-}
-
-// say commits an event of a version.
-func say(t testing.TB, pool *pgxpool.Pool, version int, key string, n int) {
-	t.Helper()
-	topic := runtimetest.SaidTopic
-	if version == 2 {
-		topic = newer(topic)
-	}
-	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
-		require.NoError(t, err)
-	})
 }
 
 // TestTwoBuildsOfAListener is TestTwoBuildsOfADispatcher for a listener with several shards. Order is kept too.
@@ -254,12 +137,12 @@ func TestTwoBuildsOfAListener(t *testing.T) {
 					h.Got = append(h.Got, d)
 					return nil
 				}
-				return runtimetest.StartListener(t, ears(t, pool, transactional, topic, listener.Spec{Shards: 3}, listener.Config{PollInterval: 20 * time.Millisecond}, mine))
+				return runtimetest.StartListener(t, runtimetest.Ears(t, pool, transactional, topic, listener.Spec{Shards: 3}, listener.Config{PollInterval: 20 * time.Millisecond}, mine))
 			}
 		}
-		topics := map[int]outbox.Topic[runtimetest.Said]{1: runtimetest.SaidTopic, 2: newer(runtimetest.SaidTopic)}
+		topics := map[int]outbox.Topic[runtimetest.Said]{1: runtimetest.SaidTopic, 2: runtimetest.Newer(runtimetest.SaidTopic)}
 		b := &builds{
-			old: build(runtimetest.SaidTopic, 1), new: build(newer(runtimetest.SaidTopic), 2),
+			old: build(runtimetest.SaidTopic, 1), new: build(runtimetest.Newer(runtimetest.SaidTopic), 2),
 			enqueue: func(version int, tx pgx.Tx, key string, n int) error {
 				_, err := topics[version].Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
 				return err
@@ -267,8 +150,8 @@ func TestTwoBuildsOfAListener(t *testing.T) {
 			pending: "SELECT count(*) FROM outbox.listeners WHERE in_batch OR high_seq < (SELECT max(seq) FROM outbox.log)",
 		}
 		total := b.deploy(t, pool, func() {
-			pgtest.Settles(t, pool, 1, `SELECT count(*) > 0 AND bool_and(NOT l.running AND l.retry_count = 0 AND g.version = 2)::int FROM outbox.listeners AS l
-				JOIN outbox.log AS g ON g.seq = l.last_seq + 1 WHERE l.in_batch`)
+			pgtest.Settles(t, pool, 1, `SELECT (count(*) > 0 AND bool_and(NOT l.running AND l.retry_count = 0 AND g.version = 2))::int FROM outbox.listeners AS l
+				LEFT JOIN outbox.log AS g ON g.seq = l.last_seq + 1 WHERE l.in_batch`)
 		})
 		require.Zero(t, pgtest.Count(t, pool, "SELECT (SELECT count(*) FROM outbox.dead_letters) + (SELECT count(*) FROM outbox.parked)"))
 		require.Zero(t, misread.Load())
@@ -290,134 +173,6 @@ func TestTwoBuildsOfAListener(t *testing.T) {
 	})
 }
 
-// TestListenerStopsBeforeANewerVersion: what is before the event is done, the event is not charged, the other shards continue,
-// a drain ends, and a running listener tries again once per poll. A process that knows the version gets the shard
-// immediately, although it sleeps.
-func TestListenerStopsBeforeANewerVersion(t *testing.T) {
-	t.Parallel()
-	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
-		pool := pgtest.Database(t)
-		old, recent := runtimetest.NewNotes(), runtimetest.NewNotes()
-		const stuck = "SELECT count(*) FROM outbox.listeners WHERE in_batch AND NOT running AND retry_count = 0 AND preferred IS NULL AND last_error IS NULL"
-		spec := listener.Spec{Shards: 2}
-		l := ears(t, pool, transactional, runtimetest.SaidTopic, spec, listener.Config{PollInterval: 50 * time.Millisecond}, old)
-		bucket := func(key string) int {
-			return pgtest.Count(t, pool, "SELECT bucket % 2 FROM outbox.log WHERE partition_key = $1 LIMIT 1", key)
-		}
-		say(t, pool, 1, "a", 1)
-		say(t, pool, 2, "a", 2)
-		say(t, pool, 1, "a", 3)
-		other := ""
-		for _, key := range []string{"b", "c", "d", "e", "f", "g", "h", "i"} {
-			say(t, pool, 1, key, 1)
-			if bucket(key) != bucket("a") {
-				other = key
-			}
-		}
-		for range 3 {
-			_, err := l.Drain(t.Context())
-			require.NoError(t, err)
-		}
-		require.Equal(t, 1, pgtest.Count(t, pool, stuck))
-		require.Contains(t, old.Names(), "a1")
-		require.NotContains(t, old.Names(), "a2")
-		require.NotContains(t, old.Names(), "a3")
-		require.Contains(t, old.Names(), other+"1")
-
-		watch := listener.Watch(l)
-		stop := runtimetest.StartListener(t, l)
-		for range 2 {
-			pgtest.Receive(t, watch.Ended, "a try")
-		}
-		began := time.Now()
-		for range 5 {
-			pgtest.Receive(t, watch.Ended, "a try")
-		}
-		require.GreaterOrEqual(t, time.Since(began), 4*50*time.Millisecond*9/10, "one try per poll")
-		done := len(old.Names())
-		say(t, pool, 1, other, 2)
-		old.Await(t, done+1)
-		require.Contains(t, old.Names(), other+"2")
-
-		dozing := listener.Config{PollInterval: 20 * time.Minute, LeaseDuration: time.Hour}
-		stopRecent := runtimetest.StartListener(t, ears(t, pool, transactional, newer(runtimetest.SaidTopic), spec, dozing, recent))
-		pgtest.Settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = (SELECT max(seq) FROM outbox.log)")
-		n := 4
-		for range 5 { // the old build may have the shard, and gives it to the other, which hardly ever polls
-			pgtest.Execute(t, pool, "UPDATE outbox.listeners SET preferred = $1 WHERE NOT running", listener.ConfigOf(l).WorkerID)
-			say(t, pool, 2, "a", n)
-			n++
-			pgtest.Settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = (SELECT max(seq) FROM outbox.log)")
-		}
-		stop()
-		stopRecent()
-		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
-		for _, d := range old.Got {
-			require.Equal(t, 1, d.Version)
-		}
-		for _, d := range recent.Got {
-			require.Equal(t, 1, d.Attempt)
-		}
-	})
-}
-
-// TestParkedNewerVersionWaits: a parked event of a newer version is not charged by a process that does not know it, which
-// handles the other keys meanwhile.
-func TestParkedNewerVersionWaits(t *testing.T) {
-	t.Parallel()
-	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
-		pool := pgtest.Database(t)
-		old, recent := runtimetest.NewNotes(), runtimetest.NewNotes()
-		recent.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
-			if d.Payload.Key == "a" && d.Attempt == 1 {
-				return errors.New("not yet")
-			}
-			return nil
-		}
-		spec := listener.Spec{ParkKeys: true}
-		cfg := listener.Config{PollInterval: 20 * time.Millisecond}
-		say(t, pool, 2, "a", 1)
-		say(t, pool, 1, "a", 2)
-		_, err := ears(t, pool, transactional, newer(runtimetest.SaidTopic), spec, cfg, recent).Drain(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
-		runtimetest.RetryNow(t, pool)
-
-		l := ears(t, pool, transactional, runtimetest.SaidTopic, spec, cfg, old)
-		say(t, pool, 1, "b", 1)
-		_, err = l.Drain(t.Context())
-		require.NoError(t, err)
-		stop := runtimetest.StartListener(t, l)
-		say(t, pool, 1, "b", 2)
-		old.Await(t, 2)
-		watch := listener.Watch(l)
-		for range 5 {
-			pgtest.Receive(t, watch.Ended, "a look at what is parked")
-		}
-		stop()
-		require.Equal(t, []string{"b1", "b2"}, old.Names())
-		require.Equal(t, 1, pgtest.Count(t, pool, "SELECT attempts FROM outbox.parked ORDER BY no LIMIT 1"))
-
-		// After a crash, events are taken one by one and charged before: not this one.
-		pgtest.Execute(t, pool, "UPDATE outbox.parked SET taken = 50, retry_after = now() - interval '1 s' WHERE retry_after IS NOT NULL")
-		pgtest.Execute(t, pool, "UPDATE outbox.listeners SET one_by_one = 3")
-		say(t, pool, 1, "b", 3)
-		_, err = l.Drain(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, []string{"b1", "b2", "b3"}, old.Names())
-		require.Equal(t, 1, pgtest.Count(t, pool, "SELECT attempts FROM outbox.parked ORDER BY no LIMIT 1"))
-		require.Equal(t, 50, pgtest.Count(t, pool, "SELECT taken FROM outbox.parked ORDER BY no LIMIT 1"), "it may still have killed its process")
-
-		pgtest.Execute(t, pool, "UPDATE outbox.listeners SET one_by_one = 0")
-		stopOld := runtimetest.StartListener(t, l)
-		stopRecent := runtimetest.StartListener(t, ears(t, pool, transactional, newer(runtimetest.SaidTopic), spec, cfg, recent))
-		pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.parked")
-		stopOld()
-		stopRecent()
-		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
-	})
-}
-
 // TestPublishersKnowVersions: a publisher passes only versions that it knows, because it may decode payloads.
 func TestPublishersKnowVersions(t *testing.T) {
 	t.Parallel()
@@ -431,13 +186,13 @@ func TestPublishersKnowVersions(t *testing.T) {
 		broker *runtimetest.Broker
 		topic  outbox.Topic[runtimetest.Said]
 		want   int
-	}{{old, runtimetest.SaidTopic, 1}, {recent, newer(runtimetest.SaidTopic), 2}} {
+	}{{old, runtimetest.SaidTopic, 1}, {recent, runtimetest.Newer(runtimetest.SaidTopic), 2}} {
 		l, err := listener.New(pool, listener.Spec{Name: "relay"}, listener.Config{Logger: runtimetest.DiscardLogger(), Publishers: publishers(test.broker)}, listener.Publish(test.topic, to))
 		require.NoError(t, err)
 		if test.broker == old {
-			say(t, pool, 1, "a", 1)
-			say(t, pool, 2, "a", 2)
-			say(t, pool, 1, "a", 3)
+			runtimetest.SayAs(t, pool, 1, "a", 1)
+			runtimetest.SayAs(t, pool, 2, "a", 2)
+			runtimetest.SayAs(t, pool, 1, "a", 3)
 		}
 		report, err := l.Drain(t.Context())
 		require.NoError(t, err)
@@ -449,13 +204,13 @@ func TestPublishersKnowVersions(t *testing.T) {
 	d, err := queue.NewDispatcher(pool, queue.Config{Logger: runtimetest.DiscardLogger(), Publishers: publishers(old)}, queue.Publish(runtimetest.PublishedTopic, to))
 	require.NoError(t, err)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := newer(runtimetest.PublishedTopic).Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "q"})
+		_, err := runtimetest.Newer(runtimetest.PublishedTopic).Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "q"})
 		require.NoError(t, err)
 	})
 	report, err := d.Drain(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, queue.Report{}, report)
-	require.Equal(t, 1, pgtest.Count(t, pool, untouched))
+	require.Equal(t, 1, pgtest.Count(t, pool, runtimetest.UntouchedSQL))
 }
 
 // TestRenamedTopic: a topic's handler gets the events of its earlier names. A dedupe key counts once per name.
@@ -483,17 +238,17 @@ func TestRenamedTopic(t *testing.T) {
 	_, err = queue.NewDispatcher(pool, queue.Config{Topics: []string{"before"}}, runtimetest.OnJob(after, runtimetest.Succeed))
 	require.ErrorContains(t, err, `has no topic "before"`)
 	_, err = queue.NewDispatcher(pool, queue.Config{}, runtimetest.OnJob(after, runtimetest.Succeed), runtimetest.OnJob(before, runtimetest.Succeed))
-	require.ErrorContains(t, err, "topic test/before: has two handlers")
+	require.ErrorContains(t, err, "topic jobs/before: has two handlers")
 
 	said := runtimetest.Altered(runtimetest.SaidTopic, rename)
 	h := runtimetest.NewNotes()
-	l := ears(t, pool, false, said, listener.Spec{}, listener.Config{}, h)
-	say(t, pool, 1, "a", 1)
+	l := runtimetest.Ears(t, pool, false, said, listener.Spec{}, listener.Config{}, h)
+	runtimetest.SayAs(t, pool, 1, "a", 1)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		_, err := said.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 2})
 		require.NoError(t, err)
 	})
-	say(t, pool, 1, "a", 3)
+	runtimetest.SayAs(t, pool, 1, "a", 3)
 	runtimetest.DrainAll(t, l)
 	require.Equal(t, []string{"a1", "a2", "a3"}, h.Names())
 	require.Equal(t, []string{"said", "renamed", "said"}, []string{h.Got[0].Topic, h.Got[1].Topic, h.Got[2].Topic})
@@ -505,6 +260,6 @@ func TestRenamedTopicIsInProcesses(t *testing.T) {
 	pool := pgtest.Database(t)
 	after := runtimetest.Altered(runtimetest.JobTopic("after"), func(s *outbox.TopicSpec) { s.RenamedFrom = []string{"before"} })
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(after, runtimetest.Succeed)))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes WHERE topics ? 'test/before' AND topics ? 'test/after'")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes WHERE topics ? 'jobs/before' AND topics ? 'jobs/after'")
 	require.NoError(t, stop())
 }

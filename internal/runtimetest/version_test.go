@@ -76,6 +76,6 @@ func TestTopicWithoutVersion(t *testing.T) {
 		report, err := d.Drain(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, queue.Report{}, report)
-		require.Equal(t, 1, pgtest.Count(t, pool, untouched))
+		require.Equal(t, 1, pgtest.Count(t, pool, runtimetest.UntouchedSQL))
 	})
 }
