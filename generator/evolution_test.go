@@ -376,7 +376,7 @@ func TestDamagedLock(t *testing.T) {
 	}
 	spaced := regexp.MustCompile(`(?m)^( +)`).ReplaceAllString(locked, "$1$1")
 	_, findings := generator.Load([]byte(two), generator.Options{Source: "outbox.yaml", Lock: []byte(spaced)})
-	require.Empty(t, findings, "a formatter may lay it out anew")
+	require.Empty(t, findings, "a formatter may change the layout")
 }
 
 // TestRetire: a topic that is gone, and versions that nobody needs any more, can be removed; nothing else can.
