@@ -45,7 +45,7 @@ var createdTopic = consume.NewTopic[created](consume.TopicSpec{Namespace: "users
 
 const goodPayload = `{
 	"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "name": "Zoë", "at": "2026-11-21T13:14:15Z", "small": 7,
-	"home": {"city": "Bern", "since": "2020-02-29"}, "past": null, "extra": null, "labels": {}, "new": {"ignored": true}
+	"home": {"city": "Bern", "since": "2020-02-29"}, "past": [], "extra": null, "labels": {}, "new": {"ignored": true}
 }`
 
 // with returns the valid payload with members set to raw JSON; "" removes a member.
@@ -114,8 +114,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"field maybe.city does not fit string":                                    {"maybe": place(`[]`, `"2020-01-01"`)},
 		"field labels[*] does not fit string":                                     {"labels": `{"` + secret + `": 1}`},
 		"field id is missing":                                                     {"id": ""},
-		"field name is missing":                                                   {"name": "null"},
-		"field home is missing":                                                   {"home": "null"},
+		"field id is the zero UUID":                                               {"id": `"00000000-0000-0000-0000-000000000000"`},
+		"field name is null":                                                      {"name": "null"},
+		"field home is null":                                                      {"home": "null"},
+		"field past is null":                                                      {"past": "null"},
 		"field home.city is missing":                                              {"home": `{"since": "2020-01-01"}`},
 		"field past is missing":                                                   {"past": ""},
 		"field past[0].since is missing":                                          {"past": `[{"city": "Bern"}]`},
@@ -157,11 +159,13 @@ func TestDecodeByVersion(t *testing.T) {
 	require.ErrorIs(t, err, consume.ErrUnknownVersion)
 	require.EqualError(t, err, "consume users/user_created version 3, event "+eventID.String()+": this consumer knows versions up to 2: unknown payload version")
 
-	d, err := decode(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`}))
+	_, err = decode(1, with(t, map[string]string{"home": ""}))
+	require.ErrorContains(t, err, "field home is missing", "an older payload must be complete too")
+	d, err := decode(1, with(t, map[string]string{"name": `"longer than ten"`}))
 	require.NoError(t, err, "an older payload need not follow the rules of the newer one")
 	require.Equal(t, "longer than ten", d.Payload.Name)
 	require.Equal(t, 1, d.Version)
-	_, err = createdTopic.DecodeStrict(eventOf(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`})))
+	_, err = createdTopic.DecodeStrict(eventOf(1, with(t, map[string]string{"name": `"longer than ten"`})))
 	require.NoError(t, err)
 	_, err = decode(1, with(t, map[string]string{"small": `"x"`}))
 	require.ErrorContains(t, err, "field small does not fit int32")
@@ -207,4 +211,41 @@ func TestIsPermanent(t *testing.T) {
 	}
 	require.NoError(t, consume.Permanent(nil))
 	require.ErrorIs(t, consume.Permanent(io.EOF), io.EOF)
+}
+
+// createdV1 is version 1 of created.
+type createdV1 struct {
+	ID    uuid.UUID `json:"id"`
+	First string    `json:"first"`
+	Last  string    `json:"last"`
+}
+
+// TestDecodeOfHistory: a consumer upcasts older versions, whose structure is checked as that of the present one is.
+func TestDecodeOfHistory(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("no first name")
+	topic := consume.NewTopic[created](consume.TopicSpec{Namespace: "users", Name: "user_created", Version: 2, History: []payload.Upcaster{
+		payload.Upcast[createdV1, created](1, func(old createdV1) (created, error) {
+			if old.First == "" {
+				return created{}, refused
+			}
+			return created{ID: old.ID, Name: old.First + " " + old.Last}, nil
+		}),
+	}})
+	old := func(text string) consume.Received { return eventOf(1, json.RawMessage(text)) }
+	d, err := topic.Decode(old(`{"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "first": "Zoë", "last": "B"}`))
+	require.NoError(t, err)
+	require.Equal(t, "Zoë B", d.Payload.Name)
+	require.Equal(t, 1, d.Version)
+	d, err = topic.Decode(eventOf(2, json.RawMessage(goodPayload)))
+	require.NoError(t, err)
+	require.Equal(t, "Zoë", d.Payload.Name)
+
+	_, err = topic.Decode(old(`{"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "first": "Zoë"}`))
+	require.ErrorContains(t, err, "field last is missing")
+	require.ErrorIs(t, err, consume.ErrInvalidPayload)
+	_, err = topic.Decode(old(`{"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "first": "", "last": "B"}`))
+	require.ErrorIs(t, err, refused)
+	require.True(t, consume.IsPermanent(err))
+	require.ErrorContains(t, err, "consume users/user_created version 1, event "+eventID.String()+": upcast payload from version 1: no first name")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Topic is one kind of event with payload P. outboxgen generates a variable per topic. A Topic cannot be changed and may be
@@ -23,8 +24,16 @@ type Topic[P any] struct{ untyped *UntypedTopic }
 type TopicSpec struct {
 	// Schema, Namespace and Name say where the events are. Schema "" means "outbox".
 	Schema, Namespace, Name string
+	// RenamedFrom are earlier names of the topic, in the same namespace. Its handlers get the events that have one of them
+	// too. The dedupe keys of each name are apart: the same key under an old name and under Name is not a duplicate.
+	RenamedFrom []string
 	// Version is the payload's schema number; 0 means 1.
 	Version int
+	// Strict makes handlers refuse an incomplete payload, permanently: one in which a field is missing or null although its
+	// json tag has no omitempty, or has a zero UUID, time or date or an empty enum value there. It applies to structs
+	// inside the payload too. Generated code sets it. Without it a field that is missing has its zero value, as in
+	// encoding/json.
+	Strict bool
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
@@ -39,6 +48,10 @@ type TopicSpec struct {
 	// MaxLag is the age of the oldest waiting event of a queue topic that raises an alarm; 0 means no alarm.
 	MaxLag    time.Duration
 	Retention Retention
+	// History leads from older versions of the payload to Version, oldest first and without a gap. Payloads of older versions
+	// are brought to Version before a handler or a publisher's key gets them. Without History they are decoded as if they
+	// had Version.
+	History []payload.Upcaster
 	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type. nil
 	// means that events have no keys.
 	Keys func(payload any) Keys

@@ -15,7 +15,7 @@ func Load(source []byte, name string) (*Model, diag.List) { return LoadFor(sourc
 // LoadFor is Load with an output folder: a slash path from the root of its module, "." when it is not known.
 func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	s, findings := spec.Decode(source, name)
-	m, more := build(s, folder)
+	m, more := BuildFor(s, folder, nil)
 	all := diag.Merge(findings, more)
 	if all.HasErrors() {
 		return nil, all
@@ -26,9 +26,10 @@ func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 // Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. For a nil Spec,
 // which Decode returns for a file that it could not read, it returns no Model and no findings. Build accepts a Spec that
 // Decode had findings about, but the Model of such a Spec must not be used.
-func Build(s *spec.Spec) (*Model, diag.List) { return build(s, ".") }
+func Build(s *spec.Spec) (*Model, diag.List) { return BuildFor(s, ".", nil) }
 
-func build(s *spec.Spec, folder string) (*Model, diag.List) {
+// BuildFor is Build with an output folder, as LoadFor has, and with the frozen versions of topics, nil for none.
+func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	if s == nil {
 		return nil, nil
 	}
@@ -36,6 +37,7 @@ func build(s *spec.Spec, folder string) (*Model, diag.List) {
 		Reporter: diag.NewReporter(s.File),
 		model:    &Model{Source: filepath.Base(s.File), Package: s.Package.V, Schema: "outbox"},
 		folder:   folder,
+		past:     past,
 		types:    make(map[string]*Type),
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
@@ -60,6 +62,9 @@ func build(s *spec.Spec, folder string) (*Model, diag.List) {
 	for _, n := range s.Namespaces.Items {
 		b.namespace(n)
 	}
+	for i, n := range s.Namespaces.Items {
+		b.renamed(n, b.model.Namespaces[i])
+	}
 	b.listeners(s.Listeners.Items)
 	b.operations(s.Operations.Items)
 	b.readers(s)
@@ -77,6 +82,7 @@ type builder struct {
 	*diag.Reporter
 	model         *Model
 	folder        string // of the output
+	past          History
 	defaults      policy
 	types         map[string]*Type // by YAML name
 	typeNames     []string         // built-in and shared, for suggestions
@@ -200,6 +206,30 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Enqueue"+t.GoName+"InBatch")
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
+	}
+	b.history(t, self)
+}
+
+// renamed sets the earlier names of the topics of n. Each name of a namespace belongs to one topic.
+func (b *builder) renamed(s *spec.Namespace, n *Namespace) {
+	first := make(map[string]diag.Pos)
+	for i, topic := range s.Topics.Items {
+		where := "topic " + showTopic(n.Topics[i])
+		for _, name := range topic.RenamedFrom.Items {
+			if !name.Set() || !b.checkName(name, "topic") {
+				continue
+			}
+			earlier, twice := first[name.V]
+			switch {
+			case b.topics[n.Name+"/"+name.V] != nil:
+				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is the name of a topic of this namespace: remove that topic, or this name", name.V, where)
+			case twice:
+				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is already an earlier name, at line %d", name.V, where, earlier.Line)
+			default:
+				first[name.V] = name.Pos
+				n.Topics[i].Renamed = append(n.Topics[i].Renamed, name.V)
+			}
+		}
 	}
 }
 

@@ -70,6 +70,7 @@ type Topic struct {
 	Doc       string // "is emitted once per chat turn, ...", may be empty
 	Version   int
 	Delivery  Delivery
+	Renamed   []string      // its earlier names, in YAML order
 	Wake      bool          // false for `wake: none`: enqueue does not wake a dispatcher or listener
 	Retry     Retry         // of a queue topic; each listener has its own for a log topic
 	Lease     time.Duration // likewise
@@ -84,6 +85,7 @@ type Topic struct {
 	MaxLag       time.Duration // of a queue topic; 0 means no bound
 	Entity       *Entity       // nil when the topic names no entity
 	Publish      *Publication  // nil when the topic is not published
+	History      []*Past       // the older versions that the lock holds, oldest first
 }
 
 // FullName returns "namespace/topic".
