@@ -37,3 +37,6 @@ func (c Custom) Export(schema string, format Format, first int64) ([]File, error
 func (c Custom) ExportAfter(schema string, format Format, first int64, version int) ([]File, error) {
 	return c.all.export(schema, format, first, version)
 }
+
+// AtlasSum is the content of atlas.sum for files.
+func AtlasSum(files []File) string { return atlasSum(files) }

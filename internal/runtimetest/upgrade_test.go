@@ -81,7 +81,7 @@ func TestOlderTablesAreRefused(t *testing.T) {
 	for version := range 4 {
 		t.Run(fmt.Sprint("migration ", version), func(t *testing.T) {
 			t.Parallel()
-			pool := pgtest.Database(t)
+			pool := pgtest.Plain(t)
 			_, err := migrate.Down(t.Context(), pool, "outbox", version)
 			require.NoError(t, err)
 			for name, part := range needs(t) {
