@@ -157,8 +157,8 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, does not contain
-// a dispatcher: the linker finds nobody who calls it.
+// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, contains neither
+// a dispatcher nor the fake for tests: the linker finds nobody who calls them.
 func TestProducerLinksNoMachine(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "producer")
@@ -167,7 +167,7 @@ func TestProducerLinksNoMachine(t *testing.T) {
 	symbols, err := exec.Command("go", "tool", "nm", program).Output()
 	require.NoError(t, err)
 	require.Contains(t, string(symbols), module+"outbox.(*UntypedTopic).Enqueue")
-	for _, absent := range []string{"queue.(*Dispatcher).Run", "queue.(*Store).Claim", "listener.(*Listener).Run"} {
+	for _, absent := range []string{"queue.(*Dispatcher).Run", "queue.(*Store).Claim", "listener.(*Listener).Run", "outbox.(*Fake).Enqueue", "outbox.(*fakeTx).record"} {
 		require.NotContains(t, string(symbols), module+absent)
 	}
 }
