@@ -228,7 +228,7 @@ func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Conte
 	if !given {
 		return lh
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version())
+	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().History...)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {

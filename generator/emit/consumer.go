@@ -31,6 +31,9 @@ func (e *emitter) consumerJobs() []job {
 		}
 		for _, t := range topics {
 			add(topicFile(t), func() ([]byte, error) { return c.consumedTopic(t) })
+			for _, p := range t.History {
+				add(pastFile(t, p), func() ([]byte, error) { return c.past(t, p) })
+			}
 		}
 		add(namespaceFile(ns), func() ([]byte, error) { return c.namespaceConsumer(ns) })
 	}
@@ -42,11 +45,11 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	f := e.newFile("topic " + t.FullName())
 	g := f.Group
 	addComment(g, topicIdentity(t)+".")
-	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members([]member{
+	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(append([]member{
 		{"Namespace", jen.Lit(t.Namespace.Name)},
 		{"Name", jen.Lit(t.Name)},
 		{"Version", jen.Lit(t.Version)},
-	})))
+	}, history(t)...))))
 	g.Line()
 	e.addPayload(g, t)
 	e.addMasking(g, payload, t.GoName, t.Fields)

@@ -74,6 +74,9 @@ func (e *emitter) jobs(o Options) []job {
 	for _, ns := range e.model.Namespaces {
 		for _, t := range ns.Topics {
 			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
+			for _, p := range t.History {
+				jobs = append(jobs, job{name: pastFile(t, p), render: func() ([]byte, error) { return e.past(t, p) }})
+			}
 		}
 		if len(ns.Topics) == 0 {
 			continue
@@ -158,6 +161,15 @@ func sensitiveTypes(m *model.Model) map[*model.Type]bool {
 	}
 	for _, t := range m.Types {
 		visit(t)
+	}
+	for _, ns := range m.Namespaces {
+		for _, t := range ns.Topics {
+			for _, p := range t.History {
+				for _, own := range p.Types {
+					visit(own)
+				}
+			}
+		}
 	}
 	return found
 }

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/model"
@@ -27,12 +28,19 @@ func listenerFile(l *model.Listener) string {
 
 // topicFile returns the name of a topic's file. A topic called listener gets a suffix, because its file would be that
 // of a listener with the name of the namespace.
-func topicFile(t *model.Topic) string {
+func topicFile(t *model.Topic) string { return topicBase(t) + Suffix }
+
+// pastFile returns the name of the file of an older version. No topic can have it: YAML names have no dot.
+func pastFile(t *model.Topic, p *model.Past) string {
+	return topicBase(t) + ".v" + strconv.Itoa(p.Version) + Suffix
+}
+
+func topicBase(t *model.Topic) string {
 	name := t.Name
 	if name == listenerPart {
 		name += "-topic"
 	}
-	return safeBase(t.Namespace.Name, "-ns") + "." + name + Suffix
+	return safeBase(t.Namespace.Name, "-ns") + "." + name
 }
 
 // safeBase returns the start of a generated file's name. A name that go build would restrict to one platform, or that

@@ -56,6 +56,7 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	if hasKeys(t) {
 		list = append(list, member{"Keys", jen.Id(keysFunc(t))})
 	}
+	list = append(list, history(t)...)
 
 	addComment(g, topicVarDoc(t))
 	g.Var().Id(topicVar(t)).Op("=").Qual(outboxPath, "NewTopic").Types(jen.Id(t.GoName)).Call(

@@ -15,7 +15,7 @@ func Load(source []byte, name string) (*Model, diag.List) { return LoadFor(sourc
 // LoadFor is Load with an output folder: a slash path from the root of its module, "." when it is not known.
 func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	s, findings := spec.Decode(source, name)
-	m, more := build(s, folder)
+	m, more := BuildFor(s, folder, nil)
 	all := diag.Merge(findings, more)
 	if all.HasErrors() {
 		return nil, all
@@ -26,9 +26,10 @@ func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 // Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. For a nil Spec,
 // which Decode returns for a file that it could not read, it returns no Model and no findings. Build accepts a Spec that
 // Decode had findings about, but the Model of such a Spec must not be used.
-func Build(s *spec.Spec) (*Model, diag.List) { return build(s, ".") }
+func Build(s *spec.Spec) (*Model, diag.List) { return BuildFor(s, ".", nil) }
 
-func build(s *spec.Spec, folder string) (*Model, diag.List) {
+// BuildFor is Build with an output folder, as LoadFor has, and with the frozen versions of topics, nil for none.
+func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	if s == nil {
 		return nil, nil
 	}
@@ -36,6 +37,7 @@ func build(s *spec.Spec, folder string) (*Model, diag.List) {
 		Reporter: diag.NewReporter(s.File),
 		model:    &Model{Source: filepath.Base(s.File), Package: s.Package.V, Schema: "outbox"},
 		folder:   folder,
+		past:     past,
 		types:    make(map[string]*Type),
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
@@ -77,6 +79,7 @@ type builder struct {
 	*diag.Reporter
 	model         *Model
 	folder        string // of the output
+	past          History
 	defaults      policy
 	types         map[string]*Type // by YAML name
 	typeNames     []string         // built-in and shared, for suggestions
@@ -202,6 +205,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
 	}
+	b.history(t, self)
 }
 
 // declareShared takes names for owner in both packages.

@@ -78,6 +78,8 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.diffCommand(),
 		a.validateCommand(),
 		a.listCommand(),
+		a.freezeCommand(),
+		a.breakingCommand(),
 		a.schemaCommand(),
 		a.migrateCommand(),
 		a.deadCommand(),
