@@ -137,6 +137,15 @@ type ListenerStatus struct {
 	// Processes are those that run the listener, and Pauses those of the listener. All its shards have the same ones.
 	Processes []Process
 	Pauses    []Pause
+	// UnhandledVersions are those at which the shard has stopped, or that its parked events have, although Processes read
+	// their topics: they are newer than what any of Processes knows.
+	UnhandledVersions []TopicVersion
+}
+
+// TopicVersion is a payload version of a topic.
+type TopicVersion struct {
+	Topic   string // "namespace/topic"
+	Version int
 }
 
 // Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
@@ -182,7 +191,36 @@ func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 		}
 		i = end
 	}
+	stops, err := q.ListenerStops(ctx, parkedHeads)
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
+	for _, r := range stops {
+		for i := range list {
+			if list[i].Listener == r.Listener && list[i].Shard == int(r.Shard) {
+				list[i].stopsAt(TopicVersion{Topic: r.Namespace + "/" + r.Topic, Version: int(r.Version)})
+			}
+		}
+	}
 	return list, nil
+}
+
+// parkedHeads is how many parked events of a shard are looked at for versions that nobody knows.
+const parkedHeads = 1000
+
+// stopsAt adds v to the versions that nobody handles, unless one of the processes knows it, or none reads the topic.
+func (s *ListenerStatus) stopsAt(v TopicVersion) {
+	read := false
+	for _, p := range s.Processes {
+		known, reads := p.Topics[v.Topic]
+		if reads && known.Version >= v.Version {
+			return
+		}
+		read = read || reads
+	}
+	if read {
+		s.UnhandledVersions = append(s.UnhandledVersions, v)
+	}
 }
 
 // fillHeads fills in Head of the shards of one listener.

@@ -164,7 +164,18 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 			runs[r.name] = true
 		}
 	}
+	unknown := make(map[string]bool)
 	for _, s := range list {
+		for _, v := range s.UnhandledVersions {
+			text := fmt.Sprintf("no running process of listener %s knows version %d of topic %s, at which it has stopped", s.Listener, v.Version, v.Topic)
+			if !unknown[text] && s.Lag >= longDue {
+				found = append(found, Finding{
+					Severity: SeverityWarning, Text: text, Means: "the events behind it wait for a process that knows the version",
+					Fix: "deploy the listener that was generated with this version",
+				})
+			}
+			unknown[text] = true
+		}
 		if runs[s.Listener] || s.State == ListenerPaused || s.State == ListenerRestored || s.Lag < longDue || s.Holder.Valid {
 			continue
 		}

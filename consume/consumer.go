@@ -22,6 +22,7 @@ type effect func(context.Context, pgx.Tx) error
 // Handler binds a topic to the code that consumes it. Use Handle to make one.
 type Handler struct {
 	namespace, topic string
+	renamedFrom      []string
 	decode           func(r Received, strict bool) (effect, error) // nil if no consumer was given
 }
 
@@ -37,7 +38,7 @@ func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Deliv
 		}
 	}
 	spec := t.Spec()
-	return Handler{namespace: spec.Namespace, topic: spec.Name, decode: decode}
+	return Handler{namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, decode: decode}
 }
 
 // Consumer applies the effect of each event exactly once. It holds no connection and is safe for concurrent use.
@@ -59,10 +60,13 @@ func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 		if h.decode == nil {
 			return nil, fmt.Errorf("new consumer: topic %s: no consumer given (nil)", name)
 		}
-		if _, twice := c.handlers[name]; twice {
-			return nil, fmt.Errorf("new consumer: topic %s has two handlers: pass one", name)
+		for _, topic := range append([]string{h.topic}, h.renamedFrom...) {
+			name := h.namespace + "/" + topic
+			if _, twice := c.handlers[name]; twice {
+				return nil, fmt.Errorf("new consumer: topic %s has two handlers: pass one", name)
+			}
+			c.handlers[name] = h
 		}
-		c.handlers[name] = h
 	}
 	return c, nil
 }

@@ -349,3 +349,21 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 	require.NotPanics(t, func() { _, err = c.ConsumeTx(t.Context(), nil, m) })
 	require.ErrorContains(t, err, "no transaction given (nil)")
 }
+
+// A consumer takes the events of its topic's earlier names.
+func TestConsumeRenamedTopic(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	topic := consume.NewTopic[created](consume.TopicSpec{Namespace: "users", Name: "user_registered", RenamedFrom: []string{"user_created"}, Version: 2})
+	ib, err := inbox.New(inbox.Config{Group: "billing"})
+	require.NoError(t, err)
+	p := &projection{}
+	c, err := consume.New(ib, consume.Handle(topic, p, (*projection).ConsumeUserCreated))
+	require.NoError(t, err)
+	outcome, err := c.Consume(t.Context(), pool, message(t, uuid.New(), 0))
+	require.NoError(t, err)
+	require.Equal(t, inbox.Applied, outcome)
+	require.Equal(t, 1, count(t, pool, "effects"))
+	_, err = consume.New(ib, consume.Handle(topic, p, (*projection).ConsumeUserCreated), consume.Handle(createdTopic, p, (*projection).ConsumeUserCreated))
+	require.ErrorContains(t, err, "topic users/user_created has two handlers")
+}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
+	"github.com/outboxgen/outboxgen/internal/plainjson"
 	"github.com/outboxgen/outboxgen/internal/upcast"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -19,6 +21,9 @@ type Topic[P any] struct{ spec *TopicSpec }
 // TopicSpec describes a topic to NewTopic.
 type TopicSpec struct {
 	Namespace, Name string
+	// RenamedFrom are earlier names of the topic, in the same namespace. Events with one of them are consumed like those
+	// with Name; Event.Topic is the name that the event has.
+	RenamedFrom []string
 	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.TopicSpec.
 	Version int
 	// History leads from older versions of the payload to Version, oldest first and without a gap. Without it, payloads of
@@ -36,15 +41,16 @@ func (t Topic[P]) Spec() TopicSpec { return t.spec.value() }
 // String returns "namespace/name".
 func (t Topic[P]) String() string { return t.spec.String() }
 
-// Decode reads the payload of r and checks its structure: every required field is present, and every field has its type.
+// Decode reads the payload of r and checks its structure: every required field is present and not null, zero or empty where
+// that is no value of its type (a UUID, a timestamp, a date, an enum), and every field has its type.
 // Fields that t does not know are ignored. Decode does not check the bounds of the YAML, and an enum may have a value that
 // t does not know. So a producer can widen its rules before its consumers are updated. Use the enum's method Known to test
 // a value.
 //
 // A payload of an older version is brought to the present one by the functions in the topic's History, whose error is
-// permanent unless it is marked otherwise. Without a History such a payload may lack required fields. Delivery.Version says
-// which version the event has. The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or
-// the error of such a function.
+// permanent unless it is marked otherwise. It must be complete too, as its version had it. Delivery.Version says which
+// version the event has. The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the
+// error of such a function.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
 	d := Delivery[P]{Event: r.Event}
 	err := t.spec.decode(r, &d.Payload, false)
@@ -77,7 +83,7 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 	spec := t.value()
 	known := cmp.Or(spec.Version, 1)
 	switch {
-	case r.Namespace != spec.Namespace || r.Topic != spec.Name:
+	case r.Namespace != spec.Namespace || r.Topic != spec.Name && !slices.Contains(spec.RenamedFrom, r.Topic):
 		return about(&r.Event, "", ErrUnknownTopic)
 	case r.Version > known:
 		return about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", known, ErrUnknownVersion))
@@ -89,22 +95,19 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 	if steps := upcast.Chain(spec.History).From(r.Version); len(steps) > 0 {
 		return t.upcast(r, p, steps)
 	}
-	s := shapeOf(reflect.TypeOf(p).Elem())
+	s := plainjson.ShapeOf(reflect.TypeOf(p).Elem())
 	if err := json.Unmarshal(r.Payload, p); err != nil {
-		field, kind := s.misfit(r.Payload)
+		field, kind := s.Misfit(r.Payload)
 		if field == "" {
 			return invalid(&r.Event, "", "does not fit its type")
 		}
 		return invalid(&r.Event, field, "does not fit "+kind.String())
 	}
-	if r.Version < known {
-		return nil
-	}
-	if field := s.missing(r.Payload); field != "" {
-		return invalid(&r.Event, field, "is missing")
+	if field, fault := s.Incomplete(r.Payload); fault != "" {
+		return invalid(&r.Event, field, fault)
 	}
 	v, ok := p.(interface{ Validate() error })
-	if !ok || !strict {
+	if !ok || !strict || r.Version < known {
 		return nil
 	}
 	if err := v.Validate(); err != nil {
@@ -121,7 +124,7 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 
 // upcast decodes the payload of r, which is older than t knows, into p by way of steps.
 func (t *TopicSpec) upcast(r Received, p any, steps upcast.Chain) error {
-	old := TopicSpec{Namespace: t.Namespace, Name: t.Name, Version: steps[0].Version()}
+	old := TopicSpec{Namespace: t.Namespace, Name: t.Name, RenamedFrom: t.RenamedFrom, Version: steps[0].Version()}
 	from := reflect.New(steps.Type()).Interface()
 	if err := old.decode(r, from, false); err != nil {
 		return err

@@ -45,7 +45,7 @@ var createdTopic = consume.NewTopic[created](consume.TopicSpec{Namespace: "users
 
 const goodPayload = `{
 	"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "name": "Zoë", "at": "2026-11-21T13:14:15Z", "small": 7,
-	"home": {"city": "Bern", "since": "2020-02-29"}, "past": null, "extra": null, "labels": {}, "new": {"ignored": true}
+	"home": {"city": "Bern", "since": "2020-02-29"}, "past": [], "extra": null, "labels": {}, "new": {"ignored": true}
 }`
 
 // with returns the valid payload with members set to raw JSON; "" removes a member.
@@ -114,8 +114,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"field maybe.city does not fit string":                                    {"maybe": place(`[]`, `"2020-01-01"`)},
 		"field labels[*] does not fit string":                                     {"labels": `{"` + secret + `": 1}`},
 		"field id is missing":                                                     {"id": ""},
-		"field name is missing":                                                   {"name": "null"},
-		"field home is missing":                                                   {"home": "null"},
+		"field id is the zero UUID":                                               {"id": `"00000000-0000-0000-0000-000000000000"`},
+		"field name is null":                                                      {"name": "null"},
+		"field home is null":                                                      {"home": "null"},
+		"field past is null":                                                      {"past": "null"},
 		"field home.city is missing":                                              {"home": `{"since": "2020-01-01"}`},
 		"field past is missing":                                                   {"past": ""},
 		"field past[0].since is missing":                                          {"past": `[{"city": "Bern"}]`},
@@ -157,11 +159,13 @@ func TestDecodeByVersion(t *testing.T) {
 	require.ErrorIs(t, err, consume.ErrUnknownVersion)
 	require.EqualError(t, err, "consume users/user_created version 3, event "+eventID.String()+": this consumer knows versions up to 2: unknown payload version")
 
-	d, err := decode(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`}))
+	_, err = decode(1, with(t, map[string]string{"home": ""}))
+	require.ErrorContains(t, err, "field home is missing", "an older payload must be complete too")
+	d, err := decode(1, with(t, map[string]string{"name": `"longer than ten"`}))
 	require.NoError(t, err, "an older payload need not follow the rules of the newer one")
 	require.Equal(t, "longer than ten", d.Payload.Name)
 	require.Equal(t, 1, d.Version)
-	_, err = createdTopic.DecodeStrict(eventOf(1, with(t, map[string]string{"home": "", "name": `"longer than ten"`})))
+	_, err = createdTopic.DecodeStrict(eventOf(1, with(t, map[string]string{"name": `"longer than ten"`})))
 	require.NoError(t, err)
 	_, err = decode(1, with(t, map[string]string{"small": `"x"`}))
 	require.ErrorContains(t, err, "field small does not fit int32")

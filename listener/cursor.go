@@ -31,6 +31,10 @@ type cursor struct {
 	scanSize    int                    // positions to read
 	txSearch    txSearch               // events that may have broken their transaction
 	retries     map[int64]pendingRetry // by seq, events that failed here and are not due yet
+
+	strangeUntil time.Time // until when the shard is left to others, because of an event of an unknown version
+	strangeSeq   int64     // the latest such event
+	wakesOthers  bool      // the others do not know of it yet
 }
 
 // unknownNo is the number of the latest lease as long as it was not read.
@@ -285,6 +289,7 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(lease.shards), Shard: int32(c.shard),
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: int32(keys), OneByOne: lease.oneByOne,
+		Topics: c.l.topics, Versions: c.l.versions,
 	})
 	if err != nil {
 		return dbschema.Wrap("listener "+c.l.spec.Name+": take parked events", err)
@@ -302,7 +307,11 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
 		e.key = r.Key
 		known[r.Key] = true
-		c.l.number(e)
+		if c.l.isStrange(e) {
+			c.l.postpone(lease, e)
+		} else {
+			c.l.number(e)
+		}
 		lease.parked = append(lease.parked, e)
 	}
 	if lease.oneByOne && len(lease.parked) > 0 {
@@ -314,7 +323,7 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 // charge counts the attempt at the event of a one-by-one lease before it is made. ours is false if another process has
 // the lease.
 func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
-	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil {
+	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil || lease.events[0].strange {
 		return true, nil
 	}
 	e := lease.events[0]

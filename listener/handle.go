@@ -40,6 +40,7 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 	switch o.kind {
 	case leaseHandled:
 		a := s.l.end(lease, s.shard, ctx.Err() != nil)
+		s.giveUp(s.run.DBCtx, a)
 		s.rememberRetries(a)
 		return a, nil
 	case leaseUnread:
@@ -184,6 +185,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseO
 		return s.onBrokenTx(ctx, b, b.txErr, true)
 	}
 	a := s.l.end(lease, s.shard, ctx.Err() != nil)
+	s.giveUp(dbCtx, a)
 	moved, err := s.endIn(dbCtx, tx, a)
 	if err != nil {
 		var pg *pgconn.PgError

@@ -172,6 +172,7 @@ func (cfg Config) validate() error { return cfg.common().Validate() }
 // Handler ties a log topic to the user's code for it. Handle, HandleTx and Publish make one.
 type Handler struct {
 	schema, namespace, topic string
+	renamedFrom              []string // earlier names of the topic, whose events are handled too
 	version                  int
 	log                      bool
 	transactional            bool
@@ -224,11 +225,11 @@ func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context,
 // listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
 func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error) Handler {
 	spec := t.Spec()
-	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, version: t.Version(), log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
+	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
 	if !given {
 		return lh
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().History...)
+	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {
@@ -247,6 +248,11 @@ func listenerPublishes(t *outbox.UntypedTopic, p publish.Publication) Handler {
 
 // Listener reads log topics with its own cursors and runs their handlers, in order within a partition key. Any number
 // of processes may run one listener: each of its shards is held by one of them at a time.
+//
+// A Listener passes only payload versions that it knows, those up to the version of the topic's Topic; a publisher too,
+// because it decodes payloads for keys and headers. If the next event of a shard has a newer version, the Listener stops
+// before it, charges it nothing, and gives the shard up to a process that knows the version. As long as there is none, it
+// tries the shard again once per PollInterval. The other shards continue.
 type Listener struct {
 	spec          Spec
 	cfg           Config
@@ -254,6 +260,7 @@ type Listener struct {
 	db            *dbschema.Schema
 	handlers      map[string]Handler // by "namespace/topic"
 	topics        []string
+	versions      []int32 // the newest that is known of each topic
 	transactional bool
 	keyPrefixes   []string // of each topic, the prefix of its keys, so that destinations do not wait for each other
 	targets       *relay.Targets
@@ -266,6 +273,8 @@ type Listener struct {
 	leaseAge      time.Duration // leaseAge, except in a test
 	takeOverAfter time.Duration // takeOverPause, except in a test
 	busy          atomic.Bool   // Run or Drain is under way
+	strangeAt     atomic.Int64  // when it gave up a shard because of an unknown version, in nanoseconds since 1970
+	strange       strangers     // the unknown versions
 	signals       listenerSignals
 }
 
@@ -273,6 +282,7 @@ type Listener struct {
 type listenerSignals struct {
 	idle       testsignal.Signal // nothing is due, and the next enqueue wakes the listener (or, without a doorbell, it polls)
 	ended      testsignal.Signal // a lease was ended
+	handedOver testsignal.Signal // a shard was given up before an event of an unknown version
 	continued  testsignal.Signal // a lease continued with a batch that was read ahead
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell refused to watch
@@ -321,6 +331,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
+	l.strange.log = l.log
 	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
 	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks
@@ -338,9 +349,6 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		case h.transactional != l.transactional:
 			return nil, fmt.Errorf("topic %s: one listener has handlers with a transaction and without", name)
 		}
-		if _, twice := l.handlers[name]; twice {
-			return nil, fmt.Errorf("topic %s: has two handlers", name)
-		}
 		if err := l.targets.Add(name, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s: %w", name, err)
 		}
@@ -348,9 +356,17 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		if l.publishes {
 			prefix = l.targets.ByTopic[name].KeyPrefix()
 		}
-		l.keyPrefixes = append(l.keyPrefixes, prefix)
-		l.handlers[name] = h
-		l.topics = append(l.topics, name)
+		for _, alias := range append([]string{h.topic}, h.renamedFrom...) {
+			known := h.namespace + "/" + alias
+			if _, twice := l.handlers[known]; twice {
+				return nil, fmt.Errorf("topic %s: has two handlers", known)
+			}
+			l.targets.Alias(known, name)
+			h.topic = alias // as its events have it
+			l.handlers[known] = h
+			l.keyPrefixes = append(l.keyPrefixes, prefix)
+			l.topics, l.versions = append(l.topics, known), append(l.versions, int32(h.version))
+		}
 	}
 	if l.transactional && cfg.Concurrency > 1 {
 		return nil, fmt.Errorf("field Concurrency %d: a transaction runs one handler at a time", cfg.Concurrency)

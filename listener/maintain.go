@@ -3,16 +3,18 @@ package listener
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/retention"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// maintain prunes and checks the lag of all listeners once per PruneInterval, with jitter, until ctx ends.
+// maintain prunes, checks the lag of all listeners, and looks for queue events of its namespaces that no process takes, once per PruneInterval, with jitter, until ctx ends.
 func (l *Listener) maintain(ctx context.Context) {
 	if l.cfg.PruneInterval < 0 {
 		return
@@ -26,6 +28,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		Log: l.log, Level: slog.LevelWarn, Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
 		End: "the old transaction has ended",
 	}
+	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), orphanAge)
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,6 +37,9 @@ func (l *Listener) maintain(ctx context.Context) {
 		}
 		l.alarm(ctx, lags)
 		l.oldSnapshot(ctx, old)
+		if err := orphans.Check(ctx); err != nil { // it needs a privilege that nothing else needs
+			l.log.Debug("cannot look for events that nobody takes", "error", err)
+		}
 		l.statement(ctx, "check the sequence", func() error {
 			_, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool))
 			return err
@@ -54,6 +60,20 @@ func (l *Listener) maintain(ctx context.Context) {
 		}
 		l.signals.maintained.Emit()
 	}
+}
+
+// orphanAge is how long an event of a queue topic may be due until its topic counts as one that no process takes.
+const orphanAge = 10 * time.Minute
+
+// namespaces are those of the topics that the listener reads.
+func (l *Listener) namespaces() []string {
+	var names []string
+	for _, h := range l.handlers {
+		if !slices.Contains(names, h.namespace) {
+			names = append(names, h.namespace)
+		}
+	}
+	return names
 }
 
 // statement runs call and records its result, unless ctx has ended.

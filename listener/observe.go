@@ -5,14 +5,14 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// tellClaimed tells the observer of the events that lease has read, without those that were done before.
+// tellClaimed tells the observer of the events that lease has read, without those that were done before or are left to other processes.
 func (l *Listener) tellClaimed(lease *shardLease, entries []*entry) {
 	if !l.hooks.WantsClaimed() {
 		return
 	}
 	events := make([]outbox.Event, 0, len(entries))
 	for _, e := range entries {
-		if e.status != statusDone {
+		if e.status != statusDone && !e.strange {
 			events = append(events, e.Event)
 		}
 	}
@@ -29,7 +29,7 @@ func (l *Listener) tellEnds(lease *shardLease, moved bool) {
 	for _, e := range all {
 		end := report.End{Event: e.Event}
 		switch {
-		case e.running, e.status == statusDone && !e.started: // done before
+		case e.running, e.strange && e.status == statusWaiting, e.status == statusDone && !e.started: // done before
 			continue
 		case !moved:
 		case e.status == statusDone:

@@ -58,8 +58,9 @@ func (s *shardLoop) loop(ctx context.Context) error {
 		var moved bool
 		var lease *shardLease
 		began := time.Now()
-		moved, lease, err = s.roundTrip(s.run.DBCtx, a, more)
-		if s.run.DBCtx.Err() == nil {
+		take := more && !s.leavesToOthers()
+		moved, lease, err = s.roundTrip(s.run.DBCtx, a, take)
+		if s.run.DBCtx.Err() == nil && (take || a != nil) {
 			s.l.rep.Statement("read and settle", began, err)
 		}
 		if err != nil {
@@ -80,6 +81,11 @@ func (s *shardLoop) loop(ctx context.Context) error {
 			s.run.account(a, moved)
 			a = nil
 		}
+		if s.wakesOthers {
+			s.wakesOthers = false
+			s.l.wakeOthers(s.run.DBCtx)
+			s.l.signals.handedOver.Emit()
+		}
 		if lease == nil {
 			if waitsFor != nil && s.run.drained != nil {
 				return nil
@@ -99,6 +105,10 @@ func (s *shardLoop) loop(ctx context.Context) error {
 		s.worked = true
 		if a, err = s.handleLease(ctx, lease); err != nil {
 			return err
+		}
+		if lease.idle() {
+			s.worked = false
+			s.run.unreport()
 		}
 		if lease.shards != s.shards {
 			return s.endForReshard(a)
@@ -183,7 +193,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
 	case (w.ForeignLease || w.Kept) && s.worked: // the shard was just handed to a process that may be asleep
 		s.l.wakeOthers(s.run.DBCtx)
-	case w.ForeignLease || w.Kept:
+	case (w.ForeignLease || w.Kept) && !s.l.metStrange():
 		s.requestShard(ctx)
 	}
 	if w.ForeignLease || w.Paused || w.Blocked {
@@ -192,6 +202,8 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	pause := s.pace.Pause()
 	var due <-chan time.Time // the watch wakes an idle shard
 	switch wait := time.Until(w.due); {
+	case s.leavesToOthers():
+		state, due = shardWaiting, time.After(max(time.Until(s.strangeUntil), pause))
 	case w.Ready: // check again when the preferred process has had time to take it
 		if state == shardIdle {
 			state = shardChecking
@@ -209,6 +221,12 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	case <-due:
 	case <-s.run.wakeups[s.shard]:
 	}
+}
+
+// leavesToOthers reports whether the shard is not to be taken now, because its next event has an unknown version. A Drain
+// has left it for good.
+func (s *shardLoop) leavesToOthers() bool {
+	return !s.strangeUntil.IsZero() && (s.run.drained != nil || time.Now().Before(s.strangeUntil))
 }
 
 // requestShard requests the shard if its holder has at least two more shards than this process.

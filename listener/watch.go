@@ -35,6 +35,13 @@ func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
 	r.states <- shardReport{shard: shard, state: state, pause: pause}
 }
 
+// unreport takes back what a Drain has counted as a lease: nothing in it could be handled.
+func (r *listenerRun) unreport() {
+	if r.drained != nil {
+		r.leases--
+	}
+}
+
 // watch uses the doorbell for all shards of a process. When all have found nothing, it requests to be woken. When that
 // is granted, it makes them check once more, and it wakes them when the doorbell rings. One goroutine owns it.
 type watch struct {

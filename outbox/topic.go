@@ -24,8 +24,16 @@ type Topic[P any] struct{ untyped *UntypedTopic }
 type TopicSpec struct {
 	// Schema, Namespace and Name say where the events are. Schema "" means "outbox".
 	Schema, Namespace, Name string
+	// RenamedFrom are earlier names of the topic, in the same namespace. Its handlers get the events that have one of them
+	// too. The dedupe keys of each name are apart: the same key under an old name and under Name is not a duplicate.
+	RenamedFrom []string
 	// Version is the payload's schema number; 0 means 1.
 	Version int
+	// Strict makes handlers refuse an incomplete payload, permanently: one in which a field is missing or null although its
+	// json tag has no omitempty, or has a zero UUID, time or date or an empty enum value there. It applies to structs
+	// inside the payload too. Generated code sets it. Without it a field that is missing has its zero value, as in
+	// encoding/json.
+	Strict bool
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for

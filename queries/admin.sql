@@ -708,3 +708,127 @@ FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener
 ORDER BY l.shard
 FOR NO KEY UPDATE;
+
+-- name: ListenerStops :many
+-- Reads the event at which each idle shard of a listener has stopped in an open window, and the topics and versions of parked
+-- heads, of the first head_limit that are due. A shard that gives up before an event stands right behind it.
+SELECT l.listener, l.shard, g.namespace, g.topic, g.version
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT o.namespace, o.topic, o.version
+    FROM outbox_schema.log AS o
+    WHERE o.seq = l.last_seq + 1
+      AND o.bucket % l.shards = l.shard
+    LIMIT 1
+) AS g
+WHERE l.in_batch
+  AND NOT l.running
+UNION
+SELECT l.listener, l.shard, h.namespace, h.topic, h.version
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT p.namespace, p.topic, p.version
+    FROM outbox_schema.parked AS p
+    WHERE p.listener = l.listener
+      AND p.retry_after IS NOT NULL
+      AND p.bucket % l.shards = l.shard
+    ORDER BY p.retry_after
+    LIMIT @head_limit::integer
+) AS h
+ORDER BY 1, 2, 3, 4, 5;
+
+-- name: DrainedQueue :many
+-- Counts the events of a queue topic that are not final and have a version up to newest, by state: 1 in flight, 2 scheduled,
+-- 3 waiting for a retry, 4 due. It reads all of queue.
+SELECT
+    CASE
+        WHEN q.locked_until IS NOT NULL THEN 1
+        WHEN q.attempts > 0 THEN 3
+        WHEN q.next_attempt_at > statement_timestamp() THEN CASE WHEN q.claim_no > 0 THEN 3 ELSE 2 END
+        ELSE 4
+    END::integer AS state,
+    count(*) AS count
+FROM outbox_schema.queue AS q
+WHERE q.namespace = @namespace
+  AND q.topic = @topic
+  AND q.version <= @newest::integer
+GROUP BY 1
+ORDER BY 1;
+
+-- name: DrainedRest :one
+-- Counts what else may be decoded again of a topic's events with a version up to newest: dead letters, parked events, and
+-- stale events that an inbox of this database has quarantined. kept are rows of the log that every listener may have
+-- passed: a new listener or a rewind would read them.
+SELECT
+    (
+        SELECT count(*)
+        FROM outbox_schema.dead_letters AS d
+        WHERE d.namespace = @namespace
+          AND d.topic = @topic
+          AND d.version <= @newest::integer
+    ) AS dead,
+    (
+        SELECT count(*)
+        FROM outbox_schema.parked AS p
+        WHERE p.namespace = @namespace
+          AND p.topic = @topic
+          AND p.version <= @newest::integer
+    ) AS parked,
+    (
+        SELECT count(*)
+        FROM outbox_schema.inbox_quarantined AS i
+        WHERE EXISTS (
+                SELECT
+                FROM outbox_schema.events AS e
+                WHERE e.id = i.event_id
+                  AND e.namespace = @namespace
+                  AND e.topic = @topic
+                  AND e.version <= @newest::integer
+            )
+            OR EXISTS (
+                SELECT
+                FROM outbox_schema.log AS g
+                WHERE g.id = i.event_id
+                  AND g.namespace = @namespace
+                  AND g.topic = @topic
+                  AND g.version <= @newest::integer
+            )
+    ) AS quarantined,
+    (
+        SELECT count(*)
+        FROM outbox_schema.log AS g
+        WHERE g.namespace = @namespace
+          AND g.topic = @topic
+          AND g.version <= @newest::integer
+    ) AS kept;
+
+-- name: DrainedLog :many
+-- Counts, for each listener, the events of a log topic with a version up to newest that it has not passed: what is behind its
+-- position, and stragglers, which belong to transactions that its latest finished window did not see. Whoever reads the
+-- topic: a listener passes the events of other topics too.
+SELECT l.listener, count(*) AS count
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT o.seq
+    FROM outbox_schema.log AS o
+    WHERE o.seq > l.high_seq
+      AND o.namespace = @namespace
+      AND o.topic = @topic
+      AND o.version <= @newest::integer
+      AND o.bucket % l.shards = l.shard
+      AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
+    UNION ALL
+    SELECT o.seq
+    FROM outbox_schema.log AS o
+    WHERE o.xid >= pg_snapshot_xmin(l.lo)
+      AND o.xid < l.lo_bound
+      AND o.seq <= l.high_seq
+      AND NOT pg_visible_in_snapshot(o.xid, l.lo)
+      AND o.namespace = @namespace
+      AND o.topic = @topic
+      AND o.version <= @newest::integer
+      AND o.bucket % l.shards = l.shard
+      AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
+) AS g
+GROUP BY l.listener
+ORDER BY l.listener;

@@ -197,6 +197,10 @@ CROSS JOIN LATERAL (
 -- compares the id too, because a million events may be due at one time. A lease that ran out
 -- is a failed attempt, and is kept as one.
 --
+-- versions are the newest payload versions that the claimer knows, by version_topics; a topic that is not there has no bound.
+-- Events with a newer version are passed over like those of other topics. every_version is known of all topics, so that
+-- nearly always one comparison is enough.
+--
 -- paused has what an operator has paused: topics, tenants, and tenants of one topic as topic/tenant. No text has two of these
 -- meanings.
 --
@@ -227,6 +231,8 @@ WITH met AS MATERIALIZED (
                 )
                 AND p.attempts < coalesce(sqlc.narg('max_attempts')::integer, p.max_attempts)
                 AND (cardinality(@topics::text[]) = 0 OR p.topic = ANY (@topics::text[]))
+                AND (p.version <= @every_version::integer
+                    OR coalesce(p.version <= (@versions::integer[])[array_position(@version_topics::text[], p.topic)], true))
                 AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[]))
                 AND (
                     cardinality(@paused::text[]) = 0
@@ -235,7 +241,7 @@ WITH met AS MATERIALIZED (
                 ) AS claimable,
                 p.attempts + 1 >= coalesce(sqlc.narg('max_attempts')::integer, p.max_attempts) AS last
             FROM (
-                SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.version, q.tenant_id
                 FROM outbox_schema.queue AS q
                 WHERE q.namespace = @namespace
                   AND q.lane = l.lane
@@ -294,6 +300,8 @@ filler AS MATERIALIZED (
           AND q.locked_until IS NULL
           AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
           AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
+          AND (q.version <= @every_version::integer
+              OR coalesce(q.version <= (@versions::integer[])[array_position(@version_topics::text[], q.topic)], true))
           AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
           AND (
               cardinality(@paused::text[]) = 0
@@ -428,6 +436,8 @@ WITH picked AS MATERIALIZED (
           AND q.locked_until IS NULL
           AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
           AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
+          AND (q.version <= @every_version::integer
+              OR coalesce(q.version <= (@versions::integer[])[array_position(@version_topics::text[], q.topic)], true))
           AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
           AND (
               cardinality(@paused::text[]) = 0
@@ -738,6 +748,8 @@ WITH met AS MATERIALIZED (
                 )
                 AND NOT p.id = ANY (@in_flight::uuid[])
                 AND (cardinality(@topics::text[]) = 0 OR p.topic = ANY (@topics::text[]))
+                AND (p.version <= @every_version::integer
+                    OR coalesce(p.version <= (@versions::integer[])[array_position(@version_topics::text[], p.topic)], true))
                 AND (cardinality(@tenant_ids::uuid[]) = 0 OR p.tenant_id = ANY (@tenant_ids::uuid[]))
                 AND (
                     cardinality(@paused::text[]) = 0
@@ -745,7 +757,8 @@ WITH met AS MATERIALIZED (
                         OR p.topic || '/' || p.tenant_id::text = ANY (@paused::text[]), false)
                 ) AS spent
             FROM (
-                SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.version,
+                    q.tenant_id
                 FROM outbox_schema.queue AS q
                 WHERE q.namespace = @namespace
                   AND q.lane = l.lane

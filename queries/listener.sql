@@ -226,7 +226,7 @@ RETURNING
 -- In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
 -- the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerLeaseState tells why.
 -- The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops
--- does not. release leaves it to no worker. let_lease_expire lets the lease run out, because handlers of it still run.
+-- does not. release leaves it to hand_to, or to no worker if that is null. let_lease_expire lets the lease run out, because handlers of it still run.
 WITH moved AS (
     UPDATE outbox_schema.listeners AS l
     SET last_seq = CASE WHEN @closes::boolean THEN 0 ELSE @last_seq::bigint END,
@@ -246,7 +246,10 @@ WITH moved AS (
         one_by_one = CASE WHEN @closes::boolean THEN 0 ELSE greatest(l.one_by_one - @handled::integer, 0) END,
         lease_by = CASE WHEN @let_lease_expire::boolean THEN gen_random_uuid() END,
         lease_until = CASE WHEN @let_lease_expire::boolean THEN l.lease_until END,
-        preferred = CASE WHEN NOT @release::boolean AND NOT @let_lease_expire::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
+        preferred = CASE
+            WHEN @release::boolean THEN sqlc.narg('hand_to')::uuid
+            WHEN NOT @let_lease_expire::boolean THEN coalesce(l.wanted_by, l.lease_by)
+        END,
         wanted_by = NULL,
         advanced_at = clock_timestamp()
     WHERE l.listener = @listener

@@ -2,14 +2,19 @@
 -- Reads parked events of up to key_limit keys whose head is due, those of each key in their order and up to
 -- event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
 -- instead. Guarded by the lease. taken notes on each head how many events of its key are taken with it. If the
--- process dies of one, the next leases take only these, one by one, and count each attempt before it is made.
+-- process dies of one, the next leases take only these, one by one, and count each attempt before it is made. Such a lease
+-- leaves a head whose version is newer than the newest that its process knows, by topics, to another process.
 WITH due AS MATERIALIZED (
     SELECT p.key
     FROM outbox_schema.parked AS p
     WHERE p.listener = @listener
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % @shards::integer = @shard::integer
-      AND (p.taken > 0 OR NOT @one_by_one::boolean)
+      AND (
+          NOT @one_by_one::boolean
+          OR p.taken > 0
+              AND coalesce(p.version <= (@versions::integer[])[array_position(@topics::text[], p.namespace || '/' || p.topic)], true)
+      )
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
@@ -55,7 +60,7 @@ ORDER BY e.no;
 
 -- name: ParkedSettle :exec
 -- Ends attempts at parked events. Those that are done are deleted, those that are dead become dead letters, and heads that
--- failed wait for their next attempt. Guarded by the lease, whose row is locked, so that an outdated holder changes
+-- failed, or whose version this process does not know, wait for their next attempt; taken is 0 for those that failed. Guarded by the lease, whose row is locked, so that an outdated holder changes
 -- nothing.
 WITH lease AS MATERIALIZED (
     SELECT l.listener
@@ -96,13 +101,14 @@ dead AS (
 )
 UPDATE outbox_schema.parked AS p
 SET attempts = w.attempts,
-    taken = 0,
+    taken = w.taken,
     retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
     last_error = coalesce(nullif(w.error, ''), p.last_error)
 FROM lease AS h, (
     SELECT
         unnest(@failed::bigint[]) AS no,
         unnest(@failed_attempts::integer[]) AS attempts,
+        unnest(@failed_taken::integer[]) AS taken,
         unnest(@failed_delays_us::bigint[]) AS delay_us,
         unnest(@failed_errors::text[]) AS error
 ) AS w

@@ -44,3 +44,51 @@ SELECT p.worker_id, p.kind, p.name, p.host, p.pid, p.topics, p.tenant_ids, p.res
     (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us
 FROM outbox_schema.processes AS p
 ORDER BY p.kind, p.name, p.started_at, p.worker_id;
+
+-- name: ProcessKnowing :many
+-- Finds a process of a listener, other than worker_id, that lives and knows a version of a topic: of those, one that has the
+-- fewest shards. There is at most one row.
+SELECT p.worker_id
+FROM outbox_schema.processes AS p
+WHERE p.kind = 'listener'
+  AND p.name = @listener
+  AND p.worker_id <> @worker_id
+  AND p.seen_at > statement_timestamp() - @alive::interval
+  AND (p.topics -> @topic::text ->> 'version')::numeric >= @version::integer
+ORDER BY
+    (SELECT count(*) FROM outbox_schema.listeners AS l WHERE l.listener = @listener AND l.preferred = p.worker_id),
+    p.seen_at DESC
+LIMIT 1;
+
+-- name: ProcessOrphans :many
+-- Finds the topics of namespaces that have events which are due since longer than late and which no running dispatcher takes,
+-- among the first head_size rows of each lane: there stands what nobody takes. known says whether a dispatcher takes the
+-- topic, in another version.
+WITH head AS MATERIALIZED (
+    SELECT h.namespace, h.topic, h.version
+    FROM (SELECT unnest(@namespaces::text[]) AS namespace) AS s
+    CROSS JOIN generate_series(0, 31) AS n (lane_no)
+    CROSS JOIN LATERAL (
+        SELECT q.namespace, q.topic, q.version, q.next_attempt_at, q.locked_until
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = s.namespace
+          AND q.lane = n.lane_no::smallint
+          AND q.next_attempt_at <= statement_timestamp() - @late::interval
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT @head_size::integer
+    ) AS h
+    WHERE h.locked_until IS NULL
+    GROUP BY h.namespace, h.topic, h.version
+)
+SELECT h.namespace::text AS namespace, h.topic::text AS topic, h.version, (a.version IS NOT NULL)::boolean AS known
+FROM head AS h
+CROSS JOIN LATERAL (
+    SELECT max(coalesce((p.topics -> (h.namespace || '/' || h.topic) ->> 'version')::numeric, 0)) AS version
+    FROM outbox_schema.processes AS p
+    WHERE p.kind = 'dispatcher'
+      AND p.seen_at > statement_timestamp() - @alive::interval
+      AND p.topics -> (h.namespace || '/' || h.topic) IS NOT NULL
+) AS a
+WHERE a.version IS NULL
+   OR a.version < h.version
+ORDER BY 1, 2, 3;

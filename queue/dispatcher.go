@@ -132,14 +132,16 @@ func (cfg Config) validate() error {
 
 // Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
 // that returns nil acks its event, an error or a panic nacks it. Events of topics without a handler in this
-// dispatcher are left to processes that have one.
+// dispatcher, and events whose payload version is newer than that of their topic here, are left to other processes: they
+// stay due, and no attempt is counted.
 type Dispatcher struct {
 	cfg      Config
 	store    *Store
 	pool     *pgxpool.Pool
 	handlers map[string]Handler
 	topics   []string // what is claimed
-	lanes    lanes    // where it is
+	versions *versions
+	lanes    lanes // where it is
 	targets  *relay.Targets
 	pauses   atomic.Pointer[pauses] // as they were read last; never nil
 	log      *slog.Logger
@@ -148,6 +150,7 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
+	orphanAge        time.Duration // orphanAge, except in a test
 	lastAttemptLimit time.Duration // how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
 }
 
@@ -182,6 +185,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
 	d.pauses.Store(noPauses)
+	d.orphanAge = orphanAge
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
 	d.rep = report.NewLog(d.log, time.Now)
@@ -196,24 +200,33 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 			return nil, fmt.Errorf("topic %s/%s of schema %q: a dispatcher serves one namespace, here %s of schema %q",
 				h.namespace, h.topic, h.schema, store.namespace, handlers[0].schema)
 		}
-		if _, twice := d.handlers[h.topic]; twice {
-			return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, h.topic)
-		}
 		if err := d.targets.Add(h.namespace+"/"+h.topic, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
 		h.policy.retry = settings.OverrideRetry(h.policy.retry, cfg.Retry)
-		d.handlers[h.topic], store.policies[h.topic] = h, h.policy
+		for _, name := range h.names() {
+			if _, twice := d.handlers[name]; twice {
+				return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, name)
+			}
+			d.handlers[name], store.policies[name] = h, h.policy
+			d.targets.Alias(h.namespace+"/"+name, h.namespace+"/"+h.topic)
+		}
 		if len(cfg.Topics) == 0 {
-			d.topics = append(d.topics, h.topic)
+			d.topics = append(d.topics, h.names()...)
 		}
 	}
 	for _, topic := range cfg.Topics {
-		if _, ok := d.handlers[topic]; !ok {
+		h, ok := d.handlers[topic]
+		if !ok || h.topic != topic {
 			return nil, fmt.Errorf("field Topics: %s has no topic %q with a handler", store.namespace, topic)
 		}
-		d.topics = append(d.topics, topic)
+		d.topics = append(d.topics, h.names()...)
 	}
+	known := make(map[string]int, len(d.topics))
+	for _, topic := range d.topics {
+		known[topic] = d.handlers[topic].version
+	}
+	d.versions = versionsOf(known)
 	d.lanes = lanesOf(d.topics, cfg.TenantIDs)
 	return d, nil
 }
@@ -221,7 +234,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 // scope returns what the dispatcher is responsible for, as a claim of nothing.
 func (d *Dispatcher) scope() *claim {
 	return &claim{
-		maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, tenants: d.cfg.TenantIDs, paused: d.pauses.Load(),
+		maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, versions: d.versions, tenants: d.cfg.TenantIDs, paused: d.pauses.Load(),
 	}
 }
 

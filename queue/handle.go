@@ -14,6 +14,7 @@ import (
 // Handler ties a topic to the user's code for it. Handle makes one.
 type Handler struct {
 	schema, namespace, topic string
+	renamedFrom              []string // earlier names of the topic, whose events are handled too
 	version                  int
 	lease, maxLag            time.Duration
 	fairness                 outbox.Fairness
@@ -30,8 +31,8 @@ type policy struct {
 
 // Handle ties t to fn, which generated code makes of a method of the handlers h. A nil h is an error of NewDispatcher.
 // The payload is decoded before fn is called. A payload that does not decode is a permanent failure, because no later
-// attempt would decode it. If its version is newer than that of t, the failure is an ordinary one, so that a newer
-// process gets the event.
+// attempt would decode it. Events with a newer version than that of t are not claimed: they wait for a process that knows
+// it. Events under a name of RenamedFrom are delivered to fn too; Event.Topic is the name that the event has.
 func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Delivery[P]) error) Handler {
 	if fn == nil {
 		return HandleUntyped(t.Untyped(), nil, nil)
@@ -46,13 +47,13 @@ func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Del
 func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
 	spec := t.Spec()
 	th := Handler{
-		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, version: t.Version(), lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
+		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
 		policy: policy{retry: settings.RetryWithDefaults(spec.Retry), retention: settings.RetentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {
 		return th
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().History...)
+	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	th.run = func(ctx context.Context, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {
@@ -62,3 +63,6 @@ func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e
 	}
 	return th
 }
+
+// names returns the names of the topic, the current one first.
+func (h *Handler) names() []string { return append([]string{h.topic}, h.renamedFrom...) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/report"
 )
 
@@ -26,8 +27,12 @@ func (d *Dispatcher) onSwept(ends []report.End) {
 	d.hooks.Ended(ends)
 }
 
+// orphanAge is how long an event may be due until a topic counts as one that no process takes. It is longer than a
+// deployment takes, and than a drain by cron waits.
+const orphanAge = 10 * time.Minute
+
 // maintain sweeps once per LeaseDuration, except for what is in flight, and prunes once per PruneInterval until ctx
-// ends, each with jitter. With each sweep it checks some rows.
+// ends, each with jitter. With each sweep it checks some rows, and looks for events of the namespace that no process takes.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()
@@ -38,6 +43,7 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 		pruneC = prune.C
 	}
 	var check misfits
+	orphans := process.NewOrphans(d.store.db, d.pool, d.log, []string{d.store.namespace}, d.orphanAge)
 	for {
 		select {
 		case <-ctx.Done():
@@ -53,6 +59,9 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 			_, noted, err := d.store.sweep(ctx, c, d.grace(), d.onSwept)
 			if ctx.Err() == nil {
 				d.rep.Statement("sweep", began, err)
+			}
+			if err := orphans.Check(ctx); err != nil { // it needs a privilege that nothing else needs
+				d.log.Debug("cannot look for events that nobody takes", "error", err)
 			}
 			if noted > 0 {
 				sweep.Reset(d.grace() + backoff.UpTo(d.cfg.LeaseDuration/10))

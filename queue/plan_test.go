@@ -142,6 +142,8 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + met(100), Sorts: met(100)},
 		{Name: "claim 500", Call: claim(ClaimConfig{BatchSize: 500}), Reads: head + met(500), Sorts: met(500)},
 		{Name: "claim by topics", Call: claim(ClaimConfig{BatchSize: 100, Topics: []string{"t1", "t2", "none"}}), Reads: head + pieces, Sorts: met(100)},
+		{Name: "claim by versions", Call: claim(ClaimConfig{BatchSize: 100, Versions: map[string]int{"t1": 0, "t2": 1, "t3": 1}}), Reads: head + pieces, Sorts: met(100)},
+		{Name: "claim known versions", Call: claim(ClaimConfig{BatchSize: 100, Versions: map[string]int{"t0": 1, "t1": 2, "t2": 1, "t3": 1}}), Reads: head + met(100), Sorts: met(100)},
 		{Name: "claim by tenant", Call: claim(ClaimConfig{BatchSize: 10, TenantIDs: []uuid.UUID{uuid.MustParse(tenant)}}), Reads: head + pieces, Sorts: met(10)},
 		{Name: "claim with limit", Call: claim(ClaimConfig{BatchSize: 100, MaxAttempts: 3}), Reads: head + met(100), Sorts: met(100)},
 		{Name: "claim some paused", Call: claim(ClaimConfig{BatchSize: 100}, paused), Reads: head + pieces, Sorts: met(100)},
@@ -170,7 +172,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "sweep", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
-				Namespace: "test", Topics: []string{}, TenantIds: []pgtype.UUID{}, Paused: []string{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
+				Namespace: "test", Topics: []string{}, EveryVersion: 0, Versions: []int32{0, 1}, VersionTopics: []string{"t1", "t2"}, TenantIds: []pgtype.UUID{}, Paused: []string{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
 		}, Reads: pieces + 2*lane.Count*sweepChunk, Sorts: lane.Count * sweepChunk},
 		{Name: "prune delivered", Call: func(q *dbsqlc.Queries) {

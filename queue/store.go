@@ -49,6 +49,9 @@ type ClaimConfig struct {
 	MaxAttempts int
 	// Topics, if any, are the only ones claimed.
 	Topics []string
+	// Versions are, by topic, the newest payload versions that are claimed. Events with a newer one stay as they are, for a
+	// process that knows it. A topic that is not named here has no bound; nil claims all versions.
+	Versions map[string]int
 	// TenantIDs, if any, are the only tenants whose events are claimed. With Topics too, only their lanes are walked.
 	TenantIDs []uuid.UUID
 	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
@@ -275,6 +278,7 @@ type claim struct {
 	size, reclaims, maxAttempts int
 	lease                       time.Duration
 	topics                      []string
+	versions                    *versions // nil means all
 	tenants                     []uuid.UUID
 	starts                      []start
 	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
@@ -287,7 +291,7 @@ func (c *claim) inPieces() bool { return c.starts[0].piece > 0 }
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
 		size: cfg.BatchSize, reclaims: reclaimsPerClaim, maxAttempts: cfg.MaxAttempts,
-		lease: cfg.LeaseDuration, topics: cfg.Topics, tenants: cfg.TenantIDs,
+		lease: cfg.LeaseDuration, topics: cfg.Topics, versions: versionsOf(cfg.Versions), tenants: cfg.TenantIDs,
 	}
 	if c.size == 0 {
 		c.size = settings.DefaultBatchSize
@@ -315,16 +319,18 @@ func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 	}
 	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
 		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
-		Topics: p.Topics, TenantIds: p.TenantIds, Paused: p.Paused, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
+		Topics: p.Topics, EveryVersion: p.EveryVersion, Versions: p.Versions, VersionTopics: p.VersionTopics,
+		TenantIds: p.TenantIds, Paused: p.Paused, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
 }
 
 // claimParams are the parameters of EventClaim, which shares the batch among the lanes.
 func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
-	from := columnsOf(c.starts)
+	from, known := columnsOf(c.starts), c.versions.params()
 	return dbsqlc.EventClaimParams{
 		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
-		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics), TenantIds: pgvalue.UUIDs(c.tenants),
+		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
+		EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics, TenantIds: pgvalue.UUIDs(c.tenants),
 		Paused: c.paused.texts(), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
 		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
@@ -408,11 +414,12 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 	for starts := w.pieces(0, false); len(starts) > 0; {
 		var rows []dbsqlc.EventSweepDeadRow
 		var dead []report.End
-		from := columnsOf(starts)
+		from, known := columnsOf(starts), c.versions.params()
 		if err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
 			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
+				EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics,
 				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.paused.texts(), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err

@@ -23,6 +23,7 @@ var OrderDroppedTopic = outbox.NewTopic[OrderDropped](outbox.TopicSpec{
 	Namespace: "bench_drop",
 	Name:      "order_dropped",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{DeleteOnAck: true, Dead: 720 * time.Hour},

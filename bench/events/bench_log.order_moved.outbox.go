@@ -24,6 +24,7 @@ var OrderMovedTopic = outbox.NewTopic[OrderMoved](outbox.TopicSpec{
 	Namespace: "bench_log",
 	Name:      "order_moved",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      orderMovedKeys,

@@ -23,6 +23,7 @@ var OrderBilledTopic = outbox.NewTopic[OrderBilled](outbox.TopicSpec{
 	Namespace: "bench_tenants",
 	Name:      "order_billed",
 	Version:   1,
+	Strict:    true,
 	Fairness:  outbox.FairnessTenant,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,

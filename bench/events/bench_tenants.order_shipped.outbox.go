@@ -23,6 +23,7 @@ var OrderShippedTopic = outbox.NewTopic[OrderShipped](outbox.TopicSpec{
 	Namespace: "bench_tenants",
 	Name:      "order_shipped",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

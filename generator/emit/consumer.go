@@ -44,12 +44,13 @@ func (e *emitter) consumerJobs() []job {
 func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	f := e.newFile("topic " + t.FullName())
 	g := f.Group
+	list := []member{{"Namespace", jen.Lit(t.Namespace.Name)}, {"Name", jen.Lit(t.Name)}}
+	if len(t.Renamed) > 0 {
+		list = append(list, member{"RenamedFrom", renamedFrom(t)})
+	}
+	list = append(list, member{"Version", jen.Lit(t.Version)})
 	addComment(g, topicIdentity(t)+".")
-	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(append([]member{
-		{"Namespace", jen.Lit(t.Namespace.Name)},
-		{"Name", jen.Lit(t.Name)},
-		{"Version", jen.Lit(t.Version)},
-	}, history(t)...))))
+	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(append(list, history(t)...))))
 	g.Line()
 	e.addPayload(g, t)
 	e.addMasking(g, payload, t.GoName, t.Fields)

@@ -35,8 +35,11 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 		{"Schema", jen.Lit(e.model.Schema)},
 		{"Namespace", jen.Lit(t.Namespace.Name)},
 		{"Name", jen.Lit(t.Name)},
-		{"Version", jen.Lit(t.Version)},
 	}
+	if len(t.Renamed) > 0 {
+		list = append(list, member{"RenamedFrom", renamedFrom(t)})
+	}
+	list = append(list, member{"Version", jen.Lit(t.Version)}, member{"Strict", jen.True()})
 	if isLog(t) {
 		list = append(list, member{"Log", jen.True()})
 	}
@@ -63,6 +66,15 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 		jen.Qual(outboxPath, "TopicSpec").Add(members(list)),
 	)
 	g.Line()
+}
+
+// renamedFrom writes the earlier names of t on one line.
+func renamedFrom(t *model.Topic) *jen.Statement {
+	names := make([]jen.Code, len(t.Renamed))
+	for i, name := range t.Renamed {
+		names[i] = jen.Lit(name)
+	}
+	return jen.Index().String().Values(names...)
 }
 
 func isLog(t *model.Topic) bool { return t.Delivery == model.Log }

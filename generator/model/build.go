@@ -63,6 +63,9 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	for _, n := range s.Namespaces.Items {
 		b.namespace(n)
 	}
+	for i, n := range s.Namespaces.Items {
+		b.renamed(n, b.model.Namespaces[i])
+	}
 	b.listeners(s.Listeners.Items)
 	b.readers(s)
 	b.consumed(s)
@@ -206,6 +209,29 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
 	}
 	b.history(t, self)
+}
+
+// renamed sets the earlier names of the topics of n. Each name of a namespace belongs to one topic.
+func (b *builder) renamed(s *spec.Namespace, n *Namespace) {
+	first := make(map[string]diag.Pos)
+	for i, topic := range s.Topics.Items {
+		where := "topic " + showTopic(n.Topics[i])
+		for _, name := range topic.RenamedFrom.Items {
+			if !name.Set() || !b.checkName(name, "topic") {
+				continue
+			}
+			earlier, twice := first[name.V]
+			switch {
+			case b.topics[n.Name+"/"+name.V] != nil:
+				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is the name of a topic of this namespace: remove that topic, or this name", name.V, where)
+			case twice:
+				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is already an earlier name, at line %d", name.V, where, earlier.Line)
+			default:
+				first[name.V] = name.Pos
+				n.Topics[i].Renamed = append(n.Topics[i].Renamed, name.V)
+			}
+		}
+	}
 }
 
 // declareShared takes names for owner in both packages.

@@ -69,6 +69,7 @@ type Topic struct {
 	Doc       string // "is emitted once per chat turn, ...", may be empty
 	Version   int
 	Delivery  Delivery
+	Renamed   []string      // its earlier names, in YAML order
 	Wake      bool          // false for `wake: none`: enqueue does not wake a dispatcher or listener
 	Retry     Retry         // of a queue topic; each listener has its own for a log topic
 	Lease     time.Duration // likewise

@@ -200,6 +200,8 @@ var topic = &record[Topic]{
 			"Go name. Default: made from the YAML name."),
 		optional("version", whole(1, 1<<31-1), func(t *Topic) *Value[int64] { return &t.Version },
 			"Payload version. Default: 1."),
+		optional("renamed_from", &list[Value[string]]{nameText, diag.EmptySection}, func(t *Topic) *Section[Value[string]] { return &t.RenamedFrom },
+			"Earlier names of the topic, in this namespace. Events that have one of them are handled like the others, by the same handler."),
 		optional("delivery", oneOf("queue", "log"), func(t *Topic) *Value[string] { return &t.Delivery },
 			"queue (default): one handler handles each event. log: any number of listeners read each event."),
 		optional("listeners", oneOf("none"), func(t *Topic) *Value[string] { return &t.Listeners },

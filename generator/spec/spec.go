@@ -108,6 +108,7 @@ type Topic struct {
 	Doc          Value[string]
 	Go           Value[string]
 	Version      Value[int64]
+	RenamedFrom  Section[Value[string]]
 	Delivery     Value[string]
 	Listeners    Value[string]
 	Tenant       Value[string]

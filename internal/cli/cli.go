@@ -83,6 +83,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.schemaCommand(),
 		a.migrateCommand(),
 		a.deadCommand(),
+		a.drainedCommand(),
 		a.statusCommand(),
 		a.eventsCommand(),
 		a.listenerCommand(),

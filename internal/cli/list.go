@@ -19,6 +19,7 @@ import (
 type topicRow struct {
 	Topic        string        `json:"topic"`
 	Version      int           `json:"version"`
+	RenamedFrom  []string      `json:"renamed_from,omitempty"`
 	Delivery     string        `json:"delivery"`
 	Tenant       string        `json:"tenant,omitempty"`
 	DedupeKey    string        `json:"dedupe_key,omitempty"`
@@ -117,6 +118,7 @@ func newTopicRow(t *model.Topic) topicRow {
 	row := topicRow{
 		Topic:        t.FullName(),
 		Version:      t.Version,
+		RenamedFrom:  t.Renamed,
 		Delivery:     string(t.Delivery),
 		DedupeKey:    templateText(t.DedupeKey),
 		PartitionKey: templateText(t.PartitionKey),

@@ -37,6 +37,8 @@ type shardRow struct {
 	DeadLetters   int64      `json:"dead_letters"`
 	AttachedAt    time.Time  `json:"attached_at"`
 	AdvancedAt    *time.Time `json:"advanced_at,omitempty"`
+
+	UnhandledVersions []topicVersionRow `json:"unhandled_versions,omitzero"`
 }
 
 func newShardRow(s admin.ListenerStatus) shardRow {
@@ -47,6 +49,7 @@ func newShardRow(s admin.ListenerStatus) shardRow {
 		LagSeconds: s.Lag.Seconds(), MaxLagSeconds: s.MaxLag.Seconds(), Attempts: s.Attempts,
 		RetryAfter: moment(s.RetryAfter), LastError: s.LastError, ParkedKeys: s.ParkedKeys, ParkedEvents: s.ParkedEvents,
 		DeadLetters: s.DeadLetters, AttachedAt: s.AttachedAt.UTC(), AdvancedAt: moment(s.AdvancedAt),
+		UnhandledVersions: topicVersionRows(s.UnhandledVersions),
 	}
 	if s.Holder.Valid {
 		row.Holder = s.Holder.UUID.String()

@@ -271,6 +271,9 @@ func (s *status) judgeListener(l listenerStatus, dead int64) {
 			}
 		}
 	}
+	for _, v := range l.UnhandledVersions {
+		s.problem("%s: events of %s with version %d wait: no running process knows it", name, v.Topic, v.Version)
+	}
 	s.paused(name, l.Pauses)
 	if l.Paused && len(l.Pauses) == 0 {
 		s.problem("%s: is paused", name)
@@ -328,9 +331,16 @@ func sumShards(shards []admin.ListenerStatus) []listenerStatus {
 		}
 		sum := &sums[len(sums)-1].ListenerStatus
 		unread, lag, dead, keys, parked := sum.Unread+s.Unread, max(sum.Lag, s.Lag), sum.DeadLetters+s.DeadLetters, sum.ParkedKeys+s.ParkedKeys, sum.ParkedEvents+s.ParkedEvents
+		versions := append([]admin.TopicVersion{}, sum.UnhandledVersions...)
+		for _, v := range s.UnhandledVersions {
+			if !slices.Contains(versions, v) {
+				versions = append(versions, v)
+			}
+		}
 		if slices.Index(states, s.State) < slices.Index(states, sum.State) {
 			*sum = s
 		}
+		sum.UnhandledVersions = versions
 		sum.Unread, sum.Lag, sum.DeadLetters, sum.ParkedKeys, sum.ParkedEvents = unread, lag, dead, keys, parked
 	}
 	return sums

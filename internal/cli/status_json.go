@@ -66,6 +66,20 @@ type listenerStatusRow struct {
 	MaxLagSeconds float64      `json:"max_lag_seconds,omitempty"`
 	Processes     []processRow `json:"processes"`
 	Pauses        []pauseRow   `json:"pauses"`
+
+	UnhandledVersions []topicVersionRow `json:"unhandled_versions,omitzero"`
+}
+
+type topicVersionRow struct {
+	Topic   string `json:"topic"`
+	Version int    `json:"version"`
+}
+
+func topicVersionRows(versions []admin.TopicVersion) (rows []topicVersionRow) {
+	for _, v := range versions {
+		rows = append(rows, topicVersionRow{v.Topic, v.Version})
+	}
+	return rows
 }
 
 // statusDocument is the --json document.
@@ -90,6 +104,7 @@ func (s *status) document() statusDocument {
 		d.Listeners = append(d.Listeners, listenerStatusRow{
 			Listener: l.Listener, Shards: l.Shards, State: string(l.State), Unread: l.Unread, Parked: l.ParkedEvents, Dead: l.DeadLetters,
 			OldestSeconds: l.Lag.Seconds(), MaxLagSeconds: l.MaxLag.Seconds(), Processes: processRows(l.Processes), Pauses: pauseRows(l.Pauses),
+			UnhandledVersions: topicVersionRows(l.UnhandledVersions),
 		})
 	}
 	return d

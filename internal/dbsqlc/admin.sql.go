@@ -38,6 +38,192 @@ func (q *Queries) DeadLetterPrunable(ctx context.Context, arg DeadLetterPrunable
 	return count, err
 }
 
+const DrainedLog = `-- name: DrainedLog :many
+SELECT l.listener, count(*) AS count
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT o.seq
+    FROM outbox_schema.log AS o
+    WHERE o.seq > l.high_seq
+      AND o.namespace = $1
+      AND o.topic = $2
+      AND o.version <= $3::integer
+      AND o.bucket % l.shards = l.shard
+      AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
+    UNION ALL
+    SELECT o.seq
+    FROM outbox_schema.log AS o
+    WHERE o.xid >= pg_snapshot_xmin(l.lo)
+      AND o.xid < l.lo_bound
+      AND o.seq <= l.high_seq
+      AND NOT pg_visible_in_snapshot(o.xid, l.lo)
+      AND o.namespace = $1
+      AND o.topic = $2
+      AND o.version <= $3::integer
+      AND o.bucket % l.shards = l.shard
+      AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
+) AS g
+GROUP BY l.listener
+ORDER BY l.listener
+`
+
+type DrainedLogParams struct {
+	Namespace string
+	Topic     string
+	Newest    int32
+}
+
+type DrainedLogRow struct {
+	Listener string
+	Count    int64
+}
+
+// Counts, for each listener, the events of a log topic with a version up to newest that it has not passed: what is behind its
+// position, and stragglers, which belong to transactions that its latest finished window did not see. Whoever reads the
+// topic: a listener passes the events of other topics too.
+func (q *Queries) DrainedLog(ctx context.Context, arg DrainedLogParams) ([]DrainedLogRow, error) {
+	rows, err := q.db.Query(ctx, DrainedLog, arg.Namespace, arg.Topic, arg.Newest)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DrainedLogRow
+	for rows.Next() {
+		var i DrainedLogRow
+		if err := rows.Scan(&i.Listener, &i.Count); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DrainedQueue = `-- name: DrainedQueue :many
+SELECT
+    CASE
+        WHEN q.locked_until IS NOT NULL THEN 1
+        WHEN q.attempts > 0 THEN 3
+        WHEN q.next_attempt_at > statement_timestamp() THEN CASE WHEN q.claim_no > 0 THEN 3 ELSE 2 END
+        ELSE 4
+    END::integer AS state,
+    count(*) AS count
+FROM outbox_schema.queue AS q
+WHERE q.namespace = $1
+  AND q.topic = $2
+  AND q.version <= $3::integer
+GROUP BY 1
+ORDER BY 1
+`
+
+type DrainedQueueParams struct {
+	Namespace string
+	Topic     string
+	Newest    int32
+}
+
+type DrainedQueueRow struct {
+	State int32
+	Count int64
+}
+
+// Counts the events of a queue topic that are not final and have a version up to newest, by state: 1 in flight, 2 scheduled,
+// 3 waiting for a retry, 4 due. It reads all of queue.
+func (q *Queries) DrainedQueue(ctx context.Context, arg DrainedQueueParams) ([]DrainedQueueRow, error) {
+	rows, err := q.db.Query(ctx, DrainedQueue, arg.Namespace, arg.Topic, arg.Newest)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DrainedQueueRow
+	for rows.Next() {
+		var i DrainedQueueRow
+		if err := rows.Scan(&i.State, &i.Count); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DrainedRest = `-- name: DrainedRest :one
+SELECT
+    (
+        SELECT count(*)
+        FROM outbox_schema.dead_letters AS d
+        WHERE d.namespace = $1
+          AND d.topic = $2
+          AND d.version <= $3::integer
+    ) AS dead,
+    (
+        SELECT count(*)
+        FROM outbox_schema.parked AS p
+        WHERE p.namespace = $1
+          AND p.topic = $2
+          AND p.version <= $3::integer
+    ) AS parked,
+    (
+        SELECT count(*)
+        FROM outbox_schema.inbox_quarantined AS i
+        WHERE EXISTS (
+                SELECT
+                FROM outbox_schema.events AS e
+                WHERE e.id = i.event_id
+                  AND e.namespace = $1
+                  AND e.topic = $2
+                  AND e.version <= $3::integer
+            )
+            OR EXISTS (
+                SELECT
+                FROM outbox_schema.log AS g
+                WHERE g.id = i.event_id
+                  AND g.namespace = $1
+                  AND g.topic = $2
+                  AND g.version <= $3::integer
+            )
+    ) AS quarantined,
+    (
+        SELECT count(*)
+        FROM outbox_schema.log AS g
+        WHERE g.namespace = $1
+          AND g.topic = $2
+          AND g.version <= $3::integer
+    ) AS kept
+`
+
+type DrainedRestParams struct {
+	Namespace string
+	Topic     string
+	Newest    int32
+}
+
+type DrainedRestRow struct {
+	Dead        int64
+	Parked      int64
+	Quarantined int64
+	Kept        int64
+}
+
+// Counts what else may be decoded again of a topic's events with a version up to newest: dead letters, parked events, and
+// stale events that an inbox of this database has quarantined. kept are rows of the log that every listener may have
+// passed: a new listener or a rewind would read them.
+func (q *Queries) DrainedRest(ctx context.Context, arg DrainedRestParams) (DrainedRestRow, error) {
+	row := q.db.QueryRow(ctx, DrainedRest, arg.Namespace, arg.Topic, arg.Newest)
+	var i DrainedRestRow
+	err := row.Scan(
+		&i.Dead,
+		&i.Parked,
+		&i.Quarantined,
+		&i.Kept,
+	)
+	return i, err
+}
+
 const EventPrunableDead = `-- name: EventPrunableDead :one
 SELECT count(*)
 FROM outbox_schema.dead_letters AS d
@@ -752,6 +938,69 @@ func (q *Queries) ListenerSkip(ctx context.Context, arg ListenerSkipParams) (int
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const ListenerStops = `-- name: ListenerStops :many
+SELECT l.listener, l.shard, g.namespace, g.topic, g.version
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT o.namespace, o.topic, o.version
+    FROM outbox_schema.log AS o
+    WHERE o.seq = l.last_seq + 1
+      AND o.bucket % l.shards = l.shard
+    LIMIT 1
+) AS g
+WHERE l.in_batch
+  AND NOT l.running
+UNION
+SELECT l.listener, l.shard, h.namespace, h.topic, h.version
+FROM outbox_schema.listeners AS l
+CROSS JOIN LATERAL (
+    SELECT p.namespace, p.topic, p.version
+    FROM outbox_schema.parked AS p
+    WHERE p.listener = l.listener
+      AND p.retry_after IS NOT NULL
+      AND p.bucket % l.shards = l.shard
+    ORDER BY p.retry_after
+    LIMIT $1::integer
+) AS h
+ORDER BY 1, 2, 3, 4, 5
+`
+
+type ListenerStopsRow struct {
+	Listener  string
+	Shard     int32
+	Namespace string
+	Topic     string
+	Version   int32
+}
+
+// Reads the event at which each idle shard of a listener has stopped in an open window, and the topics and versions of parked
+// heads, of the first head_limit that are due. A shard that gives up before an event stands right behind it.
+func (q *Queries) ListenerStops(ctx context.Context, headLimit int32) ([]ListenerStopsRow, error) {
+	rows, err := q.db.Query(ctx, ListenerStops, headLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListenerStopsRow
+	for rows.Next() {
+		var i ListenerStopsRow
+		if err := rows.Scan(
+			&i.Listener,
+			&i.Shard,
+			&i.Namespace,
+			&i.Topic,
+			&i.Version,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const ListenerTakeOver = `-- name: ListenerTakeOver :many

@@ -150,17 +150,19 @@ WITH met AS MATERIALIZED (
                 )
                 AND p.attempts < coalesce($7::integer, p.max_attempts)
                 AND (cardinality($8::text[]) = 0 OR p.topic = ANY ($8::text[]))
-                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[]))
+                AND (p.version <= $9::integer
+                    OR coalesce(p.version <= ($10::integer[])[array_position($11::text[], p.topic)], true))
+                AND (cardinality($12::uuid[]) = 0 OR p.tenant_id = ANY ($12::uuid[]))
                 AND (
-                    cardinality($10::text[]) = 0
-                    OR NOT coalesce(p.topic = ANY ($10::text[]) OR p.tenant_id::text = ANY ($10::text[])
-                        OR p.topic || '/' || p.tenant_id::text = ANY ($10::text[]), false)
+                    cardinality($13::text[]) = 0
+                    OR NOT coalesce(p.topic = ANY ($13::text[]) OR p.tenant_id::text = ANY ($13::text[])
+                        OR p.topic || '/' || p.tenant_id::text = ANY ($13::text[]), false)
                 ) AS claimable,
                 p.attempts + 1 >= coalesce($7::integer, p.max_attempts) AS last
             FROM (
-                SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.version, q.tenant_id
                 FROM outbox_schema.queue AS q
-                WHERE q.namespace = $11
+                WHERE q.namespace = $14
                   AND q.lane = l.lane
                   AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
                   AND q.next_attempt_at <= statement_timestamp()
@@ -170,7 +172,7 @@ WITH met AS MATERIALIZED (
         ) AS w
         WHERE w.claimable IS TRUE
            OR w.n = l.piece
-        LIMIT ($12::integer) + $5::integer
+        LIMIT ($15::integer) + $5::integer
     ) AS c
 ),
 share AS MATERIALIZED (
@@ -182,7 +184,7 @@ share AS MATERIALIZED (
           AND m.fresh
     ) AS r
     ORDER BY r.place, r.next_attempt_at, r.id
-    LIMIT $12::integer
+    LIMIT $15::integer
 ),
 last AS MATERIALIZED (
     SELECT d.lane, d.next_attempt_at, d.id
@@ -209,22 +211,24 @@ filler AS MATERIALIZED (
         SELECT q.id, q.next_attempt_at
         FROM outbox_schema.queue AS q
         WHERE (SELECT count(*) FROM locked) < (SELECT count(*) FROM share)
-          AND (SELECT count(*) FROM met AS m WHERE m.lane = d.lane) >= ($12::integer) + $5::integer
-          AND q.namespace = $11
+          AND (SELECT count(*) FROM met AS m WHERE m.lane = d.lane) >= ($15::integer) + $5::integer
+          AND q.namespace = $14
           AND q.lane = d.lane
           AND (q.next_attempt_at, q.id) > (d.next_attempt_at, d.id)
           AND q.next_attempt_at <= statement_timestamp()
           AND q.locked_until IS NULL
           AND q.attempts < coalesce($7::integer, q.max_attempts)
           AND (cardinality($8::text[]) = 0 OR q.topic = ANY ($8::text[]))
-          AND (cardinality($9::uuid[]) = 0 OR q.tenant_id = ANY ($9::uuid[]))
+          AND (q.version <= $9::integer
+              OR coalesce(q.version <= ($10::integer[])[array_position($11::text[], q.topic)], true))
+          AND (cardinality($12::uuid[]) = 0 OR q.tenant_id = ANY ($12::uuid[]))
           AND (
-              cardinality($10::text[]) = 0
-              OR NOT coalesce(q.topic = ANY ($10::text[]) OR q.tenant_id::text = ANY ($10::text[])
-                  OR q.topic || '/' || q.tenant_id::text = ANY ($10::text[]), false)
+              cardinality($13::text[]) = 0
+              OR NOT coalesce(q.topic = ANY ($13::text[]) OR q.tenant_id::text = ANY ($13::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY ($13::text[]), false)
           )
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $12::integer
+        LIMIT $15::integer
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
     LIMIT greatest((SELECT count(*) FROM share) - (SELECT count(*) FROM locked), 0)
@@ -237,7 +241,7 @@ taken AS MATERIALIZED (
 edge AS MATERIALIZED (
     (SELECT t.next_attempt_at, t.id
      FROM taken AS t
-     WHERE (SELECT count(*) FROM taken) >= $12::integer
+     WHERE (SELECT count(*) FROM taken) >= $15::integer
      ORDER BY t.next_attempt_at DESC, t.id DESC
      LIMIT 1)
     UNION ALL
@@ -269,7 +273,7 @@ ends AS MATERIALIZED (
         SELECT
             m.lane,
             count(*) FILTER (WHERE m.claimable AND m.fresh) > (SELECT count(*) FROM share AS h WHERE h.lane = m.lane) AS unshared,
-            count(*) >= ($12::integer) + $5::integer OR bool_or(m.ended) AS stopped,
+            count(*) >= ($15::integer) + $5::integer OR bool_or(m.ended) AS stopped,
             max(m.next_attempt_at) AS next_attempt_at,
             (array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1] AS id
         FROM met AS m
@@ -288,15 +292,15 @@ picked AS MATERIALIZED (
            SELECT t.id, t.next_attempt_at FROM taken AS t) AS u
      WHERE NOT EXISTS (SELECT FROM reclaimed AS s WHERE s.last)
      ORDER BY u.next_attempt_at, u.id
-     LIMIT $12::integer)
+     LIMIT $15::integer)
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
     SET attempts = q.attempts + 1,
         max_attempts = coalesce($7::integer, q.max_attempts),
         claim_no = q.claim_no + 1,
-        locked_by = $13,
-        locked_until = clock_timestamp() + $14::interval,
+        locked_by = $16,
+        locked_until = clock_timestamp() + $17::interval,
         updated_at = clock_timestamp(),
         failures = CASE
             WHEN q.locked_until IS NULL THEN q.failures
@@ -331,20 +335,23 @@ ORDER BY r.next_attempt_at, r.id
 `
 
 type EventClaimParams struct {
-	Lanes       []int16
-	AfterDues   []pgtype.Timestamptz
-	AfterIds    []pgtype.UUID
-	Pieces      []int32
-	Reclaims    int32
-	InFlight    []pgtype.UUID
-	MaxAttempts *int32
-	Topics      []string
-	TenantIds   []pgtype.UUID
-	Paused      []string
-	Namespace   string
-	BatchSize   int32
-	WorkerID    pgtype.UUID
-	Lease       pgtype.Interval
+	Lanes         []int16
+	AfterDues     []pgtype.Timestamptz
+	AfterIds      []pgtype.UUID
+	Pieces        []int32
+	Reclaims      int32
+	InFlight      []pgtype.UUID
+	MaxAttempts   *int32
+	Topics        []string
+	EveryVersion  int32
+	Versions      []int32
+	VersionTopics []string
+	TenantIds     []pgtype.UUID
+	Paused        []string
+	Namespace     string
+	BatchSize     int32
+	WorkerID      pgtype.UUID
+	Lease         pgtype.Interval
 }
 
 type EventClaimRow struct {
@@ -386,6 +393,10 @@ type EventClaimRow struct {
 // compares the id too, because a million events may be due at one time. A lease that ran out
 // is a failed attempt, and is kept as one.
 //
+// versions are the newest payload versions that the claimer knows, by version_topics; a topic that is not there has no bound.
+// Events with a newer version are passed over like those of other topics. every_version is known of all topics, so that
+// nearly always one comparison is enough.
+//
 // paused has what an operator has paused: topics, tenants, and tenants of one topic as topic/tenant. No text has two of these
 // meanings.
 //
@@ -401,6 +412,9 @@ func (q *Queries) EventClaim(ctx context.Context, arg EventClaimParams) ([]Event
 		arg.InFlight,
 		arg.MaxAttempts,
 		arg.Topics,
+		arg.EveryVersion,
+		arg.Versions,
+		arg.VersionTopics,
 		arg.TenantIds,
 		arg.Paused,
 		arg.Namespace,
@@ -465,25 +479,27 @@ WITH picked AS MATERIALIZED (
           AND q.locked_until IS NULL
           AND q.attempts < coalesce($6::integer, q.max_attempts)
           AND (cardinality($7::text[]) = 0 OR q.topic = ANY ($7::text[]))
-          AND (cardinality($8::uuid[]) = 0 OR q.tenant_id = ANY ($8::uuid[]))
+          AND (q.version <= $8::integer
+              OR coalesce(q.version <= ($9::integer[])[array_position($10::text[], q.topic)], true))
+          AND (cardinality($11::uuid[]) = 0 OR q.tenant_id = ANY ($11::uuid[]))
           AND (
-              cardinality($9::text[]) = 0
-              OR NOT coalesce(q.topic = ANY ($9::text[]) OR q.tenant_id::text = ANY ($9::text[])
-                  OR q.topic || '/' || q.tenant_id::text = ANY ($9::text[]), false)
+              cardinality($12::text[]) = 0
+              OR NOT coalesce(q.topic = ANY ($12::text[]) OR q.tenant_id::text = ANY ($12::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY ($12::text[]), false)
           )
         ORDER BY q.next_attempt_at, q.id
         LIMIT s.quota
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS c
-    LIMIT $10::integer
+    LIMIT $13::integer
 ),
 claimed AS (
     UPDATE outbox_schema.queue AS q
     SET attempts = q.attempts + 1,
         max_attempts = coalesce($6::integer, q.max_attempts),
         claim_no = q.claim_no + 1,
-        locked_by = $11,
-        locked_until = clock_timestamp() + $12::interval,
+        locked_by = $14,
+        locked_until = clock_timestamp() + $15::interval,
         updated_at = clock_timestamp()
     FROM picked AS p
     WHERE q.id = p.id
@@ -509,18 +525,21 @@ ORDER BY r.next_attempt_at, r.id
 `
 
 type EventClaimFreshParams struct {
-	Lanes       []int16
-	AfterDues   []pgtype.Timestamptz
-	AfterIds    []pgtype.UUID
-	Quotas      []int32
-	Namespace   string
-	MaxAttempts *int32
-	Topics      []string
-	TenantIds   []pgtype.UUID
-	Paused      []string
-	BatchSize   int32
-	WorkerID    pgtype.UUID
-	Lease       pgtype.Interval
+	Lanes         []int16
+	AfterDues     []pgtype.Timestamptz
+	AfterIds      []pgtype.UUID
+	Quotas        []int32
+	Namespace     string
+	MaxAttempts   *int32
+	Topics        []string
+	EveryVersion  int32
+	Versions      []int32
+	VersionTopics []string
+	TenantIds     []pgtype.UUID
+	Paused        []string
+	BatchSize     int32
+	WorkerID      pgtype.UUID
+	Lease         pgtype.Interval
 }
 
 type EventClaimFreshRow struct {
@@ -555,6 +574,9 @@ func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams
 		arg.Namespace,
 		arg.MaxAttempts,
 		arg.Topics,
+		arg.EveryVersion,
+		arg.Versions,
+		arg.VersionTopics,
 		arg.TenantIds,
 		arg.Paused,
 		arg.BatchSize,
@@ -1574,16 +1596,19 @@ WITH met AS MATERIALIZED (
                 )
                 AND NOT p.id = ANY ($7::uuid[])
                 AND (cardinality($8::text[]) = 0 OR p.topic = ANY ($8::text[]))
-                AND (cardinality($9::uuid[]) = 0 OR p.tenant_id = ANY ($9::uuid[]))
+                AND (p.version <= $9::integer
+                    OR coalesce(p.version <= ($10::integer[])[array_position($11::text[], p.topic)], true))
+                AND (cardinality($12::uuid[]) = 0 OR p.tenant_id = ANY ($12::uuid[]))
                 AND (
-                    cardinality($10::text[]) = 0
-                    OR NOT coalesce(p.topic = ANY ($10::text[]) OR p.tenant_id::text = ANY ($10::text[])
-                        OR p.topic || '/' || p.tenant_id::text = ANY ($10::text[]), false)
+                    cardinality($13::text[]) = 0
+                    OR NOT coalesce(p.topic = ANY ($13::text[]) OR p.tenant_id::text = ANY ($13::text[])
+                        OR p.topic || '/' || p.tenant_id::text = ANY ($13::text[]), false)
                 ) AS spent
             FROM (
-                SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.tenant_id
+                SELECT q.id, q.next_attempt_at, q.locked_until, q.updated_at, q.attempts, q.max_attempts, q.topic, q.version,
+                    q.tenant_id
                 FROM outbox_schema.queue AS q
-                WHERE q.namespace = $11
+                WHERE q.namespace = $14
                   AND q.lane = l.lane
                   AND (q.next_attempt_at, q.id) > (l.after_due, l.after_id)
                   AND q.next_attempt_at <= statement_timestamp()
@@ -1593,7 +1618,7 @@ WITH met AS MATERIALIZED (
         ) AS w
         WHERE w.spent IS TRUE
            OR w.n = l.piece
-        LIMIT $12::integer
+        LIMIT $15::integer
     ) AS c
 ),
 spent AS MATERIALIZED (
@@ -1670,7 +1695,7 @@ FROM (
         m.lane,
         max(m.next_attempt_at)::timestamptz AS to_due,
         ((array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1])::uuid AS to_id,
-        count(*) >= $12::integer OR bool_or(m.ended) AS stopped
+        count(*) >= $15::integer OR bool_or(m.ended) AS stopped
     FROM met AS m
     GROUP BY m.lane
 ) AS e
@@ -1678,18 +1703,21 @@ WHERE e.stopped
 `
 
 type EventSweepDeadParams struct {
-	Lanes       []int16
-	AfterDues   []pgtype.Timestamptz
-	AfterIds    []pgtype.UUID
-	Pieces      []int32
-	MaxAttempts *int32
-	Grace       pgtype.Interval
-	InFlight    []pgtype.UUID
-	Topics      []string
-	TenantIds   []pgtype.UUID
-	Paused      []string
-	Namespace   string
-	BatchSize   int32
+	Lanes         []int16
+	AfterDues     []pgtype.Timestamptz
+	AfterIds      []pgtype.UUID
+	Pieces        []int32
+	MaxAttempts   *int32
+	Grace         pgtype.Interval
+	InFlight      []pgtype.UUID
+	Topics        []string
+	EveryVersion  int32
+	Versions      []int32
+	VersionTopics []string
+	TenantIds     []pgtype.UUID
+	Paused        []string
+	Namespace     string
+	BatchSize     int32
 }
 
 type EventSweepDeadRow struct {
@@ -1723,6 +1751,9 @@ func (q *Queries) EventSweepDead(ctx context.Context, arg EventSweepDeadParams) 
 		arg.Grace,
 		arg.InFlight,
 		arg.Topics,
+		arg.EveryVersion,
+		arg.Versions,
+		arg.VersionTopics,
 		arg.TenantIds,
 		arg.Paused,
 		arg.Namespace,

@@ -51,13 +51,16 @@ WITH moved AS (
         one_by_one = CASE WHEN $1::boolean THEN 0 ELSE greatest(l.one_by_one - $8::integer, 0) END,
         lease_by = CASE WHEN $9::boolean THEN gen_random_uuid() END,
         lease_until = CASE WHEN $9::boolean THEN l.lease_until END,
-        preferred = CASE WHEN NOT $10::boolean AND NOT $9::boolean THEN coalesce(l.wanted_by, l.lease_by) END,
+        preferred = CASE
+            WHEN $10::boolean THEN $11::uuid
+            WHEN NOT $9::boolean THEN coalesce(l.wanted_by, l.lease_by)
+        END,
         wanted_by = NULL,
         advanced_at = clock_timestamp()
-    WHERE l.listener = $11
-      AND l.shard = $12
-      AND l.lease_by = $13
-      AND l.lease_no = $14
+    WHERE l.listener = $12
+      AND l.shard = $13
+      AND l.lease_by = $14
+      AND l.lease_no = $15
       AND l.running
     RETURNING l.listener
 ),
@@ -72,10 +75,10 @@ dead AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($15::bigint[]) AS seq,
-            unnest($16::text[]) AS key,
-            unnest($17::integer[]) AS attempts,
-            unnest($18::text[]) AS error
+            unnest($16::bigint[]) AS seq,
+            unnest($17::text[]) AS key,
+            unnest($18::integer[]) AS attempts,
+            unnest($19::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -99,11 +102,11 @@ parking AS (
     FROM moved AS m
     CROSS JOIN (
         SELECT
-            unnest($19::text[]) AS key,
-            unnest($20::bigint[]) AS seq,
-            unnest($21::integer[]) AS attempts,
-            unnest($22::bigint[]) AS delay_us,
-            unnest($23::text[]) AS error
+            unnest($20::text[]) AS key,
+            unnest($21::bigint[]) AS seq,
+            unnest($22::integer[]) AS attempts,
+            unnest($23::bigint[]) AS delay_us,
+            unnest($24::text[]) AS error
     ) AS w
     CROSS JOIN LATERAL (
         SELECT o.seq, o.id, o.namespace, o.topic, o.version, o.tenant_id, o.dedupe_key, o.partition_key,
@@ -129,6 +132,7 @@ type ListenerAdvanceParams struct {
 	Handled        int32
 	LetLeaseExpire bool
 	Release        bool
+	HandTo         pgtype.UUID
 	Listener       string
 	Shard          int32
 	WorkerID       pgtype.UUID
@@ -148,7 +152,7 @@ type ListenerAdvanceParams struct {
 // In the same statement dead events are copied to the dead letters, and failed or waiting keys are parked. Guarded by
 // the lease and by running, which makes a repeat change nothing: moved is then false, and ListenerLeaseState tells why.
 // The next lease is left to the same worker, or to one that asks for the shard, if it still asks: a worker that stops
-// does not. release leaves it to no worker. let_lease_expire lets the lease run out, because handlers of it still run.
+// does not. release leaves it to hand_to, or to no worker if that is null. let_lease_expire lets the lease run out, because handlers of it still run.
 func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams) (bool, error) {
 	row := q.db.QueryRow(ctx, ListenerAdvance,
 		arg.Closes,
@@ -161,6 +165,7 @@ func (q *Queries) ListenerAdvance(ctx context.Context, arg ListenerAdvanceParams
 		arg.Handled,
 		arg.LetLeaseExpire,
 		arg.Release,
+		arg.HandTo,
 		arg.Listener,
 		arg.Shard,
 		arg.WorkerID,

@@ -70,22 +70,22 @@ const ParkedSettle = `-- name: ParkedSettle :exec
 WITH lease AS MATERIALIZED (
     SELECT l.listener
     FROM outbox_schema.listeners AS l
-    WHERE l.listener = $5
-      AND l.shard = $6
-      AND l.lease_by = $7
-      AND l.lease_no = $8
+    WHERE l.listener = $6
+      AND l.shard = $7
+      AND l.lease_by = $8
+      AND l.lease_no = $9
       AND l.running
     FOR NO KEY UPDATE
 ),
 done AS (
     DELETE FROM outbox_schema.parked AS p
     USING lease AS h
-    WHERE p.no = ANY ($9::bigint[])
+    WHERE p.no = ANY ($10::bigint[])
 ),
 dying AS (
     DELETE FROM outbox_schema.parked AS p
     USING lease AS h
-    WHERE p.no = ANY ($10::bigint[])
+    WHERE p.no = ANY ($11::bigint[])
     RETURNING p.no, p.listener, p.seq, p.id, p.namespace, p.topic, p.version, p.tenant_id, p.dedupe_key, p.partition_key,
         p.entity_type, p.entity_id, p.entity_version, p.headers, p.payload, p.bucket, p.created_at, p.key
 ),
@@ -98,23 +98,24 @@ dead AS (
     FROM dying AS d
     JOIN (
         SELECT
-            unnest($10::bigint[]) AS no,
-            unnest($11::integer[]) AS attempts,
-            unnest($12::text[]) AS error
+            unnest($11::bigint[]) AS no,
+            unnest($12::integer[]) AS attempts,
+            unnest($13::text[]) AS error
     ) AS w ON w.no = d.no
     ORDER BY d.seq
 )
 UPDATE outbox_schema.parked AS p
 SET attempts = w.attempts,
-    taken = 0,
+    taken = w.taken,
     retry_after = clock_timestamp() + w.delay_us * interval '1 microsecond',
     last_error = coalesce(nullif(w.error, ''), p.last_error)
 FROM lease AS h, (
     SELECT
         unnest($1::bigint[]) AS no,
         unnest($2::integer[]) AS attempts,
-        unnest($3::bigint[]) AS delay_us,
-        unnest($4::text[]) AS error
+        unnest($3::integer[]) AS taken,
+        unnest($4::bigint[]) AS delay_us,
+        unnest($5::text[]) AS error
 ) AS w
 WHERE p.no = w.no
 `
@@ -122,6 +123,7 @@ WHERE p.no = w.no
 type ParkedSettleParams struct {
 	Failed         []int64
 	FailedAttempts []int32
+	FailedTaken    []int32
 	FailedDelaysUs []int64
 	FailedErrors   []string
 	Listener       string
@@ -135,12 +137,13 @@ type ParkedSettleParams struct {
 }
 
 // Ends attempts at parked events. Those that are done are deleted, those that are dead become dead letters, and heads that
-// failed wait for their next attempt. Guarded by the lease, whose row is locked, so that an outdated holder changes
+// failed, or whose version this process does not know, wait for their next attempt; taken is 0 for those that failed. Guarded by the lease, whose row is locked, so that an outdated holder changes
 // nothing.
 func (q *Queries) ParkedSettle(ctx context.Context, arg ParkedSettleParams) error {
 	_, err := q.db.Exec(ctx, ParkedSettle,
 		arg.Failed,
 		arg.FailedAttempts,
+		arg.FailedTaken,
 		arg.FailedDelaysUs,
 		arg.FailedErrors,
 		arg.Listener,
@@ -162,18 +165,22 @@ WITH due AS MATERIALIZED (
     WHERE p.listener = $1
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % $3::integer = $4::integer
-      AND (p.taken > 0 OR NOT $5::boolean)
+      AND (
+          NOT $5::boolean
+          OR p.taken > 0
+              AND coalesce(p.version <= ($6::integer[])[array_position($7::text[], p.namespace || '/' || p.topic)], true)
+      )
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
         WHERE l.listener = $1
           AND l.shard = $4::integer
-          AND l.lease_by = $6
-          AND l.lease_no = $7
+          AND l.lease_by = $8
+          AND l.lease_no = $9
           AND l.running
       )
     ORDER BY p.retry_after
-    LIMIT $8::integer
+    LIMIT $10::integer
 ),
 noted AS (
     UPDATE outbox_schema.parked AS p
@@ -213,6 +220,8 @@ type ParkedTakeParams struct {
 	Shards     int32
 	Shard      int32
 	OneByOne   bool
+	Versions   []int32
+	Topics     []string
 	WorkerID   pgtype.UUID
 	LeaseNo    int64
 	KeyLimit   int32
@@ -242,7 +251,8 @@ type ParkedTakeRow struct {
 // Reads parked events of up to key_limit keys whose head is due, those of each key in their order and up to
 // event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
 // instead. Guarded by the lease. taken notes on each head how many events of its key are taken with it. If the
-// process dies of one, the next leases take only these, one by one, and count each attempt before it is made.
+// process dies of one, the next leases take only these, one by one, and count each attempt before it is made. Such a lease
+// leaves a head whose version is newer than the newest that its process knows, by topics, to another process.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
 		arg.Listener,
@@ -250,6 +260,8 @@ func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]Parke
 		arg.Shards,
 		arg.Shard,
 		arg.OneByOne,
+		arg.Versions,
+		arg.Topics,
 		arg.WorkerID,
 		arg.LeaseNo,
 		arg.KeyLimit,

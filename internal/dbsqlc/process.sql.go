@@ -100,6 +100,56 @@ func (q *Queries) ProcessEnd(ctx context.Context, arg ProcessEndParams) error {
 	return err
 }
 
+const ProcessKnowing = `-- name: ProcessKnowing :many
+SELECT p.worker_id
+FROM outbox_schema.processes AS p
+WHERE p.kind = 'listener'
+  AND p.name = $1
+  AND p.worker_id <> $2
+  AND p.seen_at > statement_timestamp() - $3::interval
+  AND (p.topics -> $4::text ->> 'version')::numeric >= $5::integer
+ORDER BY
+    (SELECT count(*) FROM outbox_schema.listeners AS l WHERE l.listener = $1 AND l.preferred = p.worker_id),
+    p.seen_at DESC
+LIMIT 1
+`
+
+type ProcessKnowingParams struct {
+	Listener string
+	WorkerID pgtype.UUID
+	Alive    pgtype.Interval
+	Topic    string
+	Version  int32
+}
+
+// Finds a process of a listener, other than worker_id, that lives and knows a version of a topic: of those, one that has the
+// fewest shards. There is at most one row.
+func (q *Queries) ProcessKnowing(ctx context.Context, arg ProcessKnowingParams) ([]pgtype.UUID, error) {
+	rows, err := q.db.Query(ctx, ProcessKnowing,
+		arg.Listener,
+		arg.WorkerID,
+		arg.Alive,
+		arg.Topic,
+		arg.Version,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var worker_id pgtype.UUID
+		if err := rows.Scan(&worker_id); err != nil {
+			return nil, err
+		}
+		items = append(items, worker_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ProcessList = `-- name: ProcessList :many
 SELECT p.worker_id, p.kind, p.name, p.host, p.pid, p.topics, p.tenant_ids, p.resting, p.started_at, p.seen_at,
     (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us
@@ -143,6 +193,84 @@ func (q *Queries) ProcessList(ctx context.Context) ([]ProcessListRow, error) {
 			&i.StartedAt,
 			&i.SeenAt,
 			&i.AgeUs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ProcessOrphans = `-- name: ProcessOrphans :many
+WITH head AS MATERIALIZED (
+    SELECT h.namespace, h.topic, h.version
+    FROM (SELECT unnest($2::text[]) AS namespace) AS s
+    CROSS JOIN generate_series(0, 31) AS n (lane_no)
+    CROSS JOIN LATERAL (
+        SELECT q.namespace, q.topic, q.version, q.next_attempt_at, q.locked_until
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = s.namespace
+          AND q.lane = n.lane_no::smallint
+          AND q.next_attempt_at <= statement_timestamp() - $3::interval
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT $4::integer
+    ) AS h
+    WHERE h.locked_until IS NULL
+    GROUP BY h.namespace, h.topic, h.version
+)
+SELECT h.namespace::text AS namespace, h.topic::text AS topic, h.version, (a.version IS NOT NULL)::boolean AS known
+FROM head AS h
+CROSS JOIN LATERAL (
+    SELECT max(coalesce((p.topics -> (h.namespace || '/' || h.topic) ->> 'version')::numeric, 0)) AS version
+    FROM outbox_schema.processes AS p
+    WHERE p.kind = 'dispatcher'
+      AND p.seen_at > statement_timestamp() - $1::interval
+      AND p.topics -> (h.namespace || '/' || h.topic) IS NOT NULL
+) AS a
+WHERE a.version IS NULL
+   OR a.version < h.version
+ORDER BY 1, 2, 3
+`
+
+type ProcessOrphansParams struct {
+	Alive      pgtype.Interval
+	Namespaces []string
+	Late       pgtype.Interval
+	HeadSize   int32
+}
+
+type ProcessOrphansRow struct {
+	Namespace string
+	Topic     string
+	Version   int32
+	Known     bool
+}
+
+// Finds the topics of namespaces that have events which are due since longer than late and which no running dispatcher takes,
+// among the first head_size rows of each lane: there stands what nobody takes. known says whether a dispatcher takes the
+// topic, in another version.
+func (q *Queries) ProcessOrphans(ctx context.Context, arg ProcessOrphansParams) ([]ProcessOrphansRow, error) {
+	rows, err := q.db.Query(ctx, ProcessOrphans,
+		arg.Alive,
+		arg.Namespaces,
+		arg.Late,
+		arg.HeadSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ProcessOrphansRow
+	for rows.Next() {
+		var i ProcessOrphansRow
+		if err := rows.Scan(
+			&i.Namespace,
+			&i.Topic,
+			&i.Version,
+			&i.Known,
 		); err != nil {
 			return nil, err
 		}

@@ -18,20 +18,27 @@ import (
 type Decoder struct {
 	of       reflect.Type
 	plain    *plainjson.Decoder
+	shape    *plainjson.Shape // of a strict decoder
 	nullable bool
 	version  int
 	history  upcast.Chain
 	past     map[int]*Decoder // of the versions in history
 }
 
-// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows. History leads
-// from older versions to it; a topic without a history decodes them as the newest.
-func NewDecoder(of reflect.Type, version int, history ...payload.Upcaster) *Decoder {
-	d := &Decoder{of: of, plain: plainjson.Of(of), nullable: takesNull(of), version: version, history: history}
+// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows. A strict one
+// refuses incomplete payloads, as outbox.TopicSpec has it. History leads from older versions to the newest; a topic without
+// a history decodes them as the newest.
+func NewDecoder(of reflect.Type, version int, strict bool, history ...payload.Upcaster) *Decoder {
+	d := &Decoder{of: of, nullable: takesNull(of), version: version, history: history}
+	if strict {
+		d.plain, d.shape = plainjson.StrictOf(of), plainjson.ShapeOf(of)
+	} else {
+		d.plain = plainjson.Of(of)
+	}
 	if len(history) > 0 {
 		d.past = make(map[int]*Decoder, len(history))
 		for _, u := range history {
-			d.past[u.Version()] = NewDecoder(u.From(), u.Version())
+			d.past[u.Version()] = NewDecoder(u.From(), u.Version(), strict)
 		}
 	}
 	return d
@@ -58,7 +65,17 @@ func (d *Decoder) Decode(version int, payload json.RawMessage) (any, error) {
 		return nil, mark.Permanent(fmt.Errorf("decode payload: it is null, which is not a valid %s", d.of))
 	}
 	if err := json.Unmarshal(payload, p.Interface()); err != nil {
+		if d.shape != nil {
+			if path, kind := d.shape.Misfit(payload); path != "" {
+				return nil, mark.Permanent(fmt.Errorf("decode payload: field %s does not fit %s", path, kind))
+			}
+		}
 		return nil, mark.Permanent(fmt.Errorf("decode payload: %w", withoutValue(err)))
+	}
+	if d.shape != nil {
+		if path, fault := d.shape.Incomplete(payload); fault != "" {
+			return nil, mark.Permanent(fmt.Errorf("decode payload: field %s %s", path, fault))
+		}
 	}
 	return p.Interface(), nil
 }

@@ -4,6 +4,8 @@
 // It decodes what is plainly right, and as json.Unmarshal does. A field whose type or text is anything else goes to
 // json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error: json.Unmarshal
 // alone decides what is valid.
+//
+// A strict decoder also refuses what is incomplete, as Shape has it, and passes over keys that the struct does not have.
 package plainjson
 
 import (
@@ -15,16 +17,27 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
 // Decoder decodes one type of struct. It may be used by any number of goroutines.
-type Decoder struct{ fields []field } // in the order of jsonb: shorter names first
+type Decoder struct {
+	fields   []field // in the order of jsonb: shorter names first
+	strict   bool
+	required uint64 // the bits of required fields
+}
 
 type field struct {
 	name  string
 	index int
 	read  reader
+
+	// In a strict decoder:
+	required bool
+	raw      bool   // any JSON, null too
+	zero     zero   // what it refuses
+	shape    *Shape // of a field in which something may be incomplete
 }
 
 // reader sets v to the value at the beginning of text and returns its length, or 0 when it is not plain.
@@ -39,11 +52,16 @@ var (
 )
 
 // Of returns what decodes t, and nil for what only json.Unmarshal does.
-func Of(t reflect.Type) *Decoder {
+func Of(t reflect.Type) *Decoder { return of(t, false) }
+
+// StrictOf returns a strict decoder of t, and nil for what only json.Unmarshal does.
+func StrictOf(t reflect.Type) *Decoder { return of(t, true) }
+
+func of(t reflect.Type, strict bool) *Decoder {
 	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(Unmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
 		return nil
 	}
-	p := &Decoder{}
+	p := &Decoder{strict: strict}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -57,7 +75,17 @@ func Of(t reflect.Type) *Decoder {
 		}):
 			return nil // some tags are not names
 		}
-		p.fields = append(p.fields, field{name: cmp.Or(name, f.Name), index: i, read: readOf(f.Type)})
+		read := field{name: cmp.Or(name, f.Name), index: i, read: readOf(f.Type, strict)}
+		if strict {
+			if read.required = name != "" && !strings.Contains(options, "omitempty"); read.required {
+				read.zero = zeroOf(f.Type)
+			}
+			shape := ShapeOf(f.Type)
+			if read.raw = shape.isJSON(); shape.walk {
+				read.shape = shape
+			}
+		}
+		p.fields = append(p.fields, read)
 	}
 	slices.SortFunc(p.fields, func(a, b field) int {
 		return cmp.Or(len(a.name)-len(b.name), strings.Compare(a.name, b.name))
@@ -65,6 +93,11 @@ func Of(t reflect.Type) *Decoder {
 	twice := slices.CompactFunc(slices.Clone(p.fields), func(a, b field) bool { return a.name == b.name })
 	if len(twice) < len(p.fields) || len(p.fields) > mostFields {
 		return nil
+	}
+	for i := range p.fields {
+		if p.fields[i].required {
+			p.required |= 1 << i
+		}
 	}
 	return p
 }
@@ -89,13 +122,26 @@ func (p *Decoder) read(text []byte, v reflect.Value) int {
 	}
 	i++
 	i += space(text[i:])
-	if at(text, i, '}') {
+	if at(text, i, '}') && p.required == 0 {
 		return i + 1
 	}
 	var seen uint64
 	for next := 0; ; {
 		key, n := quoted(text[i:])
 		f := p.find(key, next)
+		if n > 0 && f < 0 && p.strict && !p.resembles(key) {
+			if n = pass(text, i+n); n == 0 {
+				return 0
+			}
+			if i = n; at(text, i, '}') && seen&p.required == p.required {
+				return i + 1
+			} else if !at(text, i, ',') {
+				return 0
+			}
+			i++
+			i += space(text[i:])
+			continue
+		}
 		if n == 0 || f < 0 || seen&(1<<f) != 0 {
 			return 0
 		}
@@ -118,11 +164,17 @@ func (p *Decoder) read(text []byte, v reflect.Value) int {
 			if n = extent(text[i:]); !unmarshalField(text[i:i+n], to) {
 				return 0
 			}
+			if p.strict && !field.complete(text[i:i+n]) {
+				return 0
+			}
+		}
+		if field.zero != zeroFine && field.zero.of(to) {
+			return 0
 		}
 		i += n
 		i += space(text[i:])
 		switch {
-		case at(text, i, '}'):
+		case at(text, i, '}') && seen&p.required == p.required:
 			return i + 1
 		case !at(text, i, ','):
 			return 0
@@ -130,6 +182,44 @@ func (p *Decoder) read(text []byte, v reflect.Value) int {
 		i++
 		i += space(text[i:])
 	}
+}
+
+// complete reports whether text, which decodes into f, has all that a strict decoder wants of it.
+func (f *field) complete(text []byte) bool {
+	if bytes.Equal(text, null) {
+		return !f.required || f.raw
+	}
+	if f.shape == nil {
+		return true
+	}
+	_, fault := f.shape.Incomplete(text)
+	return fault == ""
+}
+
+// pass returns where the value ends that follows a key, which ends at i, and the white space after it; 0 if it is not valid.
+func pass(text []byte, i int) int {
+	i += space(text[i:])
+	if !at(text, i, ':') {
+		return 0
+	}
+	i++
+	i += space(text[i:])
+	n := extent(text[i:])
+	if !json.Valid(text[i : i+n]) {
+		return 0
+	}
+	i += n
+	return i + space(text[i:])
+}
+
+// resembles reports whether json.Unmarshal would take key for the name of a field.
+func (p *Decoder) resembles(key []byte) bool {
+	for i := range p.fields {
+		if strings.EqualFold(string(key), p.fields[i].name) {
+			return true
+		}
+	}
+	return false
 }
 
 // unmarshalField has json.Unmarshal set a field of which nothing may be left but what it does itself.
@@ -152,7 +242,7 @@ func (p *Decoder) find(key []byte, next int) int {
 }
 
 // readOf returns what reads values of t, and nil if that is for json.Unmarshal.
-func readOf(t reflect.Type) reader {
+func readOf(t reflect.Type, strict bool) reader {
 	switch {
 	case t == reflect.TypeFor[json.Number]():
 		return nil
@@ -160,7 +250,7 @@ func readOf(t reflect.Type) reader {
 		return readJSON
 	case t.Kind() == reflect.Pointer:
 		if e := t.Elem(); e.Kind() != reflect.Pointer && e.Kind() != reflect.Struct { // which may hold itself
-			return pointer(e, readOf(e))
+			return pointer(e, readOf(e, strict))
 		}
 		return nil
 	case reflect.PointerTo(t).Implements(textUnmarshaler):
@@ -180,11 +270,61 @@ func readOf(t reflect.Type) reader {
 	case reflect.Bool:
 		return readBool
 	case reflect.Struct:
-		if p := Of(t); p != nil {
+		if p := of(t, strict); p != nil {
 			return p.read
+		}
+	case reflect.Slice:
+		if e := t.Elem(); strict && e.Kind() != reflect.Pointer && e.Kind() != reflect.Uint8 {
+			read := sync.OnceValue(func() reader { return readOf(e, strict) }) // later, because e may hold lists of itself
+			return list(t, func(text []byte, v reflect.Value) int {
+				if read := read(); read != nil {
+					return read(text, v)
+				}
+				return 0
+			})
 		}
 	}
 	return nil
+}
+
+// list reads items that read reads, except empty values of an enum.
+func list(t reflect.Type, read reader) reader {
+	refused := zeroOf(t.Elem())
+	if refused != zeroEnum {
+		refused = zeroFine
+	}
+	return func(text []byte, v reflect.Value) int {
+		if !at(text, 0, '[') {
+			return 0
+		}
+		i := 1 + space(text[1:])
+		v.Set(reflect.MakeSlice(t, 0, 0))
+		if at(text, i, ']') {
+			return i + 1
+		}
+		for n := 0; ; n++ {
+			if v.Cap() == n {
+				v.Grow(max(n, 4))
+			}
+			v.SetLen(n + 1)
+			item := v.Index(n)
+			item.SetZero()
+			took := read(text[i:], item)
+			if took == 0 || refused.of(item) {
+				return 0
+			}
+			i += took
+			i += space(text[i:])
+			switch {
+			case at(text, i, ']'):
+				return i + 1
+			case !at(text, i, ','):
+				return 0
+			}
+			i++
+			i += space(text[i:])
+		}
+	}
 }
 
 // pointer reads into a new value what read reads.

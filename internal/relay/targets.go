@@ -66,6 +66,19 @@ func (s *Targets) Add(topic string, p *Route) error {
 	return nil
 }
 
+// Alias gives an earlier name of a topic the target of the topic.
+func (s *Targets) Alias(name, topic string) {
+	if name == topic {
+		return
+	}
+	t := s.ByTopic[topic]
+	t.Topics = append(t.Topics, name)
+	if t.broker != nil {
+		t.broker.Topics = append(t.broker.Topics, name)
+	}
+	s.ByTopic[name] = t
+}
+
 func (s *Targets) publisher(broker string) (publish.Publisher, error) {
 	p, there := s.publishers[broker]
 	switch {

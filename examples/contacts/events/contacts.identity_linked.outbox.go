@@ -26,6 +26,7 @@ var IdentityLinkedTopic = outbox.NewTopic[IdentityLinked](outbox.TopicSpec{
 	Namespace: "contacts",
 	Name:      "identity_linked",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

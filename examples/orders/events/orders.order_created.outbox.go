@@ -25,6 +25,7 @@ var OrderCreatedTopic = outbox.NewTopic[OrderCreated](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "order_created",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 40, BaseDelay: time.Second, MaxDelay: 5 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -23,6 +23,7 @@ var ReplyRequestedTopic = outbox.NewTopic[ReplyRequested](outbox.TopicSpec{
 	Namespace: "replies",
 	Name:      "reply_requested",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 30, BaseDelay: 500 * time.Millisecond, MaxDelay: time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -26,6 +26,7 @@ var MessageCreatedTopic = outbox.NewTopic[MessageCreated](outbox.TopicSpec{
 	Namespace: "threads",
 	Name:      "message_created",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      messageCreatedKeys,

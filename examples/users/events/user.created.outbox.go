@@ -27,6 +27,7 @@ var UserCreatedTopic = outbox.NewTopic[UserCreated](outbox.TopicSpec{
 	Namespace: "user",
 	Name:      "created",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      userCreatedKeys,

@@ -27,6 +27,7 @@ var UserRenamedTopic = outbox.NewTopic[UserRenamed](outbox.TopicSpec{
 	Namespace: "user",
 	Name:      "renamed",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      userRenamedKeys,

@@ -24,6 +24,7 @@ var MapsInMapsTopic = outbox.NewTopic[MapsInMaps](outbox.TopicSpec{
 	Namespace: "catalog",
 	Name:      "maps_in_maps",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -23,6 +23,7 @@ var LinuxTopic = outbox.NewTopic[Linux](outbox.TopicSpec{
 	Namespace: "companion",
 	Name:      "linux",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

@@ -22,6 +22,7 @@ var TestTopic = outbox.NewTopic[Test](outbox.TopicSpec{
 	Namespace: "companion",
 	Name:      "test",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

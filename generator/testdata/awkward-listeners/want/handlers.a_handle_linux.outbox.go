@@ -21,6 +21,7 @@ var AHandleLinuxTopic = outbox.NewTopic[AHandleLinux](outbox.TopicSpec{
 	Namespace: "handlers",
 	Name:      "a_handle_linux",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

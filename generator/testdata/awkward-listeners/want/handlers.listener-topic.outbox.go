@@ -22,6 +22,7 @@ var LogListenerTopic = outbox.NewTopic[LogListener](outbox.TopicSpec{
 	Namespace: "handlers",
 	Name:      "listener",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

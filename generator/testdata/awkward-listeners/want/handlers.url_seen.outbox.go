@@ -23,6 +23,7 @@ var URLSeenByHTTPTopic = outbox.NewTopic[URLSeenByHTTP](outbox.TopicSpec{
 	Namespace: "handlers",
 	Name:      "url_seen",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

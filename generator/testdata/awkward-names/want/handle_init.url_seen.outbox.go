@@ -22,6 +22,7 @@ var URLSeenByHTTPTopic = outbox.NewTopic[URLSeenByHTTP](outbox.TopicSpec{
 	Namespace: "handle_init",
 	Name:      "url_seen",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

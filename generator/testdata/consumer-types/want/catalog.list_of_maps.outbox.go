@@ -25,6 +25,7 @@ var ListOfMapsTopic = outbox.NewTopic[ListOfMaps](outbox.TopicSpec{
 	Namespace: "catalog",
 	Name:      "list_of_maps",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -22,6 +22,7 @@ var ReadTopic = outbox.NewTopic[Read](outbox.TopicSpec{
 	Namespace: "logs",
 	Name:      "read",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

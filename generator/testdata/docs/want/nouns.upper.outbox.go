@@ -21,6 +21,7 @@ var UpperTopic = outbox.NewTopic[Upper](outbox.TopicSpec{
 	Namespace: "nouns",
 	Name:      "upper",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

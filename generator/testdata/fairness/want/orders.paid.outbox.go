@@ -23,6 +23,7 @@ var PaidTopic = outbox.NewTopic[Paid](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "paid",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	MaxLag:    5 * time.Minute,

@@ -24,6 +24,7 @@ var ShippedTopic = outbox.NewTopic[Shipped](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "shipped",
 	Version:   1,
+	Strict:    true,
 	Silent:    true,
 	Fairness:  outbox.FairnessTenant,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},

@@ -23,6 +23,7 @@ var BeginTopic = outbox.NewTopic[Begin](outbox.TopicSpec{
 	Namespace: "calendar",
 	Name:      "begin",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Silent:    true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

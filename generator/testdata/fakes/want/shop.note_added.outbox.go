@@ -24,6 +24,7 @@ var NoteAddedTopic = outbox.NewTopic[NoteAdded](outbox.TopicSpec{
 	Namespace: "shop",
 	Name:      "note_added",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      noteAddedKeys,

@@ -26,6 +26,7 @@ var OrderPlacedTopic = outbox.NewTopic[OrderPlaced](outbox.TopicSpec{
 	Namespace: "shop",
 	Name:      "order_placed",
 	Version:   1,
+	Strict:    true,
 	Fairness:  outbox.FairnessTenant,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,

@@ -25,6 +25,7 @@ var FinalizedTopic = outbox.NewTopic[Finalized](outbox.TopicSpec{
 	Namespace: "chat",
 	Name:      "finalized",
 	Version:   3,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -26,6 +26,7 @@ var PostedTopic = outbox.NewTopic[Posted](outbox.TopicSpec{
 	Namespace: "chat",
 	Name:      "posted",
 	Version:   2,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -21,6 +21,7 @@ var InvoiceSentTopic = outbox.NewTopic[InvoiceSent](outbox.TopicSpec{
 	Namespace: "invoices",
 	Name:      "sent",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -24,6 +24,7 @@ var OrderCancelledTopic = outbox.NewTopic[OrderCancelled](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "cancelled",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Silent:    true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

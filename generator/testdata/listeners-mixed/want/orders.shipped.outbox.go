@@ -24,6 +24,7 @@ var OrderShippedTopic = outbox.NewTopic[OrderShipped](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "shipped",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 	Keys:      orderShippedKeys,

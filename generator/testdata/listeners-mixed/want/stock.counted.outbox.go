@@ -22,6 +22,7 @@ var StockCountedTopic = outbox.NewTopic[StockCounted](outbox.TopicSpec{
 	Namespace: "stock",
 	Name:      "counted",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

@@ -23,6 +23,7 @@ var StockMovedTopic = outbox.NewTopic[StockMoved](outbox.TopicSpec{
 	Namespace: "stock",
 	Name:      "moved",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

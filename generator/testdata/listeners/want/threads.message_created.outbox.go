@@ -26,6 +26,7 @@ var MessageCreatedTopic = outbox.NewTopic[MessageCreated](outbox.TopicSpec{
 	Namespace: "threads",
 	Name:      "message_created",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 720 * time.Hour, Dead: 2160 * time.Hour},
 	Keys:      messageCreatedKeys,

@@ -24,6 +24,7 @@ var ThreadClosedTopic = outbox.NewTopic[ThreadClosed](outbox.TopicSpec{
 	Namespace: "threads",
 	Name:      "thread_closed",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Silent:    true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

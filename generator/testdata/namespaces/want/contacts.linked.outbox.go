@@ -23,6 +23,7 @@ var LinkedTopic = outbox.NewTopic[Linked](outbox.TopicSpec{
 	Namespace: "contacts",
 	Name:      "linked",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     45 * time.Second,
 	Retention: outbox.Retention{Delivered: 48 * time.Hour, Dead: 1440 * time.Hour},

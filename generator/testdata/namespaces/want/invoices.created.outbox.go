@@ -22,6 +22,7 @@ var InvoiceCreatedTopic = outbox.NewTopic[InvoiceCreated](outbox.TopicSpec{
 	Namespace: "invoices",
 	Name:      "created",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 1, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     time.Hour,
 	Retention: outbox.Retention{Delivered: 48 * time.Hour, Dead: 1440 * time.Hour},

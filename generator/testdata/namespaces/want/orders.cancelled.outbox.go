@@ -24,6 +24,7 @@ var OrderCancelledTopic = outbox.NewTopic[OrderCancelled](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "cancelled",
 	Version:   1,
+	Strict:    true,
 	Silent:    true,
 	Retry:     outbox.Retry{MaxAttempts: 3, BaseDelay: 250 * time.Millisecond, MaxDelay: 90 * time.Second},
 	Lease:     45 * time.Second,

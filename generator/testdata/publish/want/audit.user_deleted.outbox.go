@@ -25,6 +25,7 @@ var UserDeletedTopic = outbox.NewTopic[UserDeleted](outbox.TopicSpec{
 	Namespace: "audit",
 	Name:      "user_deleted",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

@@ -25,6 +25,7 @@ var LoginFailedTopic = outbox.NewTopic[LoginFailed](outbox.TopicSpec{
 	Namespace: "users",
 	Name:      "login_failed",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -27,6 +27,7 @@ var UserCreatedTopic = outbox.NewTopic[UserCreated](outbox.TopicSpec{
 	Namespace: "users",
 	Name:      "user_created",
 	Version:   2,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -23,6 +23,7 @@ var DoneTopic = outbox.NewTopic[Done](outbox.TopicSpec{
 	Namespace: "jobs",
 	Name:      "done",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })
