@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -209,7 +210,7 @@ func raised(old, as, fresh func(n int) string) []step {
 		{does: "the new build handles the old event", build: "new", handled: of(as, 2)},
 		{does: "a new process enqueues, and dies", build: "new", enqueue: []string{topic + " 3"}, idle: true},
 		{does: "the old build leaves the new event", build: "old"},
-		{does: "rolled back: the old build goes on", build: "old", enqueue: []string{topic + " 4"}, handled: of(old, 4), differs: true},
+		{does: "rolled back: the old build continues", build: "old", enqueue: []string{topic + " 4"}, handled: of(old, 4), differs: true},
 		{does: "deployed again: nothing is left", build: "new", enqueue: []string{topic + " 5"}, handled: of(fresh, 3, 5), differs: true,
 			inLog: append(of(fresh, 3, 5), of(as, 4)...)},
 	}
@@ -383,4 +384,65 @@ func TestRecipesOfEvolution(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAnOldListenerPassesANewTopic: a listener passes what is not among its topics, so that a new topic or name needs new
+// listeners before new producers. A rewind brings back what an old process has passed.
+func TestAnOldListenerPassesANewTopic(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Plain(t)
+	r := recipes()["rename a topic"].builds(true)
+	begin := pgtest.Value[time.Time](t, pool, "SELECT clock_timestamp()")
+	pgtest.InTx(t, pool, func(tx pgx.Tx) { require.NoError(t, r["new"][0].enqueue(t.Context(), tx, 1)) })
+	var got []string
+	r["old"].drain(t, pool, true, &got)
+	r["new"].drain(t, pool, true, &got)
+	require.Empty(t, got, "the old build has passed it")
+	runtimetest.Rewind(t, runtimetest.AdminOf(t, pool), begin)
+	r["new"].drain(t, pool, true, &got)
+	require.Equal(t, []string{"finished: 1"}, got)
+}
+
+// TestRecipeRetire: a topic is drained when nothing of it waits any more, and an event that is left keeps it.
+func TestRecipeRetire(t *testing.T) {
+	t.Parallel()
+	for _, log := range []bool{false, true} {
+		pool := pgtest.Plain(t)
+		b := build{partOf(spec(log, "ended", 1), newTurn, showTurn)}
+		var got []string
+		b.drain(t, pool, log, &got) // attaches the listener
+		pgtest.InTx(t, pool, func(tx pgx.Tx) { require.NoError(t, b[0].enqueue(t.Context(), tx, 1)) })
+		drained := func() bool {
+			d, err := runtimetest.AdminOf(t, pool).Drained(t.Context(), "turns/ended", 0)
+			require.NoError(t, err)
+			return d.Is()
+		}
+		require.False(t, drained())
+		b.drain(t, pool, log, &got)
+		require.Equal(t, []string{"ended: 1"}, got)
+		require.True(t, drained())
+	}
+}
+
+// TestRecipeChangeDedupeKey: builds with different templates do not see each other's duplicates; each sees its own.
+func TestRecipeChangeDedupeKey(t *testing.T) {
+	t.Parallel()
+	keyed := func(version int, prefix string) outbox.Topic[turn] {
+		s := spec(false, "ended", version)
+		s.Keys = func(p any) outbox.Keys {
+			return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", p.(*turn).ID).Affix(prefix, ""))}
+		}
+		return outbox.NewTopic[turn](s)
+	}
+	before, after := keyed(1, ""), keyed(2, "turn-")
+	pool := pgtest.Plain(t)
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		for _, topic := range []outbox.Topic[turn]{before, after} {
+			for _, duplicate := range []bool{false, true} {
+				r, err := topic.Untyped().Enqueue(t.Context(), tx, turn{"1"})
+				require.NoError(t, err)
+				require.Equal(t, duplicate, r.Duplicate)
+			}
+		}
+	})
 }
