@@ -39,7 +39,7 @@ func TestWireClass(t *testing.T) {
 	}
 	d := &shapes{Rand: rand.New(rand.NewPCG(seed, 1))}
 
-	program := newProgram(t)
+	program := newOverlaid(t)
 	var table strings.Builder
 	var stdin bytes.Buffer
 	var verdicts []bool
@@ -113,32 +113,32 @@ func TestWireClass(t *testing.T) {
 // pairOf names the types of a pair, and says what was changed.
 type pairOf struct{ old, now, change string }
 
-// program is a Go program of files that are not in the module's folder.
-type program struct {
+// overlaid is a Go program of files that are not in the module's folder.
+type overlaid struct {
 	t      *testing.T
 	dir    string // where the files are
 	module string // where the go command sees them
 	files  map[string]string
 }
 
-func newProgram(t *testing.T) *program {
+func newOverlaid(t *testing.T) *overlaid {
 	module, err := filepath.Abs("wireprogram")
 	require.NoError(t, err)
-	return &program{t: t, dir: t.TempDir(), module: module, files: make(map[string]string)}
+	return &overlaid{t: t, dir: t.TempDir(), module: module, files: make(map[string]string)}
 }
 
-func (p *program) path(sub string) string {
+func (p *overlaid) path(sub string) string {
 	return "github.com/outboxgen/outboxgen/generator/wireprogram/" + sub
 }
 
-func (p *program) add(name string, content []byte) {
+func (p *overlaid) add(name string, content []byte) {
 	file := filepath.Join(p.dir, strings.ReplaceAll(name, "/", "-"))
 	require.NoError(p.t, os.WriteFile(file, content, 0o644))
 	p.files[filepath.Join(p.module, filepath.FromSlash(name))] = file
 }
 
 // run builds the program and returns what it prints.
-func (p *program) run(stdin *bytes.Buffer) string {
+func (p *overlaid) run(stdin *bytes.Buffer) string {
 	overlay, err := json.Marshal(map[string]any{"Replace": p.files})
 	require.NoError(p.t, err)
 	file := filepath.Join(p.dir, "overlay.json")

@@ -31,7 +31,10 @@ func matching(f *model.Field) []string {
 		for n < sizes[1] && check.MatchString(text+"a") { // the pattern is not anchored
 			text, n = text+"a", n+1
 		}
-		if n < sizes[1] || n > sizes[2] || !check.MatchString(text) {
+		if n > sizes[2] {
+			break // the next one is no shorter
+		}
+		if n < sizes[1] || !check.MatchString(text) {
 			continue
 		}
 		if long = text; !found {
@@ -42,6 +45,23 @@ func matching(f *model.Field) []string {
 		return []string{strings.Repeat("a", sizes[0])}
 	}
 	return []string{short, short, long}
+}
+
+// member returns a character of a class, which is given by the ends of its ranges: a common one if there is one.
+func member(class []rune) rune {
+	for _, common := range "aA0-. " {
+		for i := 0; i+1 < len(class); i += 2 {
+			if class[i] <= common && common <= class[i+1] {
+				return common
+			}
+		}
+	}
+	for i := 0; i+1 < len(class); i += 2 {
+		if class[i+1] >= ' ' { // payloads have no NUL
+			return max(class[i], ' ')
+		}
+	}
+	return '\t'
 }
 
 // spell writes a text that re matches. Its repetitions repeat up to extra times more than they need.
@@ -59,9 +79,7 @@ func spell(b *strings.Builder, re *syntax.Regexp, extra int) {
 	case syntax.OpLiteral:
 		b.WriteString(string(re.Rune))
 	case syntax.OpCharClass:
-		if len(re.Rune) > 0 {
-			b.WriteRune(re.Rune[0])
-		}
+		b.WriteRune(member(re.Rune))
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		b.WriteByte('a')
 	case syntax.OpCapture, syntax.OpConcat:
