@@ -23,6 +23,7 @@ var TurnStartedTopic = outbox.NewTopic[TurnStarted](outbox.TopicSpec{
 	Namespace: "mini_chat",
 	Name:      "turn_started",
 	Version:   1,
+	Strict:    true,
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

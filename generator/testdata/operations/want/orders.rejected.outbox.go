@@ -23,6 +23,7 @@ var RejectedTopic = outbox.NewTopic[Rejected](outbox.TopicSpec{
 	Namespace: "orders",
 	Name:      "rejected",
 	Version:   1,
+	Strict:    true,
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })
