@@ -68,7 +68,7 @@ func (f *Fake) EnqueueMany(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, 
 
 // in returns tx if it is from Begin of f, else a transaction that commits after the first call.
 func (f *Fake) in(tx pgx.Tx) pgx.Tx {
-	if own, ok := tx.(*fakeTx); ok && own != nil && own.fake == f {
+	if own, ok := begun(tx).(*fakeTx); ok && own != nil && own.fake == f {
 		return own
 	}
 	once := newFakeTx(f)

@@ -216,3 +216,35 @@ func TestFakeTransactionRunsNoSQL(t *testing.T) {
 		require.ErrorContains(t, err, "runs no SQL")
 	}
 }
+
+// TestOperationRunsWithAFake: a Fake is the Beginner of an operation. The events of its outcome, and those that are enqueued
+// with its transaction or with a savepoint of that, are recorded when it commits.
+func TestOperationRunsWithAFake(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		var fake outbox.Fake
+		err := outbox.RunOperation(t.Context(), &fake, "finish", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+			_, err := fake.Enqueue(ctx, o.Tx(), fakeNotes.Untyped(), fakeNote{ID: "through the fake"})
+			require.NoError(t, err)
+			err = pgx.BeginFunc(ctx, o.Tx(), func(tx pgx.Tx) error {
+				_, err := fakeNotes.Untyped().Enqueue(ctx, tx, fakeNote{ID: "in a savepoint"})
+				return err
+			})
+			require.NoError(t, err)
+			_, err = fakeNotes.Untyped().EnqueueMany(ctx, o.Tx(), []fakeNote{{ID: "with the function"}})
+			require.NoError(t, err)
+			require.Empty(t, fake.Events(), "recorded before the commit")
+			if fails {
+				return outbox.OperationOutcome{}, nil
+			}
+			return o.Emit(ctx, "settled", nil, outbox.Emission{Topic: fakeNotes.Untyped(), Payload: &fakeNote{ID: "outcome"}})
+		})
+		if fails {
+			require.ErrorIs(t, err, outbox.ErrNoOutcome)
+			require.Empty(t, fake.Events())
+			continue
+		}
+		require.NoError(t, err)
+		require.Len(t, fake.Events(), 4)
+	}
+}
