@@ -70,6 +70,7 @@ func (e *emitter) jobs(o Options) []job {
 		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) { return e.sharedTypes(e.model.Types) }})
 	}
 	stubNames := newStubNames()
+	topics := false
 	for _, ns := range e.model.Namespaces {
 		for _, t := range ns.Topics {
 			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
@@ -77,13 +78,17 @@ func (e *emitter) jobs(o Options) []job {
 				jobs = append(jobs, job{name: pastFile(t, p), render: func() ([]byte, error) { return e.past(t, p) }})
 			}
 		}
-		if len(ns.QueueTopics()) == 0 {
+		if len(ns.Topics) == 0 {
 			continue
 		}
+		topics = true
 		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns) }})
 		if r := dispatched(ns); o.Stubs && ns.Stubs && len(r.topics) > 0 {
 			jobs = append(jobs, e.stubs(r, "namespace "+ns.Name, stubNames.handlers(ns), stubNames.handle)...)
 		}
+	}
+	if topics {
+		jobs = append(jobs, job{name: fakeFile, render: e.fake})
 	}
 	for _, l := range e.model.Listeners {
 		jobs = append(jobs, job{name: listenerFile(l), render: func() ([]byte, error) { return e.listener(l) }})

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,46 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// ChatEnqueuer enqueues the events of namespace chat. Code that takes it can be tested without a
+// database: ChatOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type ChatEnqueuer interface {
+	// EnqueueFinalized enqueues one chat/finalized event with tx.
+	EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueFinalizedMany(ctx context.Context, tx pgx.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueuePosted enqueues one chat/posted event with tx.
+	EnqueuePosted(ctx context.Context, tx pgx.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueuePostedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueuePostedMany(ctx context.Context, tx pgx.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// ChatOutbox is the ChatEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type ChatOutbox struct{}
+
+// EnqueueFinalized calls the function EnqueueFinalized.
+func (ChatOutbox) EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueFinalized(ctx, tx, p, opts...)
+}
+
+// EnqueueFinalizedMany calls the function EnqueueFinalizedMany.
+func (ChatOutbox) EnqueueFinalizedMany(ctx context.Context, tx pgx.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueFinalizedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueuePosted calls the function EnqueuePosted.
+func (ChatOutbox) EnqueuePosted(ctx context.Context, tx pgx.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueuePosted(ctx, tx, p, opts...)
+}
+
+// EnqueuePostedMany calls the function EnqueuePostedMany.
+func (ChatOutbox) EnqueuePostedMany(ctx context.Context, tx pgx.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueuePostedMany(ctx, tx, ps, opts...)
+}
 
 // ChatHandlers handles the queue topics of namespace chat that are not published. A new topic adds
 // a method, and generate writes a stub for it. With --stubs=none the build fails until it is
