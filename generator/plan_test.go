@@ -135,11 +135,14 @@ func TestPlanStale(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"remove bare.outbox.go",
+		"remove contacts-fake.outbox.go",
 		"remove contacts.linked.outbox.go",
 		"remove contacts.outbox.go",
 		"remove crlf.outbox.go",
+		"remove invoices-fake.outbox.go",
 		"remove invoices.created.outbox.go",
 		"remove invoices.outbox.go",
+		"update orders-fake.outbox.go",
 		"remove orders.cancelled.outbox.go",
 		"update orders.created.outbox.go",
 		"update orders.outbox.go",
