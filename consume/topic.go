@@ -48,9 +48,8 @@ func (t Topic[P]) String() string { return t.spec.String() }
 // a value.
 //
 // A payload of an older version is brought to the present one by the functions in the topic's History, whose error is
-// permanent unless it is marked otherwise. It must be complete too, as its version had it. Delivery.Version says which
-// version the event has. The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the
-// error of such a function.
+// permanent unless it is marked otherwise. It must be complete too. Delivery.Version says which version the event has. The
+// error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the error of such a function.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
 	d := Delivery[P]{Event: r.Event}
 	err := t.spec.decode(r, &d.Payload, false)
@@ -124,7 +123,8 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 
 // upcast decodes the payload of r, which is older than t knows, into p by way of steps.
 func (t *TopicSpec) upcast(r Received, p any, steps upcast.Chain) error {
-	old := TopicSpec{Namespace: t.Namespace, Name: t.Name, RenamedFrom: t.RenamedFrom, Version: steps[0].Version()}
+	old := *t
+	old.Version, old.History = steps[0].Version(), nil
 	from := reflect.New(steps.Type()).Interface()
 	if err := old.decode(r, from, false); err != nil {
 		return err

@@ -376,7 +376,7 @@ func TestDamagedLock(t *testing.T) {
 	}
 	spaced := regexp.MustCompile(`(?m)^( +)`).ReplaceAllString(locked, "$1$1")
 	_, findings := generator.Load([]byte(two), generator.Options{Source: "outbox.yaml", Lock: []byte(spaced)})
-	require.Empty(t, findings, "a formatter may lay it out anew")
+	require.Empty(t, findings, "a formatter may change the layout")
 }
 
 // TestRetire: a topic that is gone, and versions that nobody needs any more, can be removed; nothing else can.
@@ -536,4 +536,36 @@ func FuzzLock(f *testing.F) {
 		m, findings := generator.Load(source, generator.Options{Source: "outbox.yaml", Lock: lock})
 		require.Equal(t, findings.HasErrors(), m == nil)
 	})
+}
+
+// TestRenamedTopic: the history of a topic follows it to its new name, and so do its examples.
+func TestRenamedTopic(t *testing.T) {
+	t.Parallel()
+	frozen := freeze(t, evolving, nil)
+	renamed := replace(t, evolving, "      logged:\n", "      written:\n        renamed_from: [logged]\n")
+	_, findings := generator.Load([]byte(renamed), generator.Options{Source: "outbox.yaml", Lock: frozen.Lock})
+	require.Empty(t, findings)
+	changed := replace(t, renamed, "listeners: none\n        payload: {id: uuid}", "listeners: none\n        payload: {id: string}")
+	_, findings = generator.Load([]byte(changed), generator.Options{Source: "outbox.yaml", Lock: frozen.Lock})
+	require.Equal(t, "43:23 change-field-type", brief(findings))
+	between, err := generator.Breaking([]byte(evolving), []byte(changed), "old.yaml", generator.Options{Source: "outbox.yaml"})
+	require.NoError(t, err)
+	require.Equal(t, "39:7 warning change-go-name, 43:23 change-field-type", brief(between))
+
+	own := strings.ReplaceAll(string(frozen.Examples), "0190d5a5-7c2e-7d6b-8d3c-9b1f6a2e4c70", "0190d5a5-7c2e-7d6b-8d3c-9b1f6a2e4c71")
+	again, err := generator.Freeze([]byte(renamed), []byte(own), nil, generator.Options{Source: "outbox.yaml", Lock: frozen.Lock})
+	require.NoError(t, err)
+	require.NotContains(t, string(again.Lock), "chat/logged")
+	require.Contains(t, string(again.Lock), "  chat/written:\n    1:\n")
+	require.Contains(t, string(again.Examples), "\"chat/written\": {\n    \"1\": [\n      {\"id\":\"0190d5a5-7c2e-7d6b-8d3c-9b1f6a2e4c71\"},")
+
+	raised := replace(t, changed, "      written:\n", "      written:\n        version: 2\n")
+	files := generate(t, []byte(raised), generator.Options{Source: "outbox.yaml", Lock: frozen.Lock})
+	require.Contains(t, fmt.Sprint(files), "chat.written.v1.outbox.go")
+
+	// Both names were frozen, and one topic now takes the events of both.
+	both := replace(t, evolving, "      logged:\n", "      other: {delivery: log, listeners: none, payload: {id: uuid, more: \"string?\"}}\n      logged:\n")
+	locked := freeze(t, both, nil).Lock
+	_, findings = generator.Load([]byte(replace(t, evolving, "      logged:\n", "      logged:\n        renamed_from: [other]\n")), generator.Options{Source: "outbox.yaml", Lock: locked})
+	require.Equal(t, "43:18 change-field-removed", brief(findings))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,8 @@ func withExamples(l *lock.Lock, have []byte) ([]byte, error) {
 				out.WriteString(",")
 			}
 			fmt.Fprintf(&out, "\n    \"%d\": [", f.Version)
-			for k, payload := range union(kept[t.Name][strconv.Itoa(f.Version)], sample.Payloads(f.Topic.Fields)) {
+			have := slices.Concat(kept[t.Name][strconv.Itoa(f.Version)], kept[t.Was][strconv.Itoa(f.Version)])
+			for k, payload := range union(have, sample.Payloads(f.Topic.Fields)) {
 				if k > 0 {
 					out.WriteString(",")
 				}

@@ -155,6 +155,24 @@ func Breaking(old, source []byte, oldName string, o Options) (diag.List, error) 
 	return diag.Merge(findings, evolve.Between(before, m, s)), nil
 }
 
+// FrozenTopic returns a version of a topic that locked, the lock of the YAML called source, holds, and nil if it holds none
+// or has findings.
+func FrozenTopic(locked []byte, source, topic string, version int) (*model.Topic, diag.List) {
+	if locked == nil {
+		return nil, nil
+	}
+	l, findings := lock.Parse(locked, lock.Name(source))
+	if l == nil {
+		return nil, findings
+	}
+	if t := l.Topic(topic); t != nil {
+		if f := t.Version(version); f != nil {
+			return f.Topic, nil
+		}
+	}
+	return nil, nil
+}
+
 // PlanFreeze compares f with the files next to the YAML whose path is source.
 func PlanFreeze(source string, f *Frozen) (*Changes, error) {
 	dir := filepath.Dir(source)

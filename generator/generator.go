@@ -72,6 +72,7 @@ func load(source []byte, o Options) (*lock.Lock, *model.Model, diag.List) {
 		frozen, locked = lock.Parse(o.Lock, lock.Name(name))
 	}
 	s, findings := spec.Decode(source, name)
+	followRenames(frozen, s)
 	m, more := model.BuildFor(s, cmp.Or(o.Folder, "."), frozen.History())
 	findings = diag.Merge(findings, more)
 	if !findings.HasErrors() && frozen != nil {
@@ -82,4 +83,21 @@ func load(source []byte, o Options) (*lock.Lock, *model.Model, diag.List) {
 		m = nil
 	}
 	return frozen, m, findings
+}
+
+// followRenames gives the topics of l the names that they have in s. The history of a topic goes with it.
+func followRenames(l *lock.Lock, s *spec.Spec) {
+	if l == nil || s == nil {
+		return
+	}
+	for _, ns := range s.Namespaces.Items {
+		for _, t := range ns.Topics.Items {
+			for _, old := range t.RenamedFrom.Items {
+				before, now := ns.Name.V+"/"+old.V, ns.Name.V+"/"+t.Name.V
+				if l.Topic(now) == nil && l.Topic(before) != nil && !declares(s, before) {
+					l.Rename(before, now)
+				}
+			}
+		}
+	}
 }

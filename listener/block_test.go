@@ -260,18 +260,17 @@ func TestListenerOfUndecodablePayloads(t *testing.T) {
 	runtimetest.EnqueueAll(t, pool, bad)
 	runtimetest.EnqueueAll(t, pool, newer)
 	runtimetest.Put(t, pool, "a", 3)
-	require.Equal(t, listener.Report{Dead: 1, Retried: 1}, runtimetest.DrainAll(t, l))
+	require.Equal(t, listener.Report{Dead: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, `decode payload: field "n" does not fit int`, pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters"))
-	require.Equal(t, "payload has version 2, this process knows 1", pgtest.Value[string](t, pool, "SELECT last_error FROM outbox.listeners"))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT retry_count FROM outbox.listeners"))
 	pgtest.Execute(t, pool, "INSERT INTO outbox.log (namespace, topic, payload) VALUES ('test', 'said', 'null')")
 	topic := runtimetest.SaidTopic
 	topic = runtimetest.Altered(topic, func(s *outbox.TopicSpec) { s.Version = 2 })
 	knows, err := listener.New(pool, listener.Spec{Name: "ears"}, listener.Config{Logger: runtimetest.DiscardLogger()}, listener.Handle(topic, h, h.Handle))
 	require.NoError(t, err)
-	runtimetest.RetryNow(t, pool)
 	require.Equal(t, listener.Report{Delivered: 2, Dead: 1}, runtimetest.DrainAll(t, knows))
 	require.Equal(t, []string{"a2", "a3"}, h.Names())
-	require.Equal(t, 2, h.Got[0].Attempt)
+	require.Equal(t, 1, h.Got[0].Attempt)
 	require.Equal(t, "decode payload: it is null, which is not a valid runtimetest.Said",
 		pgtest.Value[string](t, pool, "SELECT error FROM outbox.dead_letters ORDER BY no DESC LIMIT 1"))
 }

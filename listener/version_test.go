@@ -2,9 +2,11 @@ package listener_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -138,5 +140,83 @@ func TestParkedNewerVersionWaits(t *testing.T) {
 		stopOld()
 		stopRecent()
 		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
+	})
+}
+
+// TestNewerVersionBehindAParkedKey: an event of a newer version is parked behind a failed event of its key like any other, and
+// the listener continues behind it.
+func TestNewerVersionBehindAParkedKey(t *testing.T) {
+	t.Parallel()
+	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		h := runtimetest.NewNotes()
+		h.Fail = runtimetest.FailFor("a")
+		l := runtimetest.Ears(t, pool, transactional, runtimetest.SaidTopic, listener.Spec{ParkKeys: true}, listener.Config{}, h)
+		runtimetest.SayAs(t, pool, 1, "a", 1)
+		runtimetest.SayAs(t, pool, 2, "a", 2)
+		for n := range 3 {
+			runtimetest.SayAs(t, pool, 1, "b", n)
+		}
+		runtimetest.SayAs(t, pool, 2, "a", 3)
+		runtimetest.SayAs(t, pool, 1, "c", 1)
+		runtimetest.DrainAll(t, l)
+		require.Equal(t, []string{"b0", "b1", "b2", "c1"}, h.Names())
+		require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
+		require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch"))
+	})
+}
+
+// TestShardGoesToAProcessThatKnows: a shard that is given up before an event of a newer version is left to a process that knows
+// it, which is woken, and not asked back.
+func TestShardGoesToAProcessThatKnows(t *testing.T) {
+	t.Parallel()
+	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		old, recent := runtimetest.NewNotes(), runtimetest.NewNotes()
+		spec := listener.Spec{Shards: 2}
+		l := runtimetest.Ears(t, pool, transactional, runtimetest.SaidTopic, spec, listener.Config{PollInterval: 20 * time.Millisecond}, old)
+		knows := uuid.New()
+		process := "INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, seen_at) VALUES ($1, $2, $3, 'box', 1, $4, now() - $5::interval)"
+		for _, p := range []struct{ kind, name, topics, ago string }{
+			{"listener", "ears", `{"test/said": {"version": 1}}`, "1 s"}, {"listener", "eyes", `{"test/said": {"version": 2}}`, "1 s"},
+			{"dispatcher", "ears", `{"test/said": {"version": 2}}`, "1 s"}, {"listener", "ears", `{"test/said": {"version": 2}}`, "2 min"},
+			{"listener", "ears", `{"test/other": {"version": 2}}`, "1 s"}, {"listener", "ears", `[]`, "1 s"},
+		} {
+			pgtest.Execute(t, pool, process, uuid.New(), p.kind, p.name, p.topics, p.ago)
+		}
+		runtimetest.SayAs(t, pool, 2, "a", 1)
+		_, err := l.Drain(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners WHERE preferred IS NOT NULL"))
+		pgtest.Execute(t, pool, process, knows, "listener", "ears", `{"test/said": {"version": 3}}`, "1 s")
+		_, err = l.Drain(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners WHERE preferred = $1", knows))
+		pgtest.Execute(t, pool, "DELETE FROM outbox.processes")
+		pgtest.Execute(t, pool, "UPDATE outbox.listeners SET preferred = NULL")
+
+		pgtest.Execute(t, pool, `CREATE TABLE asked (n int);
+			CREATE FUNCTION ask() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO asked VALUES (1); RETURN NEW; END $$;
+			CREATE TRIGGER ask AFTER UPDATE ON outbox.listeners FOR EACH ROW WHEN (NEW.wanted_by = '`+listener.ConfigOf(l).WorkerID.String()+`') EXECUTE FUNCTION ask()`)
+		stopRecent := runtimetest.StartListener(t, runtimetest.Ears(t, pool, transactional, runtimetest.Newer(runtimetest.SaidTopic), spec, listener.Config{PollInterval: 20 * time.Minute, LeaseDuration: time.Hour}, recent))
+		recent.Await(t, 1)
+		const read = "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND high_seq = (SELECT max(seq) FROM outbox.log)"
+		for n := range 5 {
+			pgtest.Settles(t, pool, 2, read)
+			old.Hold = make(chan struct{})
+			stop := runtimetest.StartListener(t, l)
+			pgtest.Execute(t, pool, "UPDATE outbox.listeners SET preferred = $1 WHERE NOT running", listener.ConfigOf(l).WorkerID)
+			runtimetest.SayAs(t, pool, 1, "a", 2*n+2)
+			pgtest.Receive(t, old.Started, "the event that the old process knows")
+			runtimetest.SayAs(t, pool, 2, "a", 2*n+3) // the other one is woken now, and cannot have it
+			pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE running AND lease_by = $1", listener.ConfigOf(l).WorkerID)
+			pgtest.Execute(t, pool, "TRUNCATE asked")
+			close(old.Hold)
+			pgtest.Settles(t, pool, 2, read)
+			require.Contains(t, recent.Names(), fmt.Sprint("a", 2*n+3))
+			stop()
+		}
+		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM asked"))
+		stopRecent()
 	})
 }

@@ -51,10 +51,16 @@ func WithLock(l *lock.Lock, m *model.Model, s *spec.Spec) diag.List {
 	for _, frozen := range l.Topics {
 		t := now[frozen.Name]
 		newest := frozen.Newest()
+		if t == nil {
+			if heir := heirOf(m, frozen.Name); heir != nil {
+				c.inherited(l, frozen, heir)
+				continue
+			}
+		}
 		switch {
 		case t == nil:
 			c.find(c.namespacePos(frozen.Name), diag.ChangeTopicRemoved, diag.Error,
-				"topic %s is frozen in %s and no longer declared, so its events would wait forever: put it back, or run outboxgen freeze --retire %s when none are left", frozen.Name, file, frozen.Name)
+				"topic %s is frozen in %s and no longer declared, so its events would wait forever: put it back, name it in renamed_from of the topic that takes them, or run outboxgen freeze --retire %s when none are left", frozen.Name, file, frozen.Name)
 		case t.Version < newest.Version:
 			c.find(c.at(t).version(), diag.ChangeVersion, diag.Error,
 				"version: %d of topic %s is lower than %d, which is frozen: set version: %d", t.Version, t.FullName(), newest.Version, newest.Version)
@@ -77,10 +83,13 @@ func Between(old, m *model.Model, s *spec.Spec) diag.List {
 	for _, ns := range old.Namespaces {
 		for _, before := range ns.Topics {
 			t := now[before.FullName()]
+			if t == nil {
+				t = heirOf(m, before.FullName())
+			}
 			switch {
 			case t == nil:
 				c.find(c.namespacePos(before.FullName()), diag.ChangeTopicRemoved, diag.Error,
-					"topic %s is no longer declared, so its events would wait forever: put it back until none are left", before.FullName())
+					"topic %s is no longer declared, so its events would wait forever: put it back until none are left, or name it in renamed_from of the topic that takes them", before.FullName())
 			case t.Version < before.Version:
 				c.find(c.at(t).version(), diag.ChangeVersion, diag.Error,
 					"version: %d of topic %s is lower than %d: set version: %d", t.Version, t.FullName(), before.Version, before.Version)
@@ -103,6 +112,41 @@ func Payloads(old, now []*model.Field) diag.List {
 	c.now = &model.Topic{Namespace: &model.Namespace{Name: "any"}, Name: "topic", Version: 1}
 	c.fields(old, now, section{what: "payload"})
 	return c.findings()
+}
+
+// heirOf returns the topic of m that an older name belongs to, or nil.
+func heirOf(m *model.Model, name string) *model.Topic {
+	for _, ns := range m.Namespaces {
+		for _, t := range ns.Topics {
+			for _, old := range t.Renamed {
+				if ns.Name+"/"+old == name {
+					return t
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inherited compares the versions of a topic whose events another topic takes, because it is one of its older names, with
+// the versions that decode them.
+func (c *comparison) inherited(l *lock.Lock, frozen *lock.Topic, heir *model.Topic) {
+	for _, f := range frozen.Versions {
+		if f.Version == heir.Version {
+			c.topic(f.Topic, heir)
+			continue
+		}
+		same := l.Topic(heir.FullName()).Version(f.Version)
+		if same == nil {
+			c.find(c.at(heir).version(), diag.ChangeVersion, diag.Error,
+				"version: topic %s takes the events of %s, whose version %d it does not have: set version: %d, or run outboxgen freeze --retire %s when none are left", heir.FullName(), frozen.Name, f.Version, f.Version, frozen.Name)
+			continue
+		}
+		if l := Payloads(f.Topic.Fields, same.Topic.Fields); l.HasErrors() {
+			c.find(c.at(heir).version(), diag.ChangeFieldType, diag.Error,
+				"topic %s takes the events of %s, whose version %d has another payload than its own: run outboxgen freeze --retire %s when none are left", heir.FullName(), frozen.Name, f.Version, frozen.Name)
+		}
+	}
 }
 
 func topicsOf(m *model.Model) map[string]*model.Topic {

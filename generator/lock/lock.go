@@ -28,6 +28,7 @@ type Lock struct {
 // Topic holds the frozen versions of a topic.
 type Topic struct {
 	Name     string // namespace/topic
+	Was      string // the name in the file, if Rename has changed it
 	Pos      diag.Pos
 	Versions []*model.Frozen // at least one, each one higher than the one before
 }
@@ -53,6 +54,13 @@ func (l *Lock) Topic(name string) *Topic {
 		}
 	}
 	return nil
+}
+
+// Rename gives the topic called old its present name.
+func (l *Lock) Rename(old, name string) {
+	t := l.Topic(old)
+	t.Name, t.Was = name, old
+	slices.SortFunc(l.Topics, func(a, b *Topic) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // History returns the versions of all topics, nil for a nil Lock.

@@ -52,7 +52,7 @@ func TestArrows(t *testing.T) {
 		"admin":                {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift"},
 		"worker":               {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/upcast", "internal/plainjson"},
+		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
 		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
 		"schema":               {},
@@ -162,8 +162,8 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, contains neither
-// a dispatcher nor the fake for tests: the linker finds nobody who calls them.
+// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, does not contain
+// a dispatcher: the linker finds nobody who calls it.
 func TestProducerLinksNoMachine(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "producer")
@@ -172,7 +172,7 @@ func TestProducerLinksNoMachine(t *testing.T) {
 	symbols, err := exec.Command("go", "tool", "nm", program).Output()
 	require.NoError(t, err)
 	require.Contains(t, string(symbols), module+"outbox.(*UntypedTopic).Enqueue")
-	for _, absent := range []string{"queue.(*Dispatcher).Run", "queue.(*Store).Claim", "listener.(*Listener).Run", "outbox.(*Fake).Enqueue", "outbox.(*fakeTx).record"} {
+	for _, absent := range []string{"queue.(*Dispatcher).Run", "queue.(*Store).Claim", "listener.(*Listener).Run"} {
 		require.NotContains(t, string(symbols), module+absent)
 	}
 }

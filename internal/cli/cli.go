@@ -95,6 +95,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.doctorCommand(),
 		a.versionCommand(),
 	)
+	explainArgs(root)
 	return root
 }
 

@@ -30,16 +30,16 @@ type Decoder struct {
 // a history decodes them as the newest.
 func NewDecoder(of reflect.Type, version int, strict bool, history ...payload.Upcaster) *Decoder {
 	d := &Decoder{of: of, nullable: takesNull(of), version: version, history: history}
-	if strict {
-		d.plain, d.shape = plainjson.StrictOf(of), plainjson.ShapeOf(of)
-	} else {
-		d.plain = plainjson.Of(of)
-	}
 	if len(history) > 0 {
 		d.past = make(map[int]*Decoder, len(history))
 		for _, u := range history {
 			d.past[u.Version()] = NewDecoder(u.From(), u.Version(), strict)
 		}
+	}
+	if strict {
+		d.plain, d.shape = plainjson.StrictOf(of), plainjson.ShapeOf(of)
+	} else {
+		d.plain = plainjson.Of(of)
 	}
 	return d
 }
