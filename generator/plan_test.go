@@ -61,8 +61,8 @@ func TestWriteIntoEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
 	changes := write(t, dir, minichat(t))
 	require.Equal(t, []string{
-		"create fake-enqueuers.outbox.go",
 		"create handle_turn_finalized.go",
+		"create mini_chat-fake.outbox.go",
 		"create mini_chat.outbox.go",
 		"create mini_chat.turn_finalized.outbox.go",
 		"create mini_chat_handlers.go",
@@ -135,12 +135,14 @@ func TestPlanStale(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"remove bare.outbox.go",
+		"remove contacts-fake.outbox.go",
 		"remove contacts.linked.outbox.go",
 		"remove contacts.outbox.go",
 		"remove crlf.outbox.go",
-		"update fake-enqueuers.outbox.go",
+		"remove invoices-fake.outbox.go",
 		"remove invoices.created.outbox.go",
 		"remove invoices.outbox.go",
+		"update orders-fake.outbox.go",
 		"remove orders.cancelled.outbox.go",
 		"update orders.created.outbox.go",
 		"update orders.outbox.go",

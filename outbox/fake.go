@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -13,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Fake takes the place of the database in tests of code that enqueues events. The generated type Fake embeds it and is
-// what tests use. An enqueue with a Fake runs the same code as one with PostgreSQL, up to the statement: payloads,
+// Fake takes the place of the database in tests of code that enqueues events. Generated types such as FakeMiniChat embed it
+// and are what tests use. An enqueue with a Fake runs the same code as one with PostgreSQL, up to the statement: payloads,
 // tenants, keys, sizes and options are checked by the same rules, with the same errors. Then the event is recorded.
 //
 // Begin returns a transaction whose events are recorded when it commits, and dropped when it is rolled back. With any
@@ -58,13 +59,22 @@ func (e *fakeEvent) key() fakeKey {
 
 // Enqueue is UntypedTopic.Enqueue with f in place of PostgreSQL.
 func (f *Fake) Enqueue(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, payload any, opts ...EnqueueOption) (Receipt, error) {
+	if f == nil {
+		return Receipt{}, fmt.Errorf("enqueue %s: %w", topic, errNoFake)
+	}
 	return topic.Enqueue(ctx, f.in(tx), payload, opts...)
 }
 
 // EnqueueMany is UntypedTopic.EnqueueMany with f in place of PostgreSQL.
 func (f *Fake) EnqueueMany(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
+	if f == nil {
+		return nil, fmt.Errorf("enqueue %s: %w", topic, errNoFake)
+	}
 	return topic.EnqueueMany(ctx, f.in(tx), payloads, opts...)
 }
+
+// errNoFake is the error of the zero value of a generated fake.
+var errNoFake = errors.New("the fake has no outbox.Fake: make it with its New function, for example NewFakeMiniChat")
 
 // in returns tx if it is from Begin of f, else a transaction that commits after the first call.
 func (f *Fake) in(tx pgx.Tx) pgx.Tx {

@@ -37,7 +37,7 @@ func (t Turns) Finish(ctx context.Context, turn chat.TurnFinalized) error {
 // The test needs no database: the fake is the database and the enqueuer.
 func Example_fake() {
 	ctx := context.Background() // in your code: t.Context()
-	fake := &chat.Fake{}
+	fake := chat.NewFakeMiniChat()
 	turns := Turns{DB: fake, Events: fake, Quota: 100}
 	turn := chat.TurnFinalized{
 		TenantID: uuid.New(), TurnID: uuid.New(), RequestID: uuid.New(), ChatID: uuid.New(),
@@ -52,7 +52,7 @@ func Example_fake() {
 	turn.TenantID = uuid.Nil
 	fmt.Println(errors.Is(turns.Finish(ctx, turn), outbox.ErrEmptyKeyPart)) // the rules are those of the real enqueue
 
-	first := outbox.FakeEvents(&fake.Fake, chat.TurnFinalizedTopic)[0]
+	first := outbox.FakeEvents(fake.Fake, chat.TurnFinalizedTopic)[0]
 	fmt.Println(first.Payload.Usage.OutputTokens, first.Entity.Type)
 	// Output:
 	// <nil> 1

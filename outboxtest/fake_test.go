@@ -215,10 +215,11 @@ func (w *world) atRandom(t *testing.T, rnd *rand.Rand) {
 func TestFakeEqualsPostgreSQL(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
-	fake := &events.Fake{}
+	fake := events.NewFakeShop()
+	calendar := events.FakeCalendar{Fake: fake.Fake}
 	worlds := []*world{
 		{begin: pool.Begin, shop: events.ShopOutbox{}, calendar: events.CalendarOutbox{}},
-		{begin: fake.Fake.Begin, shop: fake, calendar: fake},
+		{begin: fake.Begin, shop: fake, calendar: calendar},
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -264,22 +265,22 @@ func TestFakeEqualsPostgreSQL(t *testing.T) {
 		}
 		have = append(have, r.line(t, faked.ids))
 	}
-	for _, e := range outbox.FakeEvents(&fake.Fake, events.OrderPlacedTopic) {
+	for _, e := range outbox.FakeEvents(fake.Fake, events.OrderPlacedTopic) {
 		add(e.Event, e.Payload)
 	}
-	for _, e := range outbox.FakeEvents(&fake.Fake, events.NoteAddedTopic) {
+	for _, e := range outbox.FakeEvents(fake.Fake, events.NoteAddedTopic) {
 		add(e.Event, e.Payload)
 	}
-	for _, e := range outbox.FakeEvents(&fake.Fake, events.EventsTopic) {
+	for _, e := range outbox.FakeEvents(fake.Fake, events.EventsTopic) {
 		add(e.Event, e.Payload)
 	}
-	for _, e := range outbox.FakeEvents(&fake.Fake, events.BeginTopic) {
+	for _, e := range outbox.FakeEvents(fake.Fake, events.BeginTopic) {
 		add(e.Event, e.Payload)
 	}
 	require.ElementsMatch(t, want, have)
-	require.Len(t, fake.Fake.Events(), len(have))
-	require.Len(t, fake.OrderPlaced(), len(outbox.FakeEvents(&fake.Fake, events.OrderPlacedTopic)))
-	require.Equal(t, []events.Begin{{Text: "none"}}, fake.Begin()[:1])
+	require.Len(t, fake.Events(), len(have))
+	require.Len(t, fake.OrderPlaced(), len(outbox.FakeEvents(fake.Fake, events.OrderPlacedTopic)))
+	require.Equal(t, []events.Begin{{Text: "none"}}, calendar.Begin()[:1])
 }
 
 // storedRow is what a row of the tables and an event of a fake have in common.

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BenchEnqueuer enqueues the events of namespace bench. Code that takes it can be tested without a
-// database: BenchOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: BenchOutbox writes to PostgreSQL, and FakeBench records. A new topic adds methods.
 type BenchEnqueuer interface {
 	// EnqueueOrderPaid enqueues one bench/order_paid event with tx.
 	EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

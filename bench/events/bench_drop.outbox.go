@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BenchDropEnqueuer enqueues the events of namespace bench_drop. Code that takes it can be tested
-// without a database: BenchDropOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: BenchDropOutbox writes to PostgreSQL, and FakeBenchDrop records. A new topic
+// adds methods.
 type BenchDropEnqueuer interface {
 	// EnqueueOrderDropped enqueues one bench_drop/order_dropped event with tx.
 	EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

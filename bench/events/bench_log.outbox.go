@@ -15,8 +15,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BenchLogEnqueuer enqueues the events of namespace bench_log. Code that takes it can be tested
-// without a database: BenchLogOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: BenchLogOutbox writes to PostgreSQL, and FakeBenchLog records. A new topic
+// adds methods.
 type BenchLogEnqueuer interface {
 	// EnqueueOrderMoved enqueues one bench_log/order_moved event with tx.
 	EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BenchTenantsEnqueuer enqueues the events of namespace bench_tenants. Code that takes it can be
-// tested without a database: BenchTenantsOutbox writes to PostgreSQL, and Fake records. A new topic
-// adds methods.
+// tested without a database: BenchTenantsOutbox writes to PostgreSQL, and FakeBenchTenants records.
+// A new topic adds methods.
 type BenchTenantsEnqueuer interface {
 	// EnqueueOrderBilled enqueues one bench_tenants/order_billed event with tx.
 	EnqueueOrderBilled(ctx context.Context, tx pgx.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

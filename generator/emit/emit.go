@@ -70,7 +70,6 @@ func (e *emitter) jobs(o Options) []job {
 		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) { return e.sharedTypes(e.model.Types) }})
 	}
 	stubNames := newStubNames()
-	topics := false
 	for _, ns := range e.model.Namespaces {
 		for _, t := range ns.Topics {
 			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
@@ -81,14 +80,11 @@ func (e *emitter) jobs(o Options) []job {
 		if len(ns.Topics) == 0 {
 			continue
 		}
-		topics = true
 		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns) }})
+		jobs = append(jobs, job{name: fakeFile(ns), render: func() ([]byte, error) { return e.fake(ns) }})
 		if r := dispatched(ns); o.Stubs && ns.Stubs && len(r.topics) > 0 {
 			jobs = append(jobs, e.stubs(r, "namespace "+ns.Name, stubNames.handlers(ns), stubNames.handle)...)
 		}
-	}
-	if topics {
-		jobs = append(jobs, job{name: fakeFile, render: e.fake})
 	}
 	for _, l := range e.model.Listeners {
 		jobs = append(jobs, job{name: listenerFile(l), render: func() ([]byte, error) { return e.listener(l) }})

@@ -10,12 +10,11 @@ import (
 // Suffix ends the name of every generated file that is not a stub.
 const Suffix = ".outbox.go"
 
-// sharedTypesFile holds the shared types, and fakeFile the fake for tests. No namespace can have these names: YAML names
-// have no hyphen.
-const (
-	sharedTypesFile = "shared-types" + Suffix
-	fakeFile        = "fake-enqueuers" + Suffix
-)
+// sharedTypesFile holds the shared types. No namespace can have this name: YAML names have no hyphen.
+const sharedTypesFile = "shared-types" + Suffix
+
+// fakeFile returns the name of the file of the fake of ns. No other file can have it, because of its hyphen.
+func fakeFile(ns *model.Namespace) string { return ns.Name + "-fake" + Suffix }
 
 func namespaceFile(ns *model.Namespace) string { return safeBase(ns.Name, "-ns") + Suffix }
 

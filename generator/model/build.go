@@ -54,7 +54,7 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	}
 	b.checkPackage(s.Package)
 	b.checkSchema(s.Schema)
-	b.goNames.declare(&decl{what: "the fake of package " + spec.Show(s.Package.V), pos: s.Package.Pos, others: "rename it, or set its go: name"}, "Fake")
+	b.goNames.declare(&decl{what: "a field of the fakes for tests", pos: s.Package.Pos, others: "rename it, or set its go: name"}, "Fake")
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")
@@ -158,7 +158,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 	}
 	self := &decl{what: "namespace " + n.Name, pos: nameOrGo(s.Name, s.Go)}
 	if len(n.Topics) > 0 {
-		b.goNames.declare(self, n.GoName+"Enqueuer", n.GoName+"Outbox")
+		b.goNames.declare(self, n.GoName+"Enqueuer", n.GoName+"Outbox", "Fake"+n.GoName, "NewFake"+n.GoName)
 	}
 	if len(n.Handled()) > 0 {
 		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ContactsEnqueuer enqueues the events of namespace contacts. Code that takes it can be tested
-// without a database: ContactsOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: ContactsOutbox writes to PostgreSQL, and FakeContacts records. A new topic
+// adds methods.
 type ContactsEnqueuer interface {
 	// EnqueueIdentityLinked enqueues one contacts/identity_linked event with tx.
 	EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // MiniChatEnqueuer enqueues the events of namespace mini_chat. Code that takes it can be tested
-// without a database: MiniChatOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: MiniChatOutbox writes to PostgreSQL, and FakeMiniChat records. A new topic
+// adds methods.
 type MiniChatEnqueuer interface {
 	// EnqueueTurnFinalized enqueues one mini_chat/turn_finalized event with tx.
 	EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // RepliesEnqueuer enqueues the events of namespace replies. Code that takes it can be tested
-// without a database: RepliesOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// without a database: RepliesOutbox writes to PostgreSQL, and FakeReplies records. A new topic adds
 // methods.
 type RepliesEnqueuer interface {
 	// EnqueueReplyRequested enqueues one replies/reply_requested event with tx.

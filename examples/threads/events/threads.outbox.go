@@ -15,7 +15,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ThreadsEnqueuer enqueues the events of namespace threads. Code that takes it can be tested
-// without a database: ThreadsOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// without a database: ThreadsOutbox writes to PostgreSQL, and FakeThreads records. A new topic adds
 // methods.
 type ThreadsEnqueuer interface {
 	// EnqueueMessageCreated enqueues one threads/message_created event with tx.

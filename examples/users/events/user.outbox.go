@@ -15,7 +15,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // UserEnqueuer enqueues the events of namespace user. Code that takes it can be tested without a
-// database: UserOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: UserOutbox writes to PostgreSQL, and FakeUser records. A new topic adds methods.
 type UserEnqueuer interface {
 	// EnqueueUserCreated enqueues one user/created event with tx.
 	EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

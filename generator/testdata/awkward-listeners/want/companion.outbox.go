@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // CompanionEnqueuer enqueues the events of namespace companion. Code that takes it can be tested
-// without a database: CompanionOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: CompanionOutbox writes to PostgreSQL, and FakeCompanion records. A new topic
+// adds methods.
 type CompanionEnqueuer interface {
 	// EnqueueListener enqueues one companion/listener event with tx.
 	EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

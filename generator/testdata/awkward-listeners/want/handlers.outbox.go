@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HandlersEnqueuer enqueues the events of namespace handlers. Code that takes it can be tested
-// without a database: HandlersOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: HandlersOutbox writes to PostgreSQL, and FakeHandlers records. A new topic
+// adds methods.
 type HandlersEnqueuer interface {
 	// EnqueueURLSeenByHTTP enqueues one handlers/url_seen event with tx.
 	EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // AuxEnqueuer enqueues the events of namespace aux. Code that takes it can be tested without a
-// database: AuxOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: AuxOutbox writes to PostgreSQL, and FakeAux records. A new topic adds methods.
 type AuxEnqueuer interface {
 	// EnqueueCon enqueues one aux/con event with tx.
 	EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

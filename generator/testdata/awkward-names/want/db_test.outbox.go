@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // DBTestEnqueuer enqueues the events of namespace db_test. Code that takes it can be tested without
-// a database: DBTestOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// a database: DBTestOutbox writes to PostgreSQL, and FakeDBTest records. A new topic adds methods.
 type DBTestEnqueuer interface {
 	// EnqueueCTest enqueues one db_test/c_test event with tx.
 	EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // HandleInitEnqueuer enqueues the events of namespace handle_init. Code that takes it can be tested
-// without a database: HandleInitOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: HandleInitOutbox writes to PostgreSQL, and FakeHandleInit records. A new
+// topic adds methods.
 type HandleInitEnqueuer interface {
 	// EnqueueHandlers enqueues one handle_init/handlers event with tx.
 	EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

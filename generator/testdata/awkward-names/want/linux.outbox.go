@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LinuxEnqueuer enqueues the events of namespace linux. Code that takes it can be tested without a
-// database: LinuxOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: LinuxOutbox writes to PostgreSQL, and FakeLinux records. A new topic adds methods.
 type LinuxEnqueuer interface {
 	// EnqueueTest enqueues one linux/test event with tx.
 	EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // MiniLinuxEnqueuer enqueues the events of namespace mini_linux. Code that takes it can be tested
-// without a database: MiniLinuxOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: MiniLinuxOutbox writes to PostgreSQL, and FakeMiniLinux records. A new topic
+// adds methods.
 type MiniLinuxEnqueuer interface {
 	// EnqueueAWindows enqueues one mini_linux/a_windows event with tx.
 	EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

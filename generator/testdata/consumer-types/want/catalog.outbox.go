@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // CatalogEnqueuer enqueues the events of namespace catalog. Code that takes it can be tested
-// without a database: CatalogOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// without a database: CatalogOutbox writes to PostgreSQL, and FakeCatalog records. A new topic adds
 // methods.
 type CatalogEnqueuer interface {
 	// EnqueueRequired enqueues one catalog/required event with tx.

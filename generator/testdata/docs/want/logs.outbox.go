@@ -15,7 +15,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // LogsEnqueuer enqueues the events of namespace logs. Code that takes it can be tested without a
-// database: LogsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: LogsOutbox writes to PostgreSQL, and FakeLogs records. A new topic adds methods.
 type LogsEnqueuer interface {
 	// EnqueueRead enqueues one logs/read event with tx.
 	EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

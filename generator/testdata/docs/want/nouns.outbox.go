@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // NounsEnqueuer enqueues the events of namespace nouns. Code that takes it can be tested without a
-// database: NounsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: NounsOutbox writes to PostgreSQL, and FakeNouns records. A new topic adds methods.
 type NounsEnqueuer interface {
 	// EnqueueNoDoc enqueues one nouns/no_doc event with tx.
 	EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // VerbsEnqueuer enqueues the events of namespace verbs. Code that takes it can be tested without a
-// database: VerbsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: VerbsOutbox writes to PostgreSQL, and FakeVerbs records. A new topic adds methods.
 type VerbsEnqueuer interface {
 	// EnqueueIsFirst enqueues one verbs/is_first event with tx.
 	EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // CalendarEnqueuer enqueues the events of namespace calendar. Code that takes it can be tested
-// without a database: CalendarOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: CalendarOutbox writes to PostgreSQL, and FakeCalendar records. A new topic
+// adds methods.
 type CalendarEnqueuer interface {
 	// EnqueueEvents enqueues one calendar/events event with tx.
 	EnqueueEvents(ctx context.Context, tx pgx.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

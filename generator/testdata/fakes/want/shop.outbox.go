@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ShopEnqueuer enqueues the events of namespace shop. Code that takes it can be tested without a
-// database: ShopOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: ShopOutbox writes to PostgreSQL, and FakeShop records. A new topic adds methods.
 type ShopEnqueuer interface {
 	// EnqueueOrderPlaced enqueues one shop/order_placed event with tx.
 	EnqueueOrderPlaced(ctx context.Context, tx pgx.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

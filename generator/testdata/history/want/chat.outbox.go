@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // ChatEnqueuer enqueues the events of namespace chat. Code that takes it can be tested without a
-// database: ChatOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: ChatOutbox writes to PostgreSQL, and FakeChat records. A new topic adds methods.
 type ChatEnqueuer interface {
 	// EnqueueFinalized enqueues one chat/finalized event with tx.
 	EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,8 +17,8 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // InvoicesEnqueuer enqueues the events of namespace invoices. Code that takes it can be tested
-// without a database: InvoicesOutbox writes to PostgreSQL, and Fake records. A new topic adds
-// methods.
+// without a database: InvoicesOutbox writes to PostgreSQL, and FakeInvoices records. A new topic
+// adds methods.
 type InvoicesEnqueuer interface {
 	// EnqueueInvoiceCreated enqueues one invoices/created event with tx.
 	EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OrdersEnqueuer enqueues the events of namespace orders. Code that takes it can be tested without
-// a database: OrdersOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// a database: OrdersOutbox writes to PostgreSQL, and FakeOrders records. A new topic adds methods.
 type OrdersEnqueuer interface {
 	// EnqueueOrderCreated enqueues one orders/created event with tx.
 	EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

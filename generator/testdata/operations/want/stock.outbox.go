@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // StockEnqueuer enqueues the events of namespace stock. Code that takes it can be tested without a
-// database: StockOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: StockOutbox writes to PostgreSQL, and FakeStock records. A new topic adds methods.
 type StockEnqueuer interface {
 	// EnqueueCtx enqueues one stock/ctx event with tx.
 	EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -15,7 +15,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // AuditEnqueuer enqueues the events of namespace audit. Code that takes it can be tested without a
-// database: AuditOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: AuditOutbox writes to PostgreSQL, and FakeAudit records. A new topic adds methods.
 type AuditEnqueuer interface {
 	// EnqueueUserRenamed enqueues one audit/user_renamed event with tx.
 	EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

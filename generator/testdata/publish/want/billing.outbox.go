@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // BillingEnqueuer enqueues the events of namespace billing. Code that takes it can be tested
-// without a database: BillingOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// without a database: BillingOutbox writes to PostgreSQL, and FakeBilling records. A new topic adds
 // methods.
 type BillingEnqueuer interface {
 	// EnqueueInvoiceSent enqueues one billing/invoice_sent event with tx.

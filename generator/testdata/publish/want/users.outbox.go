@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // UsersEnqueuer enqueues the events of namespace users. Code that takes it can be tested without a
-// database: UsersOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: UsersOutbox writes to PostgreSQL, and FakeUsers records. A new topic adds methods.
 type UsersEnqueuer interface {
 	// EnqueueUserCreated enqueues one users/user_created event with tx.
 	EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // TurnsEnqueuer enqueues the events of namespace turns. Code that takes it can be tested without a
-// database: TurnsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: TurnsOutbox writes to PostgreSQL, and FakeTurns records. A new topic adds methods.
 type TurnsEnqueuer interface {
 	// EnqueueEnded enqueues one turns/ended event with tx.
 	EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // PeopleEnqueuer enqueues the events of namespace people. Code that takes it can be tested without
-// a database: PeopleOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// a database: PeopleOutbox writes to PostgreSQL, and FakePeople records. A new topic adds methods.
 type PeopleEnqueuer interface {
 	// EnqueueJoined enqueues one people/joined event with tx.
 	EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // JobsEnqueuer enqueues the events of namespace jobs. Code that takes it can be tested without a
-// database: JobsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: JobsOutbox writes to PostgreSQL, and FakeJobs records. A new topic adds methods.
 type JobsEnqueuer interface {
 	// EnqueueQueued enqueues one jobs/queued event with tx.
 	EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error)

@@ -17,7 +17,7 @@ import (
 const _ = outbox.IsAtLeastVersion0_1_0
 
 // OtherEnqueuer enqueues the events of namespace other. Code that takes it can be tested without a
-// database: OtherOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+// database: OtherOutbox writes to PostgreSQL, and FakeOther records. A new topic adds methods.
 type OtherEnqueuer interface {
 	// EnqueueQueuedToo enqueues one other/queued_too event with tx.
 	EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
