@@ -56,6 +56,9 @@ verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linte
 		echo "== vet, staticcheck, tidy in $$m" && \
 		(cd $$m && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(GO) mod tidy -diff) || exit 1; \
 	done
+	@for m in $(wildcard examples/*/go.mod); do \
+		d=$$(dirname $$m) && echo "== outboxgen vet in $$d" && (cd $$d && $(GO) tool outboxgen vet) || exit 1; \
+	done
 	@echo "== vet, staticcheck of the golden packages" && \
 		p="$$(dirname $$(ls ./generator/testdata/*/want/*.go) | sort -u)" && \
 		$(GO) vet $$p && bin/staticcheck $$p

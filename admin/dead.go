@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
@@ -46,9 +47,8 @@ type DeadLetter struct {
 	// Event has in Attempt how often it was tried, and in MaxAttempts the attempts that it had; 0 if that is not known.
 	outbox.Event
 	Payload json.RawMessage
-	// Failures is a JSON array of the latest failed attempts, oldest first, each with attempt, at, worker and error; nil if
-	// they were not kept.
-	Failures json.RawMessage
+	// Failures are the latest failed attempts, at most five, oldest first.
+	Failures []Failure
 	Error    string
 	DiedAt   time.Time
 }
@@ -186,10 +186,24 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	if err != nil {
 		return nil, dbschema.Wrap(what, err)
 	}
+	var ids []pgtype.UUID
+	for _, r := range rows {
+		if r.Listener != "" {
+			ids = append(ids, r.ID)
+		}
+	}
+	failures, err := listenerFailures(ctx, a.db.Each(a.pool), ids)
+	if err != nil {
+		return nil, dbschema.Wrap(what, err)
+	}
 	letters := make([]DeadLetter, len(rows))
 	for i, r := range rows {
+		failed := failuresOf(r.Failures)
+		if r.Listener != "" {
+			failed = failures[atListener{r.ID.Bytes, r.Listener}]
+		}
 		letters[i] = DeadLetter{
-			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: r.Failures, Error: r.Error, DiedAt: r.DiedAt.Time,
+			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: failed, Error: r.Error, DiedAt: r.DiedAt.Time,
 			Event: eventOf(outbox.Event{
 				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 				PartitionKey: r.PartitionKey, Entity: outbox.Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
@@ -55,6 +56,7 @@ type EventAtListener struct {
 	RetryAfter  time.Time // of a pending or parked event that has failed
 	FinalizedAt time.Time // of a dead one
 	LastError   string
+	Failures    []Failure // the latest failed attempts, at most five, oldest first
 }
 
 // Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index of ids:
@@ -122,7 +124,14 @@ func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetai
 	default:
 		return d, ErrUnknownEvent
 	}
+	failures, err := listenerFailures(ctx, q, pgvalue.UUIDs([]uuid.UUID{id}))
+	if err != nil {
+		return d, err
+	}
 	d.Listeners, err = standing(ctx, q, d.Name(), seq, heard)
+	for i, l := range d.Listeners {
+		d.Listeners[i].Failures = failures[atListener{id, l.Listener}]
+	}
 	return d, err
 }
 
@@ -177,6 +186,26 @@ func standing(ctx context.Context, q *dbsqlc.Queries, topic string, seq int64, h
 		list = append(list, byName[name])
 	}
 	return list, nil
+}
+
+// atListener names an event at a listener.
+type atListener struct {
+	id       uuid.UUID
+	listener string
+}
+
+// listenerFailures reads the failed attempts of listeners at events.
+func listenerFailures(ctx context.Context, q *dbsqlc.Queries, ids []pgtype.UUID) (map[atListener][]Failure, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	rows, err := q.ListenerFailures(ctx, ids)
+	failures := make(map[atListener][]Failure)
+	for _, r := range rows {
+		at := atListener{r.ID.Bytes, r.Listener}
+		failures[at] = append(failures[at], Failure{Attempt: int(r.Attempt), At: r.At.Time, Worker: r.Worker.Bytes, Error: r.Error})
+	}
+	return failures, err
 }
 
 // failuresOf reads the column failures. What is not a failure, after a change by hand, is left out.

@@ -296,25 +296,32 @@ func requireKnown(ctx context.Context, q *dbsqlc.Queries, s Scope) error {
 		namespace, topic, _ := strings.Cut(name, "/")
 		return namespace == s.Namespace && (s.Topic == "" || topic == s.Topic)
 	}
-	var rows []dbsqlc.TopicsKnownRow
+	history, err := q.TopicHistory(ctx, dbsqlc.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)}) // for the names
+	if err != nil {
+		return err
+	}
+	known, isLog := []string{}, false
+	for _, r := range history {
+		known = append(known, r.Namespace+"/"+r.Topic)
+	}
 	for _, everywhere := range []bool{false, true} { // nearly always little reading suffices
-		var err error
-		if rows, err = q.TopicsKnown(ctx, everywhere); err != nil {
+		rows, err := q.TopicsKnown(ctx, everywhere)
+		if err != nil {
 			return err
 		}
 		for _, r := range rows {
-			if !r.Log && in(r.Name) {
-				return nil
+			if r.Log {
+				isLog = isLog || in(r.Name)
+			} else {
+				known = append(known, r.Name)
 			}
 		}
-	}
-	known, isLog := []string{}, false
-	for _, r := range rows {
-		if !r.Log {
-			known = append(known, r.Name)
+		if slices.ContainsFunc(known, in) {
+			return nil
 		}
-		isLog = isLog || r.Log && in(r.Name)
 	}
+	slices.Sort(known)
+	known = slices.Compact(known)
 	name := Scope{Namespace: s.Namespace, Topic: s.Topic}.String()
 	if !isLog {
 		return &UnknownTopicError{Name: name, Known: known}

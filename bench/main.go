@@ -119,25 +119,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer func() { _ = s.stop() }()
 	rep.PostgreSQL = s.version
+	var failed error
 	for _, w := range selected {
 		r, err := runWorkload(ctx, s, w, o.runs, log)
 		if err != nil {
-			return err
+			failed = err
+			break
 		}
 		rep.Results = append(rep.Results, r)
 		fmt.Fprint(stdout, r.text())
 	}
-	if o.out == "" {
-		return nil
+	if o.out == "" || len(rep.Results) == 0 {
+		return failed
 	}
 	for name, write := range map[string]func(io.Writer) error{
 		"benchmarks.md": rep.markdown, "benchmarks.json": rep.json, "benchmarks.svg": rep.svg,
 	} {
 		if err := writeFile(filepath.Join(o.out, name), write); err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 	}
-	return nil
+	return failed
 }
 
 func writeFile(name string, write func(io.Writer) error) error {

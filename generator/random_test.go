@@ -33,6 +33,7 @@ func randomSource(t *rapid.T) string {
 		}
 	}
 	s.listeners()
+	s.operations()
 	return s.String()
 }
 
@@ -40,6 +41,7 @@ type sourceWriter struct {
 	strings.Builder
 	t     *rapid.T
 	named []string // shared types that may be used
+	all   []string // topics
 	logs  []string // topics that some listener must read
 
 	consumer bool     // there must be a topic that publishes
@@ -130,6 +132,7 @@ func (s *sourceWriter) topic(name, full string) {
 		s.line(8, "wake: none")
 	}
 	s.topics++
+	s.all = append(s.all, full)
 	if !unread && (s.consumer && s.topics == 1 || rapid.Bool().Draw(s.t, "publish")) {
 		s.publish(log, full)
 	}
@@ -196,6 +199,24 @@ func (s *sourceWriter) listener(name string, topics []string) {
 	for _, setting := range []string{"start: latest", "on_failure: park_key", "shards: 64", "lease: 90s", "max_lag: 1500ms", "retry: {max_attempts: 1}"} {
 		if rapid.Bool().Draw(s.t, setting) {
 			s.line(4, "%s", setting)
+		}
+	}
+}
+
+// operations draws operations, with outcomes of any topics.
+func (s *sourceWriter) operations() {
+	n := rapid.IntRange(0, 2).Draw(s.t, "operations")
+	if n == 0 {
+		return
+	}
+	s.line(0, "operations:")
+	for i := range n {
+		s.line(2, "%s:", s.name("o", i))
+		s.doc(4)
+		s.line(4, "outcomes:")
+		for j := range rapid.IntRange(1, 3).Draw(s.t, "outcomes") {
+			topics := rapid.SliceOfNDistinct(rapid.SampledFrom(s.all), 0, min(3, len(s.all)), rapid.ID).Draw(s.t, "emits")
+			s.line(6, "%s: [%s]", s.name("out", j), strings.Join(topics, ", "))
 		}
 	}
 }

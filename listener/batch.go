@@ -215,6 +215,10 @@ func (b *batch) settle(e *entry, r mark.Result, first bool) {
 		return
 	}
 	k := b.stateOf(e.key)
+	if k.stopped && e.parkedNo != 0 { // its publisher has sent it although one before it had failed: a key has one head
+		e.status, e.started, e.result = statusWaiting, false, mark.Result{}
+		return
+	}
 	k.stopped = true
 	if e.parkedNo == 0 && b.l.spec.ParkKeys && b.lease.mayPark {
 		e.status, k.parked = statusParked, true

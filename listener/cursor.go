@@ -188,6 +188,9 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	if a.settle != nil {
 		c.queue(b, func(q *dbsqlc.Queries) { _ = q.ParkedSettle(ctx, *a.settle) })
 	}
+	if a.fail != nil {
+		c.queue(b, func(q *dbsqlc.Queries) { _ = q.ListenerFail(ctx, *a.fail) })
+	}
 	c.queue(b, func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})

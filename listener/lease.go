@@ -150,6 +150,7 @@ type advance struct {
 	lease    *shardLease
 	params   dbsqlc.ListenerAdvanceParams
 	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
+	fail     *dbsqlc.ListenerFailParams // nil when nothing has failed
 	promote  []string                   // keys whose first event becomes their head
 	heads    []int64                    // seqs of events that are parked as heads
 	returned []*relay.Target            // targets that are available again: the events that wait for them are due
@@ -188,6 +189,7 @@ func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
 	p.Release = release
 	l.endParked(a, shard)
 	l.endLog(a)
+	a.keepFailures()
 	slices.Sort(a.promote) // a key may have several events here
 	a.promote = slices.Compact(a.promote)
 	for _, to := range l.targets.All {
@@ -196,6 +198,20 @@ func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
 		}
 	}
 	return a
+}
+
+// keepFailures lists the attempts that have failed, with their errors.
+func (a *advance) keepFailures() {
+	p := a.params
+	f := dbsqlc.ListenerFailParams{Listener: p.Listener, Shard: p.Shard, WorkerID: p.WorkerID, LeaseNo: p.LeaseNo}
+	for _, e := range a.lease.entries() {
+		if e.result.Class.Charged() && e.Attempt <= e.MaxAttempts { // beyond them, nothing was attempted
+			f.Ids, f.Attempts, f.Errors = append(f.Ids, pgvalue.UUID(e.ID)), append(f.Attempts, int32(e.Attempt)), append(f.Errors, e.result.Text)
+		}
+	}
+	if len(f.Ids) > 0 {
+		a.fail = &f
+	}
 }
 
 // endLog moves the cursor to the first event that is not done, and records which events after it are done.
@@ -294,6 +310,9 @@ func (a *advance) encode(encoding string) {
 	lists := [][]string{a.params.DeadErrors, a.params.ParkedErrors}
 	if a.settle != nil {
 		lists = append(lists, a.settle.DeadErrors, a.settle.FailedErrors)
+	}
+	if a.fail != nil {
+		lists = append(lists, a.fail.Errors)
 	}
 	for _, texts := range lists {
 		for i, text := range texts {

@@ -208,7 +208,7 @@ func TestListenerLeavesNothingOpen(t *testing.T) {
 		close(h.Hold)
 		h.Await(t, 2)
 		stop()
-		require.Zero(t, own.Stat().AcquiredConns())
+		pgtest.Idle(t, own)
 		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners WHERE lease_by IS NOT NULL OR running"))
 		require.Zero(t, runtimetest.Holder(t, pool))
 		own.Reset()

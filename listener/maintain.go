@@ -2,13 +2,14 @@ package listener
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/process"
+	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/retention"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -23,14 +24,19 @@ func (l *Listener) maintain(ctx context.Context) {
 		topics[name] = h.retention
 	}
 	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), orphanAge)
+	lags := &report.Lasting{Log: l.cfg.Logger, Level: slog.LevelError, Begin: "listener lags", End: "listener has caught up"}
+	old := &report.Lasting{
+		Log: l.log, Level: slog.LevelWarn, Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
+		End: "the old transaction has ended",
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(backoff.Around(l.cfg.PruneInterval)):
 		}
-		l.alarm(ctx)
-		l.oldSnapshot(ctx)
+		l.alarm(ctx, lags)
+		l.oldSnapshot(ctx, old)
 		if err := orphans.Check(ctx); err != nil { // it needs a privilege that nothing else needs
 			l.log.Debug("cannot look for events that nobody takes", "error", err)
 		}
@@ -43,11 +49,14 @@ func (l *Listener) maintain(ctx context.Context) {
 		if err == nil {
 			_, err = retention.DeadLetters(ctx, l.db, l.pool, topics)
 		}
+		if err == nil {
+			err = retention.Failures(ctx, l.db, l.pool, topics)
+		}
 		if ctx.Err() == nil {
 			l.rep.Statement("prune", began, err)
 		}
 		if deleted > 0 {
-			l.log.Info("pruned", "count", deleted)
+			l.log.Debug("pruned", "count", deleted)
 		}
 		l.signals.maintained.Emit()
 	}
@@ -75,32 +84,46 @@ func (l *Listener) statement(ctx context.Context, what string, call func() error
 	}
 }
 
-// alarm logs every listener of the schema that lags more than its bound. This includes listeners that no process runs
+// alarm finds the listeners of the schema that lag more than their bound. This includes listeners that no process runs
 // any more, because they keep events from being pruned.
-func (l *Listener) alarm(ctx context.Context) {
-	var rows []dbsqlc.ListenerLagsRow
-	l.statement(ctx, "check lag", func() (err error) {
-		rows, err = l.db.Each(l.pool).ListenerLags(ctx)
-		return err
+func (l *Listener) alarm(ctx context.Context, lags *report.Lasting) {
+	l.statement(ctx, "check lag", func() error {
+		rows, err := l.db.Each(l.pool).ListenerLags(ctx)
+		if err != nil {
+			return err
+		}
+		var found []report.Condition
+		for _, row := range rows {
+			found = append(found, report.Condition{
+				ID: []any{"listener", row.Listener, "shard", row.Shard},
+				Attrs: []any{
+					"lag", time.Duration(row.LagUs) * time.Microsecond, "max_lag", time.Duration(row.MaxLagUs) * time.Microsecond,
+					"last_error", row.LastError,
+				},
+			})
+		}
+		lags.Found(found...)
+		return nil
 	})
-	for _, row := range rows {
-		l.cfg.Logger.Error("listener lags", "listener", row.Listener, "shard", row.Shard, "lag", time.Duration(row.LagUs)*time.Microsecond,
-			"max_lag", time.Duration(row.MaxLagUs)*time.Microsecond, "last_error", row.LastError)
-	}
 }
 
-// oldSnapshot logs the oldest transaction that has been open for longer than a PruneInterval. Each lease writes its
+// oldSnapshot finds the oldest transaction that has been open for longer than a PruneInterval. Each lease writes its
 // cursor, and PostgreSQL cannot remove the replaced row versions while an open transaction may still read them. So
 // every lease of a listener reads more row versions than the previous one. Claims of dispatchers do not: they pass the
 // versions that they have met once. But the tables of both grow.
-func (l *Listener) oldSnapshot(ctx context.Context) {
-	var rows []dbsqlc.SnapshotHolderRow
-	l.statement(ctx, "find old transactions", func() (err error) {
-		rows, err = l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
-		return err
+func (l *Listener) oldSnapshot(ctx context.Context, old *report.Lasting) {
+	l.statement(ctx, "find old transactions", func() error {
+		rows, err := l.db.Each(l.pool).SnapshotHolder(ctx, pgvalue.Interval(l.cfg.PruneInterval))
+		if err != nil {
+			return err
+		}
+		var found []report.Condition
+		for _, row := range rows {
+			found = append(found, report.Condition{
+				ID: []any{"pid", row.Pid, "role", row.Role}, Attrs: []any{"state", row.State, "age", time.Duration(row.AgeUs) * time.Microsecond},
+			})
+		}
+		old.Found(found...)
+		return nil
 	})
-	for _, row := range rows {
-		l.log.Warn("an old transaction slows all listeners down and lets the tables grow: end it", "pid", row.Pid, "role", row.Role, "state", row.State,
-			"age", time.Duration(row.AgeUs)*time.Microsecond)
-	}
 }

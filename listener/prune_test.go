@@ -203,14 +203,21 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.listeners WHERE listener = 'runs' AND NOT in_batch AND NOT running AND high_seq = 2")
 	pgtest.Execute(t, pool, `WITH a AS (UPDATE outbox.log SET created_at = created_at - interval '2 h')
 		UPDATE outbox.parked SET created_at = created_at - interval '2 h'`)
-	for range 2 {
-		for _, name := range []string{"abandoned", "parking"} {
-			line := log.Await(t, "listener lags")
-			require.Contains(t, line, `level=ERROR msg="listener lags" listener=`+name+" shard=0 lag=2h0m")
-			require.Contains(t, line, " max_lag=1h0m0s ")
-			require.Equal(t, 1, strings.Count(line, "listener="), "its own, not that of who says it")
-		}
+	for _, name := range []string{"abandoned", "parking"} {
+		line := log.Await(t, "listener lags")
+		require.Contains(t, line, `level=ERROR msg="listener lags" listener=`+name+" shard=0 lag=2h0m")
+		require.Contains(t, line, " max_lag=1h0m0s ")
+		require.Equal(t, 1, strings.Count(line, "listener="), "its own, not that of who says it")
 	}
+	for range 3 {
+		pgtest.Receive(t, signals.Maintained, "a check of the lag")
+	}
+	pgtest.Execute(t, pool, `WITH a AS (UPDATE outbox.log SET created_at = created_at + interval '2 h')
+		UPDATE outbox.parked SET created_at = created_at + interval '2 h'`)
+	for range 2 {
+		require.Contains(t, log.Await(t, "listener has caught up"), "level=INFO")
+	}
+	require.Equal(t, 2, strings.Count(log.String(), "listener lags"), "once each, however long it lasts")
 	stop()
 	require.Equal(t, 5, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.listeners"))
 	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.log"))
@@ -246,4 +253,5 @@ func TestOldSnapshotIsReported(t *testing.T) {
 	require.Contains(t, line, "level=WARN")
 	require.Contains(t, line, "an old transaction")
 	require.NoError(t, tx.Rollback(t.Context()))
+	require.Contains(t, logs.Await(t, "the old transaction has ended"), fmt.Sprintf("pid=%d ", pid))
 }

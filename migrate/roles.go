@@ -97,6 +97,7 @@ func Grants(role Role) []Grant {
 			logSequence("SELECT"),
 			table("listeners", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("listener_failures", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("processes", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("pauses", "SELECT"),
 			table("processed_events", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
@@ -113,13 +114,14 @@ func Grants(role Role) []Grant {
 			logSequence("SELECT", "UPDATE"),
 			table("listeners", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("listener_failures", "SELECT", "UPDATE (id)", "DELETE"),
 			table("processes", "SELECT", "DELETE"),
 			table("pauses", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())
 	case Reader:
-		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners", "parked",
+		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners", "parked", "listener_failures",
 			"processed_events", "entity_versions", "inbox_quarantined", "processes", "pauses", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
 		}

@@ -412,3 +412,23 @@ func ExampleEvent_LogValue() {
 	})
 	// Output: level=INFO msg=mailed event.namespace=shop event.topic=order_placed event.event_id=0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11 event.attempt=1
 }
+
+// An operation commits only with one of its outcomes. Generated code wraps this function, so that a program without an
+// outcome does not compile.
+func ExampleRunOperation() {
+	ctx := context.Background()
+	pool := connect()
+	place := func(do func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error)) {
+		fmt.Println(outbox.RunOperation(ctx, pool, "place_order", do))
+	}
+	place(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		// Change your rows with o.Tx() here.
+		return o.Emit(ctx, "placed", nil, outbox.Emission{Topic: orderPlaced.Untyped(), Payload: &OrderPlaced{OrderID: "17", TotalCents: 4200}})
+	})
+	place(func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error) {
+		return outbox.OperationOutcome{}, nil
+	})
+	// Output:
+	// <nil>
+	// operation place_order: no valid outcome: it returned a zero outcome and no error
+}

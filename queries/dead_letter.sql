@@ -267,6 +267,12 @@ deleted AS (
     WHERE e.id = g.id
       AND g.listener IS NULL
       AND NOT EXISTS (SELECT FROM outbox_schema.queue AS q WHERE q.id = e.id)
+),
+forgotten AS (
+    DELETE FROM outbox_schema.listener_failures AS f
+    USING gone AS g
+    WHERE f.id = g.id
+      AND f.listener = g.listener
 )
 SELECT count(*) FROM gone;
 

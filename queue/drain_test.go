@@ -76,7 +76,7 @@ func TestDrainReport(t *testing.T) {
 	report, err = d.Drain(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, report, "nothing more is due")
-	require.Zero(t, pool.Stat().AcquiredConns())
+	pgtest.Idle(t, pool)
 }
 
 // TestDrainReportsLostLeases: a lease that is lost while its handler runs is counted too.

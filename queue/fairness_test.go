@@ -31,7 +31,7 @@ func elsewhere(topic string, tenant uuid.UUID) uuid.UUID {
 }
 
 // TestNoTenantWaitsBehindAnothersBurst: with fairness by tenant, the events of another tenant are handled while the burst of
-// the first has hardly begun, and the first tenant's batches stay full. Without it they come last.
+// the first has hardly begun, and the first tenant's batches stay full. Without it they wait for it.
 func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -77,7 +77,7 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 			if at := pgtest.Receive(t, done, "the other tenant's events"); fairness == outbox.FairnessTenant {
 				require.Less(t, at, int64(burst/4))
 			} else {
-				require.Greater(t, at, int64(burst))
+				require.Greater(t, at, int64(burst*3/4)) // not all: a claim passes over rows that another statement has locked
 			}
 			pgtest.Settles(t, pool, burst+few, runtimetest.DeliveredSQL)
 			require.NoError(t, stop())

@@ -75,7 +75,7 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 				d.rep.Statement("prune", began, err)
 			}
 			if n > 0 {
-				d.log.Info("pruned", "count", n)
+				d.log.Debug("pruned", "count", n)
 			}
 			prune.Reset(backoff.Around(d.cfg.PruneInterval))
 		}

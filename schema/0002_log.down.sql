@@ -1,3 +1,4 @@
+DROP TABLE outbox_schema.listener_failures;
 DROP TABLE outbox_schema.parked;
 DROP TABLE outbox_schema.listeners;
 DROP TABLE outbox_schema.log;

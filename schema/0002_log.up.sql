@@ -158,3 +158,22 @@ COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has parked behi
 COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key; the id of an event without one.';
 COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for the events behind it.';
 COMMENT ON COLUMN outbox_schema.parked.taken IS 'How many events of its key, starting with this head, were taken and are not settled; 0 means none. If their process dies, they are handled one by one.';
+
+-- Failed attempts of listeners, the latest five of each event. They stay after the event was delivered.
+CREATE TABLE outbox_schema.listener_failures (
+    id       uuid        NOT NULL,
+    listener text        NOT NULL,
+    attempt  integer     NOT NULL,
+    at       timestamptz NOT NULL,
+    worker   uuid,
+    error    text        NOT NULL,
+    CONSTRAINT listener_failures_pkey PRIMARY KEY (id, listener, attempt)
+);
+
+-- What is old enough to be pruned.
+CREATE INDEX listener_failures_at ON outbox_schema.listener_failures (at);
+
+COMMENT ON TABLE outbox_schema.listener_failures IS 'Failed attempts of listeners at events, the latest five of each event. They are kept for as long as dead letters.';
+COMMENT ON COLUMN outbox_schema.listener_failures.id IS 'Id of the event.';
+COMMENT ON COLUMN outbox_schema.listener_failures.worker IS 'worker_id of the process that made the attempt.';
+COMMENT ON COLUMN outbox_schema.listener_failures.error IS 'At most 2 KiB.';

@@ -1,5 +1,5 @@
 // Command outboxgen generates type-safe transactional-outbox code from an outbox.yaml, and creates and
-// maintains the tables that the code uses. See outboxgen help.
+// maintains the tables that the code uses. It is also a tool of go vet. See outboxgen help.
 package main
 
 import (
@@ -9,9 +9,13 @@ import (
 	"syscall"
 
 	"github.com/outboxgen/outboxgen/internal/cli"
+	"github.com/outboxgen/outboxgen/internal/vet"
 )
 
 func main() {
+	if vet.Invoked(os.Args[1:]) {
+		vet.Main()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, cli.Env{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:])
 	stop()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/examples/orders/events"
@@ -85,10 +84,7 @@ func (d demo) takeOrders(ctx context.Context, n int) (created, repeated int64, e
 
 // create does what a request handler of the service does: one transaction for the order and its event.
 func (d demo) create(ctx context.Context, r order.Request) (created bool, err error) {
-	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		_, created, err = order.Create(ctx, tx, r)
-		return err
-	})
+	_, created, err = order.Create(ctx, d.pool, r)
 	return created, err
 }
 

@@ -107,6 +107,12 @@ const (
 	ListenerMaxLag         Rule = "listener-max-lag"
 )
 
+// Rules about operations.
+const (
+	OperationUnknownTopic   Rule = "operation-unknown-topic"
+	OperationDuplicateTopic Rule = "operation-duplicate-topic"
+)
+
 // Rules about the output folder.
 const (
 	OutputShared  Rule = "output-shared"
@@ -136,7 +142,7 @@ var rules = []RuleInfo{
 	{WrongType, "Every value has the type of its key."},
 	{MissingKey, "Required keys are present."},
 	{UnknownValue, "A key with a fixed set of values has one of them."},
-	{EmptySection, "Namespaces, topics, fields and a listener's topics are not empty."},
+	{EmptySection, "Namespaces, topics, fields, a listener's topics and an operation's outcomes are not empty."},
 
 	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$. A package is not a Go keyword and can be imported, a schema is not a reserved word of SQL."},
 	{BadGoName, "A go override is an exported Go identifier of letters and digits."},
@@ -200,6 +206,9 @@ var rules = []RuleInfo{
 	{ListenerPublish, "A listener with publish: true is leased, and all its topics have publish, to the same broker."},
 	{ConsumerEmpty, "A file with a consumer publishes at least one topic."},
 	{ConsumerInternal, "Warning: the consumer package is not below a folder named internal, from which other modules cannot import it."},
+
+	{OperationUnknownTopic, "An outcome of an operation names declared topics."},
+	{OperationDuplicateTopic, "An outcome of an operation names each topic once."},
 
 	{OutputShared, "No other YAML file generates the same Go file."},
 	{OutputPackage, "The output folder holds only Go files of the package."},

@@ -89,6 +89,9 @@ func (e *emitter) jobs(o Options) []job {
 			jobs = append(jobs, e.stubs(listening(l), "listener "+l.Name, stubNames.listener(l), handle)...)
 		}
 	}
+	for _, o := range e.model.Operations {
+		jobs = append(jobs, job{name: operationFile(o), render: func() ([]byte, error) { return e.operation(o) }})
+	}
 	return jobs
 }
 

@@ -21,11 +21,18 @@ func listenerFile(l *model.Listener) string {
 	return safeBase(l.Name, "-"+listenerPart) + "." + listenerPart + Suffix
 }
 
-// topicFile returns the name of a topic's file. A topic called listener gets a suffix, because its file would be that
-// of a listener with the name of the namespace.
+// operationPart is the same in the file name of an operation.
+const operationPart = "operation"
+
+func operationFile(o *model.Operation) string {
+	return safeBase(o.Name, "-"+operationPart) + "." + operationPart + Suffix
+}
+
+// topicFile returns the name of a topic's file. A topic called listener or operation gets a suffix, because its file would
+// be that of a listener or operation with the name of the namespace.
 func topicFile(t *model.Topic) string {
 	name := t.Name
-	if name == listenerPart {
+	if name == listenerPart || name == operationPart {
 		name += "-topic"
 	}
 	return safeBase(t.Namespace.Name, "-ns") + "." + name + Suffix

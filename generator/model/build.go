@@ -64,6 +64,7 @@ func build(s *spec.Spec, folder string) (*Model, diag.List) {
 		b.renamed(n, b.model.Namespaces[i])
 	}
 	b.listeners(s.Listeners.Items)
+	b.operations(s.Operations.Items)
 	b.readers(s)
 	b.consumed(s)
 	b.checkMethods()
@@ -84,6 +85,7 @@ type builder struct {
 	typeNames     []string         // built-in and shared, for suggestions
 	enums         map[*Type]bool   // the types with an enum, even an empty or refused one
 	topics        map[string]*Topic
+	topicNames    []string        // for suggestions
 	logNames      []string        // the log topics, for suggestions
 	meant         map[string]bool // topics whose name a listener has misspelt, by full name
 	unsure        bool            // a listener has topics that could not be read
@@ -167,6 +169,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	n.Topics = append(n.Topics, t)
 	where := "topic " + showTopic(t)
 	b.topics[t.FullName()] = t
+	b.topicNames = append(b.topicNames, t.FullName())
 	b.unreadable[t] = !s.Payload.Set()
 	if s.Version.Set() {
 		t.Version = b.version(s.Version, where)
@@ -197,7 +200,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	}
 	t.GoName = b.goName(s.Name, s.Go)
 	self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
-	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Queue"+t.GoName)
+	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Enqueue"+t.GoName+"InBatch")
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
 	}

@@ -13,6 +13,7 @@ type Model struct {
 	Types      []*Type
 	Namespaces []*Namespace
 	Listeners  []*Listener
+	Operations []*Operation
 }
 
 // Namespace is the owner module of a set of topics.

@@ -50,6 +50,8 @@ var file = &record[Spec]{
 			"Owner modules and their topics."),
 		optional("listeners", listeners, func(s *Spec) *Section[*Listener] { return &s.Listeners },
 			"Named consumers of log topics, each with its own cursor."),
+		optional("operations", operations, func(s *Spec) *Section[*Operation] { return &s.Operations },
+			"Transactions that commit only with the events of one of their outcomes."),
 	},
 }
 
@@ -357,4 +359,30 @@ var listener = &record[Listener]{
 		optional("retry", retry, func(l *Listener) *Retry { return &l.Retry },
 			"How often and how fast a failed event is retried."),
 	},
+}
+
+var operations = &dict[Operation]{
+	item:  operation,
+	name:  func(o *Operation) *Value[string] { return &o.Name },
+	label: func(_, name string) string { return "operation " + name },
+}
+
+var operation = &record[Operation]{
+	name: "operation",
+	doc:  "A transaction that commits only with the events of one of its outcomes.",
+	keys: []key[Operation]{
+		optional("doc", freeText, func(o *Operation) *Value[string] { return &o.Doc },
+			"Text for the Go doc comment, where it becomes a separate paragraph."),
+		optional("go", goName, func(o *Operation) *Value[string] { return &o.Go },
+			"Go name. Default: made from the YAML name."),
+		required("outcomes", outcomes, func(o *Operation) *Section[*Outcome] { return &o.Outcomes },
+			"How it can end: each outcome with the topics of its events, as namespace/topic. An outcome with [] commits without an event."),
+	},
+}
+
+var outcomes = &dict[Outcome]{
+	item:  &only[Outcome, Section[Value[string]]]{shape: &list[Value[string]]{item: topicText}, member: func(o *Outcome) *Section[Value[string]] { return &o.Topics }},
+	name:  func(o *Outcome) *Value[string] { return &o.Name },
+	label: func(outer, name string) string { return "outcome " + name + " of " + outer },
+	some:  true,
 }

@@ -199,19 +199,23 @@ func (m *dict[T]) schema(defs *definitions) object {
 	return s
 }
 
-// list is a list of values of one shape, at least one.
+// list is a list of values of one shape.
 type list[T any] struct {
 	item  shape[T]
-	empty diag.Rule // of the finding about an empty list
+	empty diag.Rule // of the finding about an empty list; "" allows one
 }
 
 func (l *list[T]) decode(d *decoder, n *node, at place, into *Section[T]) {
 	if n.Kind != sequenceNode {
-		d.wrongType(n, at, "a list")
+		want := "a list"
+		if l.empty == "" && n.Tag == nullTag {
+			want = "a list, or [] for none"
+		}
+		d.wrongType(n, at, want)
 		return
 	}
 	into.Pos = d.at(n)
-	if len(n.Content) == 0 {
+	if len(n.Content) == 0 && l.empty != "" {
 		d.Errorf(d.at(n), l.empty, "%sat least one entry is required%s", at.prefix(), at.inside())
 	}
 	for _, child := range n.Content {
@@ -222,7 +226,11 @@ func (l *list[T]) decode(d *decoder, n *node, at place, into *Section[T]) {
 }
 
 func (l *list[T]) schema(defs *definitions) object {
-	return object{{"type", "array"}, {"items", l.item.schema(defs)}, {"minItems", 1}}
+	s := object{{"type", "array"}, {"items", l.item.schema(defs)}}
+	if l.empty != "" {
+		s = append(s, member{"minItems", 1})
+	}
+	return s
 }
 
 // shorthand is a mapping that may be written as only the value of one of its keys.

@@ -40,6 +40,7 @@ type Spec struct {
 	Types      Section[*Type]
 	Namespaces Section[*Namespace]
 	Listeners  Section[*Listener]
+	Operations Section[*Operation]
 
 	// Hints describe likely mistakes by the position of the value, for findings of the model about it.
 	Hints map[diag.Pos]string
@@ -189,4 +190,18 @@ type Listener struct {
 	Lease       Value[time.Duration]
 	MaxLag      Value[time.Duration]
 	Retry       Retry
+}
+
+// Operation is an operation with its outcomes.
+type Operation struct {
+	Name     Value[string]
+	Doc      Value[string]
+	Go       Value[string]
+	Outcomes Section[*Outcome]
+}
+
+// Outcome is an outcome of an operation, with the topics of its events.
+type Outcome struct {
+	Name   Value[string]
+	Topics Section[Value[string]]
 }

@@ -91,7 +91,8 @@ func TestArrows(t *testing.T) {
 		"internal/mask":        {"generator/model"},
 		"internal/fit":         {"generator/model", "payload"},
 		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret", "internal/monitor"},
-		"cmd/outboxgen":        {"internal/cli"},
+		"internal/vet":         {},
+		"cmd/outboxgen":        {"internal/cli", "internal/vet"},
 	}
 	all := packages(t)
 	for name, allowed := range may {
@@ -175,7 +176,11 @@ func TestProducerLinksNoMachine(t *testing.T) {
 // TestOneHome checks that each library of the generator is imported by one package only.
 func TestOneHome(t *testing.T) {
 	t.Parallel()
-	homes := map[string]string{"gopkg.in/yaml.v3": "generator/spec", "github.com/dave/jennifer/jen": "generator/emit"}
+	homes := map[string]string{
+		"gopkg.in/yaml.v3": "generator/spec", "github.com/dave/jennifer/jen": "generator/emit",
+		"golang.org/x/tools/go/analysis": "internal/vet", "golang.org/x/tools/go/analysis/unitchecker": "internal/vet",
+		"golang.org/x/tools/go/types/typeutil": "internal/vet",
+	}
 	for name, p := range packages(t) {
 		for _, imported := range p.Imports {
 			if home, tied := homes[imported]; tied {

@@ -77,6 +77,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.generateCommand(),
 		a.diffCommand(),
 		a.validateCommand(),
+		a.vetCommand(),
 		a.listCommand(),
 		a.schemaCommand(),
 		a.migrateCommand(),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +40,7 @@ type letterRow struct {
 	Attempts     int               `json:"attempts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty"`
 	Error        string            `json:"error"`
-	Failures     json.RawMessage   `json:"failures,omitempty"`
+	Failures     []failureRow      `json:"failures,omitempty"`
 }
 
 type letterEntity struct {
@@ -52,7 +53,7 @@ func newLetterRow(d admin.DeadLetter) letterRow {
 	r := letterRow{
 		No: d.No, Listener: d.Listener, ID: d.ID, Topic: d.Namespace + "/" + d.Topic, Version: d.Version, DedupeKey: d.DedupeKey,
 		PartitionKey: d.PartitionKey, CreatedAt: d.CreatedAt.UTC(), DiedAt: d.DiedAt.UTC(), Attempts: d.Attempt,
-		MaxAttempts: d.MaxAttempts, Error: d.Error, Failures: d.Failures, Headers: d.Headers,
+		MaxAttempts: d.MaxAttempts, Error: d.Error, Failures: newFailureRows(d.Failures), Headers: d.Headers,
 	}
 	if d.TenantID.Valid {
 		r.TenantID = &d.TenantID.UUID
@@ -268,20 +269,12 @@ func (a *app) printLetter(r letterRow) error {
 		attempts = fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)
 	}
 	b.WriteString(line("attempts", attempts) + line("error", printable(r.Error)))
-	var failures []struct {
-		Attempt int        `json:"attempt"`
-		At      time.Time  `json:"at"`
-		Worker  *uuid.UUID `json:"worker"`
-		Error   string     `json:"error"`
-	}
-	if len(r.Failures) > 0 && json.Unmarshal(r.Failures, &failures) == nil {
-		for _, f := range failures {
-			worker := "-"
-			if f.Worker != nil {
-				worker = f.Worker.String()
-			}
-			b.WriteString(line("failure", fmt.Sprintf("attempt %d at %s by %s: %s", f.Attempt, f.At.UTC().Format(time.RFC3339Nano), worker, printable(f.Error))))
+	for _, f := range r.Failures {
+		at := "-"
+		if f.At != nil {
+			at = f.At.Format(time.RFC3339Nano)
 		}
+		b.WriteString(line("failure", fmt.Sprintf("attempt %d at %s by %s: %s", f.Attempt, at, cmp.Or(f.Worker, "-"), printable(f.Error))))
 	}
 	if len(r.Headers) > 0 {
 		text, err := json.Marshal(r.Headers)

@@ -311,12 +311,26 @@ type failureRow struct {
 }
 
 type eventAtListenerRow struct {
-	Listener    string     `json:"listener"`
-	Status      string     `json:"status"`
-	Attempts    int        `json:"attempts,omitempty"`
-	RetryAfter  *time.Time `json:"retry_after,omitempty"`
-	FinalizedAt *time.Time `json:"finalized_at,omitempty"`
-	LastError   string     `json:"last_error,omitempty"`
+	Listener    string       `json:"listener"`
+	Status      string       `json:"status"`
+	Attempts    int          `json:"attempts,omitempty"`
+	RetryAfter  *time.Time   `json:"retry_after,omitempty"`
+	FinalizedAt *time.Time   `json:"finalized_at,omitempty"`
+	LastError   string       `json:"last_error,omitempty"`
+	Failures    []failureRow `json:"failures,omitempty"`
+}
+
+// newFailureRows are the rows of failures, which are not nil: an event without any says so.
+func newFailureRows(failures []admin.Failure) []failureRow {
+	rows := []failureRow{}
+	for _, f := range failures {
+		row := failureRow{Attempt: f.Attempt, At: moment(f.At), Error: f.Error}
+		if f.Worker != uuid.Nil {
+			row.Worker = f.Worker.String()
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // eventDocument is the --json document of show.
@@ -335,20 +349,13 @@ type eventDocument struct {
 func newEventDocument(e admin.EventDetail, payload json.RawMessage, note string) eventDocument {
 	d := eventDocument{
 		eventRow: newEventRow(e.EventStatus), EntityType: e.Entity.Type, EntityID: e.Entity.ID, EntityVersion: e.Entity.Version,
-		Failures: []failureRow{}, Headers: e.Headers, Payload: payload, PayloadNote: note,
+		Failures: newFailureRows(e.Failures), Headers: e.Headers, Payload: payload, PayloadNote: note,
 	}
 	if d.Headers == nil {
 		d.Headers = map[string]string{}
 	}
-	for _, f := range e.Failures {
-		row := failureRow{Attempt: f.Attempt, At: moment(f.At), Error: f.Error}
-		if f.Worker != uuid.Nil {
-			row.Worker = f.Worker.String()
-		}
-		d.Failures = append(d.Failures, row)
-	}
 	for _, l := range e.Listeners {
-		d.Listeners = append(d.Listeners, eventAtListenerRow{l.Listener, string(l.Status), l.Attempts, moment(l.RetryAfter), moment(l.FinalizedAt), l.LastError})
+		d.Listeners = append(d.Listeners, eventAtListenerRow{l.Listener, string(l.Status), l.Attempts, moment(l.RetryAfter), moment(l.FinalizedAt), l.LastError, newFailureRows(l.Failures)})
 	}
 	return d
 }
@@ -402,13 +409,16 @@ func (a *app) printEvent(e admin.EventDetail, payload json.RawMessage, note stri
 // lifeOf is the line of an event's life: what happened, and when.
 func lifeOf(e admin.EventDetail) [][]any {
 	line := [][]any{{dateText(e.CreatedAt), "enqueued"}}
-	for _, f := range e.Failures {
-		by := ""
-		if f.Worker != uuid.Nil {
-			by = " by worker " + f.Worker.String()
+	failed := func(who string, failures []admin.Failure) {
+		for _, f := range failures {
+			by := ""
+			if f.Worker != uuid.Nil {
+				by = " by worker " + f.Worker.String()
+			}
+			line = append(line, []any{dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, clean(f.Error))})
 		}
-		line = append(line, []any{dateText(f.At), fmt.Sprintf("attempt %d%s failed: %s", f.Attempt, by, clean(f.Error))})
 	}
+	failed("", e.Failures)
 	switch e.Status {
 	case admin.StatusPending:
 		line = append(line, []any{dateText(e.NextAttemptAt), fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts)})
@@ -427,6 +437,7 @@ func lifeOf(e admin.EventDetail) [][]any {
 		}
 	}
 	for _, l := range e.Listeners {
+		failed("listener "+l.Listener+": ", l.Failures)
 		switch l.Status {
 		case admin.StatusDelivered:
 			line = append(line, []any{"-", "listener " + l.Listener + ": passed"})

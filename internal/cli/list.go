@@ -80,8 +80,8 @@ func (a *app) listCommand() *cobra.Command {
 	var src source
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the topics and listeners of outbox.yaml with their keys, destinations and retry horizons",
-		Long: `list prints the topics in the order of the YAML, then the listeners. The retry horizon is the longest
+		Short: "List the topics, listeners and operations of outbox.yaml with their keys, destinations and retry horizons",
+		Long: `list prints the topics in the order of the YAML, then the listeners and the operations. The retry horizon is the longest
 time from the first attempt to the last, without the time that handlers take. It must be shorter than
 retention.delivered, the window in which a dedupe key is known. For a log topic, attempts, retry horizon
 and lease are settings of its listeners. For a published topic, list shows the broker and the
@@ -100,14 +100,26 @@ destination. With --json each log topic contains its listeners.`,
 			}
 			if a.json {
 				return a.printJSON(struct {
-					Topics []topicRow `json:"topics"`
-				}{rows})
+					Topics     []topicRow     `json:"topics"`
+					Operations []operationRow `json:"operations,omitempty"`
+				}{rows, newOperationRows(m.Operations)})
 			}
-			if err := a.printTable(topicTable(rows)); err != nil || len(m.Listeners) == 0 {
-				return err
+			tables := [][][]any{topicTable(rows)}
+			if len(m.Listeners) > 0 {
+				tables = append(tables, listenerTable(m.Listeners))
 			}
-			_, _ = fmt.Fprintln(a.Stdout) // the next print reports an error
-			return a.printTable(listenerTable(m.Listeners))
+			if len(m.Operations) > 0 {
+				tables = append(tables, operationTable(newOperationRows(m.Operations)))
+			}
+			for i, table := range tables {
+				if i > 0 {
+					_, _ = fmt.Fprintln(a.Stdout) // the next print reports an error
+				}
+				if err := a.printTable(table); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 	}
 	src.flags(c)

@@ -11,6 +11,7 @@ type validReport struct {
 	Namespaces int `json:"namespaces"`
 	Topics     int `json:"topics"`
 	Listeners  int `json:"listeners"`
+	Operations int `json:"operations"`
 }
 
 func (a *app) validateCommand() *cobra.Command {
@@ -32,13 +33,16 @@ prints them as text on stderr, or as data on stdout with --format json (one obje
 				topics += len(n.Topics)
 			}
 			if a.json {
-				return a.printJSON(validReport{Namespaces: len(m.Namespaces), Topics: topics, Listeners: len(m.Listeners)})
+				return a.printJSON(validReport{Namespaces: len(m.Namespaces), Topics: topics, Listeners: len(m.Listeners), Operations: len(m.Operations)})
 			}
-			listeners := ""
+			more := ""
 			if len(m.Listeners) > 0 {
-				listeners = ", " + count(len(m.Listeners), "listener")
+				more += ", " + count(len(m.Listeners), "listener")
 			}
-			a.notef("%s: valid: %s in %s%s", a.shown(src.path), count(topics, "topic"), count(len(m.Namespaces), "namespace"), listeners)
+			if len(m.Operations) > 0 {
+				more += ", " + count(len(m.Operations), "operation")
+			}
+			a.notef("%s: valid: %s in %s%s", a.shown(src.path), count(topics, "topic"), count(len(m.Namespaces), "namespace"), more)
 			return nil
 		}),
 	}

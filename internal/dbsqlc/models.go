@@ -3,3 +3,20 @@
 //   sqlc v1.31.1
 
 package dbsqlc
+
+import (
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Failed attempts of listeners at events, the latest five of each event. They are kept for as long as dead letters.
+type OutboxSchemaListenerFailure struct {
+	// Id of the event.
+	ID       pgtype.UUID
+	Listener string
+	Attempt  int32
+	At       pgtype.Timestamptz
+	// worker_id of the process that made the attempt.
+	Worker pgtype.UUID
+	// At most 2 KiB.
+	Error string
+}

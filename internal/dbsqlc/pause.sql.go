@@ -198,55 +198,11 @@ func (q *Queries) PauseSet(ctx context.Context, arg PauseSetParams) (bool, error
 }
 
 const TopicsKnown = `-- name: TopicsKnown :many
-WITH RECURSIVE done AS (
-    (
-        SELECT d.namespace, d.topic
-        FROM outbox_schema.delivered AS d
-        ORDER BY d.namespace, d.topic
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT n.namespace, n.topic
-    FROM done AS o
-    CROSS JOIN LATERAL (
-        SELECT d.namespace, d.topic
-        FROM outbox_schema.delivered AS d
-        WHERE (d.namespace, d.topic) > (o.namespace, o.topic)
-        ORDER BY d.namespace, d.topic
-        LIMIT 1
-    ) AS n
-),
-dead AS (
-    (
-        SELECT d.namespace, d.topic
-        FROM outbox_schema.dead_letters AS d
-        WHERE d.listener IS NULL
-        ORDER BY d.namespace, d.topic
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT n.namespace, n.topic
-    FROM dead AS o
-    CROSS JOIN LATERAL (
-        SELECT d.namespace, d.topic
-        FROM outbox_schema.dead_letters AS d
-        WHERE (d.namespace, d.topic) > (o.namespace, o.topic)
-          AND d.listener IS NULL
-        ORDER BY d.namespace, d.topic
-        LIMIT 1
-    ) AS n
-)
 SELECT DISTINCT k.name::text AS name, k.log::boolean AS log
 FROM (
     SELECT t.name, p.kind = 'listener' AS log
     FROM outbox_schema.processes AS p
     CROSS JOIN LATERAL jsonb_object_keys(p.topics) AS t (name)
-    UNION ALL
-    SELECT o.namespace || '/' || o.topic, false
-    FROM done AS o
-    UNION ALL
-    SELECT o.namespace || '/' || o.topic, false
-    FROM dead AS o
     UNION ALL
     SELECT q.namespace || '/' || q.topic, false
     FROM (SELECT DISTINCT o.namespace, o.topic FROM outbox_schema.queue AS o WHERE $1::boolean) AS q
@@ -262,9 +218,8 @@ type TopicsKnownRow struct {
 	Log  bool
 }
 
-// Lists the topics of which something is in the tables, and whether they are log topics. Without everywhere it reads little:
-// what processes take, and one row per topic of the delivered events and the dead letters, by walks that jump from topic to
-// topic. With everywhere it also reads all of queue and log.
+// Lists the topics that processes take, and with everywhere those that queue and log have, and whether they are log topics.
+// TopicHistory knows the others.
 func (q *Queries) TopicsKnown(ctx context.Context, everywhere bool) ([]TopicsKnownRow, error) {
 	rows, err := q.db.Query(ctx, TopicsKnown, everywhere)
 	if err != nil {

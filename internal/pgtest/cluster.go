@@ -182,8 +182,18 @@ func (c *cluster) create(ctx context.Context, template string) (name, dsn string
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, err = c.admin.Exec(ctx, "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(template))
+	_, err = c.admin.Exec(ctx, "CREATE DATABASE "+identifier(name)+" TEMPLATE "+identifier(template)+c.strategy(ctx))
 	return name, dsn, err
+}
+
+// strategy returns the clause that makes a copy of a database fast: from PostgreSQL 15 on, the default writes all of it to the
+// WAL, which takes four times as long as to copy its files, while fsync is off.
+func (c *cluster) strategy(ctx context.Context) string {
+	var clause string
+	if c.admin.QueryRow(ctx, "SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 AND NOT current_setting('fsync')::boolean THEN ' STRATEGY file_copy' ELSE '' END").Scan(&clause) != nil {
+		return ""
+	}
+	return clause
 }
 
 // drop drops a database and closes the connections to it.

@@ -23,6 +23,13 @@ func AnotherPool(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	return Pool(t, URL(t, pool))
 }
 
+// Idle waits until no connection of pool is in use. The pool closes a broken connection, as that of an ended LISTEN is, after
+// it was released.
+func Idle(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 })
+}
+
 // InTx runs call in a transaction and commits it.
 func InTx(t testing.TB, pool *pgxpool.Pool, call func(tx pgx.Tx)) {
 	t.Helper()

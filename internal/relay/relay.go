@@ -65,7 +65,7 @@ func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Res
 	t.hooks.Started(ctx, told)
 	began := time.Now()
 	over := t.callBegins(began)
-	errs := t.deliver(ctx, events, true)
+	errs := checkBehind(events, t.deliver(ctx, events, true))
 	if over(); told != nil {
 		t.hooks.Finished(ctx, told, slices.Clone(errs), time.Since(began))
 	}
@@ -136,6 +136,26 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 		} else {
 			errs, sent = append(errs, sent[0]), sent[1:]
 		}
+	}
+	return errs
+}
+
+// checkBehind replaces outbox.ErrBehind where no event of the same key has failed before: without a failure to wait for, such
+// an event would be tried again immediately, for ever.
+func checkBehind(events []publish.Outgoing, errs []error) []error {
+	var failed map[string]bool
+	for i, err := range errs {
+		key := events[i].Key
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, outbox.ErrBehind) && (key == "" || !failed[key]):
+			errs[i] = errors.New("publisher returned outbox.ErrBehind for an event whose key has no failed event before it")
+		}
+		if failed == nil {
+			failed = make(map[string]bool)
+		}
+		failed[key] = true
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package retention
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -61,6 +62,23 @@ func DeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, t
 		total += int(n)
 		if err != nil || n < PruneChunk {
 			return total, dbschema.Wrap("prune dead letters", err)
+		}
+	}
+}
+
+// failures is how long failed attempts of listeners are kept at least, because topics may be some of all.
+const failures = 30 * 24 * time.Hour
+
+// Failures deletes failed attempts of listeners that are older than the longest retention of dead letters of topics.
+func Failures(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) error {
+	longest := failures
+	for _, keep := range topics {
+		longest = max(longest, keep.Dead)
+	}
+	for {
+		n, err := db.EachPlanned(pool).ListenerFailuresPrune(ctx, dbsqlc.ListenerFailuresPruneParams{Keep: pgvalue.Interval(longest), BatchSize: PruneChunk})
+		if err != nil || n < PruneChunk {
+			return dbschema.Wrap("prune failures of listeners", err)
 		}
 	}
 }

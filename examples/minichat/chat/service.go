@@ -92,12 +92,7 @@ type Finalized struct {
 // parties may try, such as the end of the model's answer and a client that hangs up: the first one wins, and the others
 // get Duplicate.
 func (s *Service) Finalize(ctx context.Context, r FinalizeRequest) (Finalized, error) {
-	var f Finalized
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var err error
-		f, err = s.FinalizeTx(ctx, tx, r)
-		return err
-	})
+	f, err := finalize(ctx, s.pool, r)
 	if err != nil {
 		return Finalized{}, fmt.Errorf("finalise turn %s: %w", r.TurnID, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/examples/orders/events"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // ErrKeyReused says that the client key was used before, for an order with different contents.
@@ -41,10 +42,37 @@ type Order struct {
 	CreatedAt  time.Time
 }
 
-// Create writes an order and its event with tx, and reports true. If an order with the client key of r exists,
-// Create writes nothing and returns that order and false, or ErrKeyReused if the contents differ. If an open
-// transaction has used the key, Create waits for the end of that transaction. After an error tx must be rolled back.
-func Create(ctx context.Context, tx pgx.Tx, r Request) (Order, bool, error) {
+// Create writes an order and its event in a transaction of db, and reports true. If an order with the client key of r
+// exists, Create writes nothing and returns that order and false, or ErrKeyReused if the contents differ. If an open
+// transaction has used the key, Create waits for the end of that transaction. If db is a transaction, the order is taken when
+// that commits.
+func Create(ctx context.Context, db outbox.Beginner, r Request) (o Order, isNew bool, err error) {
+	err = events.CreateOrder(ctx, db, func(ctx context.Context, tx *events.CreateOrderTx) (events.CreateOrderOutcome, error) {
+		o, isNew, err = insert(ctx, tx, r)
+		if err != nil {
+			return events.CreateOrderOutcome{}, err
+		}
+		if !isNew {
+			return tx.Repeated(), nil
+		}
+		outcome, err := tx.Created(ctx, created(o))
+		if err != nil {
+			return outcome, err
+		}
+		if receipt := outcome.Receipts()[0]; receipt.Duplicate {
+			// Orders are kept longer than their events, so somebody has deleted this order by hand.
+			return outcome, fmt.Errorf("create order: event %s exists without its order", receipt.ID)
+		}
+		return outcome, nil
+	})
+	if err != nil {
+		return Order{}, false, err
+	}
+	return o, isNew, nil
+}
+
+// insert writes the order of r and reports true, or returns the existing one with the client key of r.
+func insert(ctx context.Context, tx pgx.Tx, r Request) (Order, bool, error) {
 	o := Order{Request: r, ID: uuid.New()}
 	for _, l := range r.Lines {
 		o.TotalCents += int64(l.Quantity) * l.PriceCents
@@ -61,15 +89,6 @@ func Create(ctx context.Context, tx pgx.Tx, r Request) (Order, bool, error) {
 	}
 	if err != nil {
 		return Order{}, false, fmt.Errorf("insert order: %w", err)
-	}
-
-	receipt, err := events.EnqueueOrderCreated(ctx, tx, created(o))
-	if err != nil {
-		return Order{}, false, err
-	}
-	if receipt.Duplicate {
-		// Orders are kept longer than their events, so somebody has deleted this order by hand.
-		return Order{}, false, fmt.Errorf("create order: event %s exists without its order", receipt.ID)
 	}
 	return o, true, nil
 }

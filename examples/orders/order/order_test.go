@@ -1,11 +1,9 @@
 package order_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -20,12 +18,12 @@ func TestCreateTwiceIsOneOrderAndOneEvent(t *testing.T) {
 	pool := shopDatabase(t)
 	r := request()
 
-	first, created, err := create(t.Context(), pool, r)
+	first, created, err := order.Create(t.Context(), pool, r)
 	require.NoError(t, err)
 	require.True(t, created)
 	require.EqualValues(t, 2380, first.TotalCents)
 
-	second, created, err := create(t.Context(), pool, r)
+	second, created, err := order.Create(t.Context(), pool, r)
 	require.NoError(t, err)
 	require.False(t, created)
 	require.Equal(t, first, second)
@@ -46,7 +44,7 @@ func TestCreateConcurrentlyIsOneOrderAndOneEvent(t *testing.T) {
 	const clients = 12
 	for range clients {
 		go func() {
-			o, created, err := create(t.Context(), pool, r)
+			o, created, err := order.Create(t.Context(), pool, r)
 			results <- result{o, created, err}
 		}()
 	}
@@ -79,7 +77,7 @@ func TestCreateAfterARivalRolledBack(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		kept, created, err = create(t.Context(), pool, r)
+		kept, created, err = order.Create(t.Context(), pool, r)
 		done <- err
 	}()
 	require.NoError(t, rival.Rollback(t.Context()))
@@ -93,11 +91,11 @@ func TestCreateRefusesAReusedKey(t *testing.T) {
 	t.Parallel()
 	pool := shopDatabase(t)
 	r := request()
-	_, _, err := create(t.Context(), pool, r)
+	_, _, err := order.Create(t.Context(), pool, r)
 	require.NoError(t, err)
 
 	r.ShipTo = "2 Harbour Street"
-	_, _, err = create(t.Context(), pool, r)
+	_, _, err = order.Create(t.Context(), pool, r)
 	require.ErrorIs(t, err, order.ErrKeyReused)
 	requireCounts(t, pool, 1, 1)
 }
@@ -108,7 +106,7 @@ func TestCreateKeepsShopsApart(t *testing.T) {
 	r := request()
 	for range 2 {
 		r.ShopID = uuid.New()
-		_, created, err := create(t.Context(), pool, r)
+		_, created, err := order.Create(t.Context(), pool, r)
 		require.NoError(t, err)
 		require.True(t, created)
 	}
@@ -120,7 +118,7 @@ func TestCreateInvalidLeavesNothing(t *testing.T) {
 	pool := shopDatabase(t)
 	r := request()
 	r.Lines[0].Quantity = 0
-	_, _, err := create(t.Context(), pool, r)
+	_, _, err := order.Create(t.Context(), pool, r)
 	require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
 	require.ErrorContains(t, err, "lines[0].quantity")
 	requireCounts(t, pool, 0, 0)
@@ -153,14 +151,6 @@ func request() order.Request {
 		Lines:     []order.Line{{SKU: "mug", Quantity: 2, PriceCents: 950}, {SKU: "tea", Quantity: 1, PriceCents: 480}},
 		ShipTo:    "1 Harbour Street",
 	}
-}
-
-func create(ctx context.Context, pool *pgxpool.Pool, r order.Request) (o order.Order, created bool, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		o, created, err = order.Create(ctx, tx, r)
-		return err
-	})
-	return o, created, err
 }
 
 func requireCounts(t *testing.T, pool *pgxpool.Pool, orders, events int) {

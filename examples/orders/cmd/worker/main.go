@@ -35,7 +35,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
+	defer stop()
+	// A second Ctrl-C ends the process immediately. A second SIGTERM does not: timeout(1) always sends two.
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
 	err := run(ctx, os.Args[1:], os.Stdout)
 	switch {
 	case errors.Is(err, errUsage):

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -48,12 +47,10 @@ func placeOrders(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	shop := uuid.New()
 	for i := range n {
-		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, _, err := order.Create(t.Context(), tx, order.Request{
-				ShopID: shop, ClientKey: fmt.Sprint("cart-", i), Lines: []order.Line{{SKU: "mug", Quantity: 1, PriceCents: 950}}, ShipTo: "1 Harbour Street",
-			})
-			return err
-		}))
+		_, _, err := order.Create(t.Context(), pool, order.Request{
+			ShopID: shop, ClientKey: fmt.Sprint("cart-", i), Lines: []order.Line{{SKU: "mug", Quantity: 1, PriceCents: 950}}, ShipTo: "1 Harbour Street",
+		})
+		require.NoError(t, err)
 	}
 }
 
@@ -94,8 +91,14 @@ func TestStopAndStartDrill(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond, "the backlog drains")
 	require.Equal(t, 30, shipments(t, pool))
 
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, cmd.Wait(), log.String())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	require.Eventually(t, func() bool { // timeout(1) sends two signals, too
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		return len(ended) > 0
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, <-ended, log.String())
+	require.Contains(t, log.String(), "dispatcher has stopped")
 	placeOrders(t, pool, 5)
 	waiting, _ = backlog(t, pool)
 	require.Equal(t, 5, waiting)

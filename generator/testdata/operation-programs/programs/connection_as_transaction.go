@@ -1,0 +1,15 @@
+package program
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/events"
+)
+
+// Nor is a connection.
+func program(ctx context.Context, conn *pgx.Conn, p events.TurnFinalized) error {
+	_, err := events.EnqueueTurnFinalized(ctx, conn, p) // error: *pgx.Conn does not implement pgx.Tx (missing method Commit)
+	return err
+}

@@ -1,0 +1,18 @@
+package program
+
+import (
+	"context"
+
+	"example.com/events"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// A path does not end in an outcome.
+func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
+		if _, err := tx.Settled(ctx, p); err != nil {
+			return events.FinalizeTurnOutcome{}, err
+		}
+	}) // error: missing return
+}

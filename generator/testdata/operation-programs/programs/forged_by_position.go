@@ -1,0 +1,16 @@
+package program
+
+import (
+	"context"
+
+	"example.com/events"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// An outcome cannot be written as a literal.
+func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
+		return events.FinalizeTurnOutcome{outbox.OperationOutcome{}}, nil // error: implicit assignment to unexported field finalizeTurnOutcome
+	})
+}

@@ -1,0 +1,16 @@
+package program
+
+import (
+	"context"
+
+	"example.com/events"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// The function only returns an error, as that of pgx.BeginFunc does.
+func program(ctx context.Context, db outbox.Beginner) error {
+	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) error { // error: cannot use (func(ctx context.Context, tx *events.FinalizeTurnTx) error literal)
+		return nil
+	})
+}

@@ -1,0 +1,16 @@
+package program
+
+import (
+	"context"
+
+	"example.com/events"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// Nil is not an outcome.
+func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
+		return nil, nil // error: cannot use nil as events.FinalizeTurnOutcome value
+	})
+}

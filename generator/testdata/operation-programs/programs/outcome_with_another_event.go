@@ -1,0 +1,16 @@
+package program
+
+import (
+	"context"
+
+	"example.com/events"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// An outcome takes the payloads of its own topics.
+func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
+		return tx.Settled(ctx, events.TurnStarted{TurnID: p.TurnID}) // error: cannot use events.TurnStarted
+	})
+}

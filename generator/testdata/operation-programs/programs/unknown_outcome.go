@@ -1,0 +1,16 @@
+package program
+
+import (
+	"context"
+
+	"example.com/events"
+
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// An operation has the outcomes of the YAML only.
+func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
+		return tx.Aborted(ctx, p) // error: tx.Aborted undefined
+	})
+}

@@ -1,0 +1,67 @@
+package events
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxtest"
+)
+
+// TestGeneratedOperation: what is generated commits rows and event together with an outcome, and neither without one.
+func TestGeneratedOperation(t *testing.T) {
+	pool := outboxtest.Postgres(t)
+	_, err := pool.Exec(t.Context(), "CREATE TABLE turns (id uuid)")
+	require.NoError(t, err)
+	p := TurnFinalized{TurnID: uuid.New()}
+	finalize := func(end func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error)) error {
+		return FinalizeTurn(t.Context(), pool, func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
+			_, err := tx.Exec(ctx, "INSERT INTO turns VALUES ($1)", p.TurnID)
+			require.NoError(t, err)
+			require.ErrorIs(t, tx.Commit(ctx), outbox.ErrTxOwned)
+			return end(ctx, tx)
+		})
+	}
+	rows := func() (n int) {
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM turns").Scan(&n))
+		return n
+	}
+	same := func(event TurnFinalized) bool { return event == p }
+
+	err = finalize(func(context.Context, *FinalizeTurnTx) (FinalizeTurnOutcome, error) { return FinalizeTurnOutcome{}, nil })
+	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	err = finalize(func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
+		outcome, err := tx.Settled(ctx, p)
+		tx.Refused()
+		return outcome, err
+	})
+	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	err = finalize(func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
+		return tx.Settled(ctx, TurnFinalized{})
+	})
+	require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
+	err = finalize(func(ctx context.Context, _ *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
+		return new(FinalizeTurnTx).Settled(ctx, p)
+	})
+	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	require.Zero(t, rows())
+	outboxtest.RequireNotEnqueued(t, pool, TurnFinalizedTopic, same)
+
+	require.NoError(t, finalize(func(_ context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) { return tx.Refused(), nil }))
+	require.Equal(t, 1, rows())
+	outboxtest.RequireNotEnqueued(t, pool, TurnFinalizedTopic, same)
+
+	require.NoError(t, finalize(func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
+		outcome, err := tx.With(outbox.WithHeaders(map[string]string{"by": "test"})).Settled(ctx, p)
+		require.Len(t, outcome.Receipts(), 1)
+		return outcome, err
+	}))
+	require.Equal(t, 2, rows())
+	outboxtest.RequireEnqueued(t, pool, TurnFinalizedTopic, same)
+	var by string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT headers->>'by' FROM outbox.events").Scan(&by))
+	require.Equal(t, "test", by)
+}
