@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/outboxgen/outboxgen/internal/plainjson"
+	"github.com/outboxgen/outboxgen/internal/upcast"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -25,6 +26,9 @@ type TopicSpec struct {
 	RenamedFrom []string
 	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.TopicSpec.
 	Version int
+	// History leads from older versions of the payload to Version, oldest first and without a gap. Without it, payloads of
+	// older versions are decoded as if they had Version.
+	History []payload.Upcaster
 }
 
 // NewTopic returns the topic that spec describes. If P has a method Validate() error, DecodeStrict and a strict Consumer
@@ -43,8 +47,9 @@ func (t Topic[P]) String() string { return t.spec.String() }
 // t does not know. So a producer can widen its rules before its consumers are updated. Use the enum's method Known to test
 // a value.
 //
-// A payload of an older version must be complete too; Delivery.Version says which version it is. The error is an
-// *Error that wraps ErrUnknownTopic, ErrUnknownVersion or ErrInvalidPayload.
+// A payload of an older version is brought to the present one by the functions in the topic's History, whose error is
+// permanent unless it is marked otherwise. It must be complete too. Delivery.Version says which version the event has. The
+// error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the error of such a function.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
 	d := Delivery[P]{Event: r.Event}
 	err := t.spec.decode(r, &d.Payload, false)
@@ -86,6 +91,9 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 	case !bytes.HasPrefix(bytes.TrimSpace(r.Payload), []byte("{")):
 		return invalid(&r.Event, "", "is not a JSON object")
 	}
+	if steps := upcast.Chain(spec.History).From(r.Version); len(steps) > 0 {
+		return t.upcast(r, p, steps)
+	}
 	s := plainjson.ShapeOf(reflect.TypeOf(p).Elem())
 	if err := json.Unmarshal(r.Payload, p); err != nil {
 		field, kind := s.Misfit(r.Payload)
@@ -110,5 +118,21 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 		}
 		return about(&r.Event, field, err)
 	}
+	return nil
+}
+
+// upcast decodes the payload of r, which is older than t knows, into p by way of steps.
+func (t *TopicSpec) upcast(r Received, p any, steps upcast.Chain) error {
+	old := *t
+	old.Version, old.History = steps[0].Version(), nil
+	from := reflect.New(steps.Type()).Interface()
+	if err := old.decode(r, from, false); err != nil {
+		return err
+	}
+	made, err := steps.Run(from, reflect.TypeOf(p).Elem())
+	if err != nil {
+		return about(&r.Event, "", err)
+	}
+	reflect.ValueOf(p).Elem().Set(reflect.ValueOf(made).Elem())
 	return nil
 }

@@ -212,3 +212,40 @@ func TestIsPermanent(t *testing.T) {
 	require.NoError(t, consume.Permanent(nil))
 	require.ErrorIs(t, consume.Permanent(io.EOF), io.EOF)
 }
+
+// createdV1 is version 1 of created.
+type createdV1 struct {
+	ID    uuid.UUID `json:"id"`
+	First string    `json:"first"`
+	Last  string    `json:"last"`
+}
+
+// TestDecodeOfHistory: a consumer upcasts older versions, whose structure is checked as that of the present one is.
+func TestDecodeOfHistory(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("no first name")
+	topic := consume.NewTopic[created](consume.TopicSpec{Namespace: "users", Name: "user_created", Version: 2, History: []payload.Upcaster{
+		payload.Upcast[createdV1, created](1, func(old createdV1) (created, error) {
+			if old.First == "" {
+				return created{}, refused
+			}
+			return created{ID: old.ID, Name: old.First + " " + old.Last}, nil
+		}),
+	}})
+	old := func(text string) consume.Received { return eventOf(1, json.RawMessage(text)) }
+	d, err := topic.Decode(old(`{"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "first": "Zoë", "last": "B"}`))
+	require.NoError(t, err)
+	require.Equal(t, "Zoë B", d.Payload.Name)
+	require.Equal(t, 1, d.Version)
+	d, err = topic.Decode(eventOf(2, json.RawMessage(goodPayload)))
+	require.NoError(t, err)
+	require.Equal(t, "Zoë", d.Payload.Name)
+
+	_, err = topic.Decode(old(`{"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "first": "Zoë"}`))
+	require.ErrorContains(t, err, "field last is missing")
+	require.ErrorIs(t, err, consume.ErrInvalidPayload)
+	_, err = topic.Decode(old(`{"id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11", "first": "", "last": "B"}`))
+	require.ErrorIs(t, err, refused)
+	require.True(t, consume.IsPermanent(err))
+	require.ErrorContains(t, err, "consume users/user_created version 1, event "+eventID.String()+": upcast payload from version 1: no first name")
+}

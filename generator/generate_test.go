@@ -37,7 +37,7 @@ func TestGenerateFindings(t *testing.T) {
 func TestGenerateQuotesBaseName(t *testing.T) {
 	t.Parallel()
 	files := generate(t, minichat(t), generator.Options{Source: "/somewhere/else/my events.yaml", Stubs: generator.StubsNone})
-	require.Len(t, files, 3)
+	require.Len(t, files, 4)
 	for _, f := range files {
 		require.Nil(t, f.Stub)
 		require.Contains(t, string(f.Content), "\n// Source: my events.yaml, ")

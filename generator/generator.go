@@ -7,7 +7,10 @@ import (
 
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/emit"
+	"github.com/outboxgen/outboxgen/generator/evolve"
+	"github.com/outboxgen/outboxgen/generator/lock"
 	"github.com/outboxgen/outboxgen/generator/model"
+	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
 // StubMode says which handler stubs Generate adds to the generated files.
@@ -30,6 +33,9 @@ type Options struct {
 	Folder string
 	// Stubs is StubsMissing by default. A namespace or listener with stubs: none in the YAML never has any.
 	Stubs StubMode
+	// Lock is the content of the outbox.lock.yaml next to the YAML; nil means that there is none. Versions that are frozen in
+	// it may only change in compatible ways, and the payloads of older versions are generated.
+	Lock []byte
 	// Warn, unless it is nil, is called once with the warnings, sorted by position, if there are any.
 	Warn func(diag.List)
 }
@@ -38,13 +44,10 @@ type Options struct {
 type File = emit.File
 
 // Generate renders the files of an outbox.yaml, sorted by name. It does not use the disk, the clock or the environment:
-// equal sources give equal bytes. If the source has findings of severity error, the error is a diag.List with all
-// findings.
+// equal sources give equal bytes. If the source or its lock has findings of severity error, the error is a diag.List with
+// all findings.
 func Generate(source []byte, o Options) ([]File, error) {
-	if o.Source == "" {
-		o.Source = "outbox.yaml"
-	}
-	m, findings := model.LoadFor(source, o.Source, cmp.Or(o.Folder, "."))
+	m, findings := Load(source, o)
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
@@ -52,4 +55,49 @@ func Generate(source []byte, o Options) ([]File, error) {
 		o.Warn(findings)
 	}
 	return emit.Files(m, emit.Options{Stubs: o.Stubs != StubsNone})
+}
+
+// Load checks an outbox.yaml and its lock and builds the Model. It returns the findings of all rules, sorted. The Model is
+// nil when one of them is an error.
+func Load(source []byte, o Options) (*model.Model, diag.List) {
+	_, m, findings := load(source, o)
+	return m, findings
+}
+
+// load is Load. It also returns the lock, an empty one if there is none, and nil if it has findings.
+func load(source []byte, o Options) (*lock.Lock, *model.Model, diag.List) {
+	name := cmp.Or(o.Source, "outbox.yaml")
+	frozen, locked := &lock.Lock{File: lock.Name(name)}, diag.List(nil)
+	if o.Lock != nil {
+		frozen, locked = lock.Parse(o.Lock, lock.Name(name))
+	}
+	s, findings := spec.Decode(source, name)
+	followRenames(frozen, s)
+	m, more := model.BuildFor(s, cmp.Or(o.Folder, "."), frozen.History())
+	findings = diag.Merge(findings, more)
+	if !findings.HasErrors() && frozen != nil {
+		findings = diag.Merge(findings, evolve.WithLock(frozen, m, s))
+	}
+	findings = diag.Merge(findings, locked)
+	if findings.HasErrors() {
+		m = nil
+	}
+	return frozen, m, findings
+}
+
+// followRenames gives the topics of l the names that they have in s. The history of a topic goes with it.
+func followRenames(l *lock.Lock, s *spec.Spec) {
+	if l == nil || s == nil {
+		return
+	}
+	for _, ns := range s.Namespaces.Items {
+		for _, t := range ns.Topics.Items {
+			for _, old := range t.RenamedFrom.Items {
+				before, now := ns.Name.V+"/"+old.V, ns.Name.V+"/"+t.Name.V
+				if l.Topic(now) == nil && l.Topic(before) != nil && !declares(s, before) {
+					l.Rename(before, now)
+				}
+			}
+		}
+	}
 }

@@ -1,7 +1,9 @@
 package generator_test
 
 import (
+	"errors"
 	"flag"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +42,11 @@ func TestGolden(t *testing.T) {
 			t.Parallel()
 			source, err := os.ReadFile(filepath.Join("testdata", name, "outbox.yaml"))
 			require.NoError(t, err)
-			files, err := generator.Generate(source, generator.Options{})
+			lock, err := os.ReadFile(filepath.Join("testdata", name, "outbox.lock.yaml"))
+			if !errors.Is(err, fs.ErrNotExist) {
+				require.NoError(t, err)
+			}
+			files, err := generator.Generate(source, generator.Options{Lock: lock})
 			require.NoError(t, err)
 			requireFormatted(t, files)
 			want := filepath.Join("testdata", name, "want")
@@ -71,8 +77,12 @@ func record(t *testing.T, dir string, files []generator.File) {
 	}
 }
 
-// goldenTest ends the names of tests that are next to goldens and use them.
-const goldenTest = "_test.go"
+// goldenTest ends the names of tests that are next to goldens and use them. goldenOwn is the name of code that generated
+// code needs from its user.
+const (
+	goldenTest = "_test.go"
+	goldenOwn  = "upcast.go"
+)
 
 // goFiles returns the goldens in dir, those of a consumer package included, sorted.
 func goFiles(t *testing.T, dir string) []string {
@@ -82,7 +92,7 @@ func goFiles(t *testing.T, dir string) []string {
 		paths, err := filepath.Glob(filepath.Join(dir, pattern))
 		require.NoError(t, err)
 		for _, path := range paths {
-			if !strings.HasSuffix(path, goldenTest) {
+			if !strings.HasSuffix(path, goldenTest) && filepath.Base(path) != goldenOwn {
 				name, err := filepath.Rel(dir, path)
 				require.NoError(t, err)
 				names = append(names, filepath.ToSlash(name))

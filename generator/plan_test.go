@@ -61,6 +61,7 @@ func TestWriteIntoEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
 	changes := write(t, dir, minichat(t))
 	require.Equal(t, []string{
+		"create fake-enqueuers.outbox.go",
 		"create handle_turn_finalized.go",
 		"create mini_chat.outbox.go",
 		"create mini_chat.turn_finalized.outbox.go",
@@ -70,7 +71,7 @@ func TestWriteIntoEmptyFolder(t *testing.T) {
 	for _, f := range generate(t, minichat(t), generator.Options{}) {
 		require.Equal(t, string(f.Content), read(t, dir, f.Name))
 	}
-	require.Len(t, list(t, dir), 5)
+	require.Len(t, list(t, dir), 6)
 }
 
 func TestWriteTwiceTouchesNothing(t *testing.T) {
@@ -137,6 +138,7 @@ func TestPlanStale(t *testing.T) {
 		"remove contacts.linked.outbox.go",
 		"remove contacts.outbox.go",
 		"remove crlf.outbox.go",
+		"update fake-enqueuers.outbox.go",
 		"remove invoices.created.outbox.go",
 		"remove invoices.outbox.go",
 		"remove orders.cancelled.outbox.go",

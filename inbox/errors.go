@@ -18,7 +18,8 @@ var (
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs at REPEATABLE
 	// READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.
 	ErrSerialization = dbschema.ErrSerialization
-	// ErrNotMigrated: the schema, or a table of the inbox, does not exist.
+	// ErrNotMigrated: the schema does not exist, or a table or column of the inbox does not. The tables are older than this
+	// module: run `outboxgen migrate up`.
 	ErrNotMigrated = dbschema.ErrNotMigrated
 )
 

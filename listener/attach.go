@@ -15,6 +15,9 @@ import (
 func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	maxLag := pgvalue.Interval(l.spec.MaxLag)
 	maxLag.Valid = l.spec.MaxLag > 0
+	if err := l.db.Each(l.pool).ListenerProbe(ctx); err != nil {
+		return 0, dbschema.Wrap("probe schema "+l.db.Name(), err)
+	}
 	reg, err := l.registration(ctx)
 	if err != nil {
 		return 0, err

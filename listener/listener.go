@@ -229,7 +229,7 @@ func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Conte
 	if !given {
 		return lh
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict)
+	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {

@@ -23,12 +23,12 @@ func (l *Listener) maintain(ctx context.Context) {
 	for name, h := range l.handlers {
 		topics[name] = h.retention
 	}
-	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), orphanAge)
 	lags := &report.Lasting{Log: l.cfg.Logger, Level: slog.LevelError, Begin: "listener lags", End: "listener has caught up"}
 	old := &report.Lasting{
 		Log: l.log, Level: slog.LevelWarn, Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
 		End: "the old transaction has ended",
 	}
+	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), orphanAge)
 	for {
 		select {
 		case <-ctx.Done():

@@ -54,7 +54,7 @@ func ExampleStatus() {
 	first = states[0]
 	fmt.Println(first.Version, first.Name, first.Err, !first.AppliedAt.IsZero())
 	// Output:
-	// 1 events migration is not applied
+	// 1 events migration is not applied: run outboxgen migrate up
 	// 1 events <nil> true
 }
 
@@ -75,7 +75,7 @@ func ExampleValidate() {
 	fmt.Println(migrate.Validate(ctx, pool, "outbox"))
 	// Output:
 	// true
-	// migrate schema outbox: 0001_events: migration is not applied
+	// migrate schema outbox: 0001_events: migration is not applied: run outboxgen migrate up
 	// <nil>
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/internal/pgname"
@@ -40,25 +41,45 @@ type File struct {
 // the schema if it does not exist. The files are numbered from first, or from 1 if first is zero, so that they can join
 // the history of an application. For golang-migrate and atlas, first may be a timestamp. From then on that tool tracks
 // what is applied: do not use Up, Down, Status and Validate for that schema.
+//
+// Each file says which migration it is, in a comment such as "outboxgen migration 0004_operations". After an upgrade of this
+// module, ExportAfter returns those that are new.
 func Export(schema string, format Format, first int64) ([]File, error) {
-	return released().export(schema, format, first)
+	return released().export(schema, format, first, 0)
 }
 
-func (m migrations) export(schema string, format Format, first int64) ([]File, error) {
+// ExportAfter is Export for the migrations after version, the newest that was exported before. With first 0, files are
+// numbered by version, as by Export. There are no files if nothing is new. For atlas there is no atlas.sum, which covers the
+// whole folder: run atlas migrate hash. A version that this module does not have is an error: its tables may be newer.
+func ExportAfter(schema string, format Format, first int64, version int) ([]File, error) {
+	return released().export(schema, format, first, version)
+}
+
+func (m migrations) export(schema string, format Format, first int64, after int) ([]File, error) {
 	if err := pgname.Check(schema); err != nil {
 		return nil, err
 	}
-	if first < 0 {
+	switch {
+	case first < 0:
 		return nil, fmt.Errorf("export migrations: first number %d: must not be negative", first)
+	case after < 0:
+		return nil, fmt.Errorf("export migrations: after version %d: must not be negative", after)
+	case after > len(m):
+		return nil, fmt.Errorf("export migrations: after version %d: this version of outboxgen has only versions 1 to %d: give the newest that you have exported, which is in the first lines of its file, or use the outboxgen that it came from", after, len(m))
+	case first == 0:
+		first = int64(after) + 1
 	}
-	first = max(first, 1)
+	if !slices.Contains(Formats(), format) {
+		return nil, fmt.Errorf("export migrations: unknown format %q: use one of %s", format, formatNames())
+	}
 	var files []File
-	for i, mig := range m {
+	for i, mig := range m[after:] {
 		number, name := first+int64(i), "outbox_"+mig.Name
 		up, down := section(mig.up(schema)), section(mig.down(schema))
-		if i == 0 {
+		if mig.Version == 1 {
 			up = fill(createSchema, schema) + "\n\n" + up
 		}
+		up = fmt.Sprintf("-- outboxgen migration %04d_%s\n\n", mig.Version, mig.Name) + up
 		switch format {
 		case Plain:
 			files = append(files, pair("%04d_%s", number, name, up, down)...)
@@ -72,11 +93,9 @@ func (m migrations) export(schema string, format Format, first int64) ([]File, e
 				up+"\n---- create above / drop below ----\n\n"+down))
 		case Atlas:
 			files = append(files, file(fmt.Sprintf("%04d_%s.sql", number, name), up))
-		default:
-			return nil, fmt.Errorf("export migrations: unknown format %q: use one of %s", format, formatNames())
 		}
 	}
-	if format == Atlas {
+	if format == Atlas && after == 0 {
 		files = append(files, file("atlas.sum", atlasSum(files)))
 	}
 	return files, nil

@@ -31,5 +31,12 @@ func (c Custom) Validate(ctx context.Context, db DB, schema string) error {
 }
 
 func (c Custom) Export(schema string, format Format, first int64) ([]File, error) {
-	return c.all.export(schema, format, first)
+	return c.all.export(schema, format, first, 0)
 }
+
+func (c Custom) ExportAfter(schema string, format Format, first int64, version int) ([]File, error) {
+	return c.all.export(schema, format, first, version)
+}
+
+// AtlasSum is the content of atlas.sum for files.
+func AtlasSum(files []File) string { return atlasSum(files) }

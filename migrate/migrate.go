@@ -33,11 +33,11 @@ type DB interface {
 // migration.
 var (
 	// ErrDrift says that a migration was applied with a different text than the one in this module.
-	ErrDrift = errors.New("checksum differs from the applied migration")
+	ErrDrift = errors.New("checksum differs from the applied migration: run outboxgen doctor, which compares the tables, with the outboxgen that applied it")
 	// ErrUnknown says that the database has a migration that is not in this module.
-	ErrUnknown = errors.New("applied migration is not known to this version of outboxgen")
+	ErrUnknown = errors.New("applied migration is not known to this version of outboxgen: a newer one applied it, so use that one or newer")
 	// ErrPending says that a migration is not applied.
-	ErrPending = errors.New("migration is not applied")
+	ErrPending = errors.New("migration is not applied: run outboxgen migrate up")
 )
 
 // Error is about a migration that could not be applied or reverted, or that differs from the database.

@@ -174,14 +174,14 @@ func TestChecksumDriftNamesTheVersion(t *testing.T) {
 
 	edited := history(t, a, "SELECT 1", b+" -- edited", "SELECT 1", "SELECT 3", "SELECT 3")
 	_, err = edited.Up(t.Context(), db, "outbox")
-	const want = "migrate schema outbox: 0002_step2: checksum differs from the applied migration"
+	const want = "migrate schema outbox: 0002_step2: checksum differs from the applied migration: run outboxgen doctor, which compares the tables, with the outboxgen that applied it"
 	require.EqualError(t, err, want)
 	require.ErrorIs(t, err, migrate.ErrDrift)
 	var at *migrate.Error
 	require.ErrorAs(t, err, &at)
 	require.Equal(t, 2, at.Version)
 	require.EqualError(t, edited.Validate(t.Context(), db, "outbox"),
-		want+"\nmigrate schema outbox: 0003_step3: migration is not applied")
+		want+"\nmigrate schema outbox: 0003_step3: migration is not applied: run outboxgen migrate up")
 	_, err = edited.Down(t.Context(), db, "outbox", 0)
 	require.EqualError(t, err, want)
 }
@@ -197,7 +197,7 @@ func TestNewerDatabase(t *testing.T) {
 	applied, err := older.Up(t.Context(), db, "outbox")
 	require.NoError(t, err)
 	require.Empty(t, applied)
-	const want = "migrate schema outbox: 0002_step2: applied migration is not known to this version of outboxgen"
+	const want = "migrate schema outbox: 0002_step2: applied migration is not known to this version of outboxgen: a newer one applied it, so use that one or newer"
 	require.EqualError(t, older.Validate(t.Context(), db, "outbox"), want)
 	_, err = older.Down(t.Context(), db, "outbox", 0)
 	require.EqualError(t, err, want)

@@ -60,6 +60,9 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wa
 	}
 	// Keys are inserted in order, also across statements, so that concurrent callers cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
+	if fake, ok := begun(tx).(recorder); ok {
+		return fake.record(ctx, schema, ms, e.receipts, order)
+	}
 	q := e.db.On(tx)
 	for part := range slices.Chunk(order, manyRows) {
 		for try := 0; len(part) > 0; try++ {

@@ -33,7 +33,8 @@ var (
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction is REPEATABLE READ or
 	// SERIALIZABLE. The transaction is aborted: roll it back and run it again.
 	ErrSerialization = dbschema.ErrSerialization
-	// ErrNotMigrated: the schema, or a table in it, does not exist.
+	// ErrNotMigrated: the schema does not exist, or a table, column or function in it does not. The tables are older than this
+	// module: run `outboxgen migrate up`.
 	ErrNotMigrated = dbschema.ErrNotMigrated
 	// ErrRestored: the database was restored from a dump, so that its transaction ids start again and the cursors
 	// of its listeners do not fit them. `outboxgen listener rebase` corrects the cursors.

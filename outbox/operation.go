@@ -270,3 +270,17 @@ func (s *savepoint) Rollback(ctx context.Context) error {
 	s.ended.Do(func() { s.of.count(-1) })
 	return s.Tx.Rollback(ctx)
 }
+
+// begun returns the transaction that tx is of an operation, or tx if it is of none.
+func begun(tx pgx.Tx) pgx.Tx {
+	for {
+		switch wrapped := tx.(type) {
+		case *operationTx:
+			tx = wrapped.Tx
+		case *savepoint:
+			tx = wrapped.Tx
+		default:
+			return tx
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Topic is one kind of event with payload P. outboxgen generates a variable per topic. A Topic cannot be changed and may be
@@ -47,6 +48,10 @@ type TopicSpec struct {
 	// MaxLag is the age of the oldest waiting event of a queue topic that raises an alarm; 0 means no alarm.
 	MaxLag    time.Duration
 	Retention Retention
+	// History leads from older versions of the payload to Version, oldest first and without a gap. Payloads of older versions
+	// are brought to Version before a handler or a publisher's key gets them. Without History they are decoded as if they
+	// had Version.
+	History []payload.Upcaster
 	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type. nil
 	// means that events have no keys.
 	Keys func(payload any) Keys

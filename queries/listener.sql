@@ -1,3 +1,9 @@
+-- name: ListenerProbe :exec
+-- Fails when a table does not exist that a listener needs.
+SELECT
+FROM outbox_schema.log, outbox_schema.listeners, outbox_schema.parked, outbox_schema.dead_letters, outbox_schema.pauses
+LIMIT 0;
+
 -- name: ListenerLock :exec
 -- Keeps registration, rewinding, resharding and pruning apart until the transaction ends. A listener that starts
 -- or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid.

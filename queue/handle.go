@@ -53,7 +53,7 @@ func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e
 	if h == nil {
 		return th
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict)
+	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	th.run = func(ctx context.Context, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,30 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// BenchEnqueuer enqueues the events of namespace bench. Code that takes it can be tested without a
+// database: BenchOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type BenchEnqueuer interface {
+	// EnqueueOrderPaid enqueues one bench/order_paid event with tx.
+	EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueOrderPaidMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// BenchOutbox is the BenchEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type BenchOutbox struct{}
+
+// EnqueueOrderPaid calls the function EnqueueOrderPaid.
+func (BenchOutbox) EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueOrderPaid(ctx, tx, p, opts...)
+}
+
+// EnqueueOrderPaidMany calls the function EnqueueOrderPaidMany.
+func (BenchOutbox) EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueOrderPaidMany(ctx, tx, ps, opts...)
+}
 
 // BenchHandlers handles the queue topics of namespace bench. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

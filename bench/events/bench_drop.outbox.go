@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// BenchDropEnqueuer enqueues the events of namespace bench_drop. Code that takes it can be tested
+// without a database: BenchDropOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type BenchDropEnqueuer interface {
+	// EnqueueOrderDropped enqueues one bench_drop/order_dropped event with tx.
+	EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueOrderDroppedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// BenchDropOutbox is the BenchDropEnqueuer that writes to PostgreSQL. Its methods call the
+// functions of the same name. The zero value is ready to use.
+type BenchDropOutbox struct{}
+
+// EnqueueOrderDropped calls the function EnqueueOrderDropped.
+func (BenchDropOutbox) EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueOrderDropped(ctx, tx, p, opts...)
+}
+
+// EnqueueOrderDroppedMany calls the function EnqueueOrderDroppedMany.
+func (BenchDropOutbox) EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueOrderDroppedMany(ctx, tx, ps, opts...)
+}
 
 // BenchDropHandlers handles the queue topics of namespace bench_drop. A new topic adds a method,
 // and generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

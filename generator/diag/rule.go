@@ -119,6 +119,28 @@ const (
 	OutputPackage Rule = "output-package"
 )
 
+// Rules about the lock and about changes of what it holds.
+const (
+	LockInvalid         Rule = "lock-invalid"
+	LockEdited          Rule = "lock-edited"
+	LockGap             Rule = "lock-gap"
+	ChangeVersion       Rule = "change-version"
+	ChangeTopicRemoved  Rule = "change-topic-removed"
+	ChangeFieldRemoved  Rule = "change-field-removed"
+	ChangeFieldAdded    Rule = "change-field-added"
+	ChangeFieldOptional Rule = "change-field-optional"
+	ChangeFieldType     Rule = "change-field-type"
+	ChangeBounds        Rule = "change-bounds"
+	ChangeEnumValue     Rule = "change-enum-value"
+	ChangeTenant        Rule = "change-tenant"
+	ChangeDedupeKey     Rule = "change-dedupe-key"
+	ChangePartitionKey  Rule = "change-partition-key"
+	ChangeEntity        Rule = "change-entity"
+	ChangeDelivery      Rule = "change-delivery"
+	ChangePublish       Rule = "change-publish"
+	ChangeGoName        Rule = "change-go-name"
+)
+
 // RuleInfo describes a rule in one line.
 type RuleInfo struct {
 	ID      Rule
@@ -212,6 +234,25 @@ var rules = []RuleInfo{
 
 	{OutputShared, "No other YAML file generates the same Go file."},
 	{OutputPackage, "The output folder holds only Go files of the package."},
+
+	{LockInvalid, "The lock is as outboxgen freeze writes it, in a format that this outboxgen reads."},
+	{LockEdited, "A version in the lock is as outboxgen freeze wrote it: its sum fits."},
+	{LockGap, "The versions of a topic in the lock follow each other, and the next one is one higher."},
+	{ChangeVersion, "The version of a topic is not lowered."},
+	{ChangeTopicRemoved, "A topic that is frozen is still declared."},
+	{ChangeFieldRemoved, "A frozen version keeps its fields, under their names."},
+	{ChangeFieldAdded, "A field that is added to a frozen version is optional."},
+	{ChangeFieldOptional, "A field of a frozen version stays optional, or required."},
+	{ChangeFieldType, "A field of a frozen version keeps its type."},
+	{ChangeBounds, "The bounds of a frozen version are only widened, and a pattern is only removed."},
+	{ChangeEnumValue, "An enum of a frozen version keeps its values."},
+	{ChangeTenant, "A frozen version keeps its tenant."},
+	{ChangeDedupeKey, "A frozen version keeps its dedupe_key."},
+	{ChangePartitionKey, "A frozen version keeps its partition_key."},
+	{ChangeEntity, "A frozen version keeps its entity."},
+	{ChangeDelivery, "A frozen version keeps its delivery. Warning: a higher version has the delivery of the one before."},
+	{ChangePublish, "A frozen version keeps its broker, its destination and its publish key. A log topic may get a publish."},
+	{ChangeGoName, "Warning: the Go names and Go types of a frozen version stay, so that code that uses them compiles."},
 }
 
 // Rules returns every rule with its description, in the order of the documentation.

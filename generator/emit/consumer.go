@@ -31,6 +31,9 @@ func (e *emitter) consumerJobs() []job {
 		}
 		for _, t := range topics {
 			add(topicFile(t), func() ([]byte, error) { return c.consumedTopic(t) })
+			for _, p := range t.History {
+				add(pastFile(t, p), func() ([]byte, error) { return c.past(t, p) })
+			}
 		}
 		add(namespaceFile(ns), func() ([]byte, error) { return c.namespaceConsumer(ns) })
 	}
@@ -47,7 +50,7 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	}
 	list = append(list, member{"Version", jen.Lit(t.Version)})
 	addComment(g, topicIdentity(t)+".")
-	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(list)))
+	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(append(list, history(t)...))))
 	g.Line()
 	e.addPayload(g, t)
 	e.addMasking(g, payload, t.GoName, t.Fields)

@@ -70,17 +70,25 @@ func (e *emitter) jobs(o Options) []job {
 		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) { return e.sharedTypes(e.model.Types) }})
 	}
 	stubNames := newStubNames()
+	topics := false
 	for _, ns := range e.model.Namespaces {
 		for _, t := range ns.Topics {
 			jobs = append(jobs, job{name: topicFile(t), render: func() ([]byte, error) { return e.topic(t) }})
+			for _, p := range t.History {
+				jobs = append(jobs, job{name: pastFile(t, p), render: func() ([]byte, error) { return e.past(t, p) }})
+			}
 		}
-		if len(ns.QueueTopics()) == 0 {
+		if len(ns.Topics) == 0 {
 			continue
 		}
+		topics = true
 		jobs = append(jobs, job{name: namespaceFile(ns), render: func() ([]byte, error) { return e.namespace(ns) }})
 		if r := dispatched(ns); o.Stubs && ns.Stubs && len(r.topics) > 0 {
 			jobs = append(jobs, e.stubs(r, "namespace "+ns.Name, stubNames.handlers(ns), stubNames.handle)...)
 		}
+	}
+	if topics {
+		jobs = append(jobs, job{name: fakeFile, render: e.fake})
 	}
 	for _, l := range e.model.Listeners {
 		jobs = append(jobs, job{name: listenerFile(l), render: func() ([]byte, error) { return e.listener(l) }})
@@ -156,6 +164,15 @@ func sensitiveTypes(m *model.Model) map[*model.Type]bool {
 	}
 	for _, t := range m.Types {
 		visit(t)
+	}
+	for _, ns := range m.Namespaces {
+		for _, t := range ns.Topics {
+			for _, p := range t.History {
+				for _, own := range p.Types {
+					visit(own)
+				}
+			}
+		}
 	}
 	return found
 }

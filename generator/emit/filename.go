@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/model"
@@ -9,8 +10,12 @@ import (
 // Suffix ends the name of every generated file that is not a stub.
 const Suffix = ".outbox.go"
 
-// sharedTypesFile holds the shared types. No namespace can have this name: YAML names have no hyphen.
-const sharedTypesFile = "shared-types" + Suffix
+// sharedTypesFile holds the shared types, and fakeFile the fake for tests. No namespace can have these names: YAML names
+// have no hyphen.
+const (
+	sharedTypesFile = "shared-types" + Suffix
+	fakeFile        = "fake-enqueuers" + Suffix
+)
 
 func namespaceFile(ns *model.Namespace) string { return safeBase(ns.Name, "-ns") + Suffix }
 
@@ -30,12 +35,19 @@ func operationFile(o *model.Operation) string {
 
 // topicFile returns the name of a topic's file. A topic called listener or operation gets a suffix, because its file would
 // be that of a listener or operation with the name of the namespace.
-func topicFile(t *model.Topic) string {
+func topicFile(t *model.Topic) string { return topicBase(t) + Suffix }
+
+// pastFile returns the name of the file of an older version. No topic can have it: YAML names have no dot.
+func pastFile(t *model.Topic, p *model.Past) string {
+	return topicBase(t) + ".v" + strconv.Itoa(p.Version) + Suffix
+}
+
+func topicBase(t *model.Topic) string {
 	name := t.Name
 	if name == listenerPart || name == operationPart {
 		name += "-topic"
 	}
-	return safeBase(t.Namespace.Name, "-ns") + "." + name + Suffix
+	return safeBase(t.Namespace.Name, "-ns") + "." + name
 }
 
 // safeBase returns the start of a generated file's name. A name that go build would restrict to one platform, or that

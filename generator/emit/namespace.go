@@ -13,10 +13,14 @@ func dispatched(ns *model.Namespace) reader {
 	return reader{goName: ns.GoName, topics: ns.Handled()}
 }
 
-// namespace renders the file of a namespace: its handlers and its dispatcher.
+// namespace renders the file of a namespace: its Enqueuer, its handlers and its dispatcher.
 func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	f := e.newFile("namespace " + ns.Name)
 	g := f.Group
+	addEnqueuer(g, ns)
+	if len(ns.QueueTopics()) == 0 {
+		return render(f)
+	}
 	r := dispatched(ns)
 	if len(r.topics) > 0 {
 		r.addHandlers(g, namespaceDoc(r, ns), userDoc("The namespace", ns.Doc), func(t *model.Topic) string {

@@ -12,13 +12,16 @@ import (
 // the order of the YAML.
 func (e *emitter) addStruct(g *jen.Group, name, kind, doc string, fields []*model.Field) {
 	addComment(g, name+" is "+kind+".", userDoc(name, doc))
-	g.Type().Id(name).StructFunc(func(g *jen.Group) {
-		for _, f := range fields {
-			addComment(g, userDoc(f.GoName, f.Doc))
-			g.Id(f.GoName).Add(e.fieldType(f)).Add(jsonTag(f))
-		}
-	})
+	g.Type().Id(name).StructFunc(func(g *jen.Group) { e.addMembers(g, fields) })
 	g.Line()
+}
+
+// addMembers declares the members of a struct.
+func (e *emitter) addMembers(g *jen.Group, fields []*model.Field) {
+	for _, f := range fields {
+		addComment(g, userDoc(f.GoName, f.Doc))
+		g.Id(f.GoName).Add(e.fieldType(f)).Add(jsonTag(f))
+	}
 }
 
 // fieldType is the Go type of a field: a pointer when it is optional, except for types that have a nil.

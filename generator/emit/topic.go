@@ -59,6 +59,7 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	if hasKeys(t) {
 		list = append(list, member{"Keys", jen.Id(keysFunc(t))})
 	}
+	list = append(list, history(t)...)
 
 	addComment(g, topicVarDoc(t))
 	g.Var().Id(topicVar(t)).Op("=").Qual(outboxPath, "NewTopic").Types(jen.Id(t.GoName)).Call(
@@ -130,13 +131,35 @@ func listenerNames(t *model.Topic) []string {
 	return names
 }
 
+// enqueueOne and enqueueMany are the signatures of the ways to enqueue that an Enqueuer has too.
+
+func enqueueOne(t *model.Topic) *jen.Statement {
+	return jen.Id(enqueueName(t)).
+		Params(enqueueParams(jen.Id(payload).Id(t.GoName))...).
+		Params(jen.Qual(outboxPath, "Receipt"), jen.Error())
+}
+
+func enqueueMany(t *model.Topic) *jen.Statement {
+	return jen.Id(enqueueName(t)+"Many").
+		Params(enqueueParams(jen.Id(payload+"s").Index().Id(t.GoName))...).
+		Params(jen.Index().Qual(outboxPath, "Receipt"), jen.Error())
+}
+
+func enqueueName(t *model.Topic) string { return "Enqueue" + t.GoName }
+
+func enqueueParams(payload jen.Code) []jen.Code {
+	return []jen.Code{jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(pgxPath, "Tx"), payload, enqueueOptions()}
+}
+
+func enqueueOptions() *jen.Statement {
+	return jen.Id("opts").Op("...").Qual(outboxPath, "EnqueueOption")
+}
+
+func untypedTopic(t *model.Topic) *jen.Statement { return jen.Id(topicVar(t)).Dot("Untyped").Call() }
+
 // addEnqueue declares the three ways to enqueue.
 func addEnqueue(g *jen.Group, t *model.Topic) {
-	one, many, inBatch := "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Enqueue"+t.GoName+"InBatch"
-	topic := jen.Id(topicVar(t)).Dot("Untyped").Call()
-	ctx := jen.Id("ctx").Qual(contextPath, "Context")
-	tx := jen.Id("tx").Qual(pgxPath, "Tx")
-	opts := jen.Id("opts").Op("...").Qual(outboxPath, "EnqueueOption")
+	one, many, inBatch := enqueueName(t), enqueueName(t)+"Many", enqueueName(t)+"InBatch"
 
 	doc := one + " writes one " + t.FullName() + " event with tx: it is delivered if and only if tx commits. "
 	if isLog(t) {
@@ -146,24 +169,20 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 		doc += "If an event with its dedupe key already exists, nothing is written and the receipt has Duplicate set. "
 	}
 	addComment(g, doc+"An error leaves tx usable unless it came from PostgreSQL.")
-	g.Func().Id(one).
-		Params(ctx, tx, jen.Id(payload).Id(t.GoName), opts).
-		Params(jen.Qual(outboxPath, "Receipt"), jen.Error()).
-		Block(jen.Return(topic.Clone().Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
+	g.Func().Add(enqueueOne(t)).
+		Block(jen.Return(untypedTopic(t).Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
 	g.Line()
 
 	addComment(g, many+" writes one event for each of ps, with one statement per 1,000. The contract is that of "+one+". Receipts are in the order of ps. If one payload is invalid, no event is written.")
-	g.Func().Id(many).
-		Params(ctx, tx, jen.Id(payload+"s").Index().Id(t.GoName), opts).
-		Params(jen.Index().Qual(outboxPath, "Receipt"), jen.Error()).
-		Block(jen.Return(topic.Clone().Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"), jen.Id("opts").Op("..."))))
+	g.Func().Add(enqueueMany(t)).
+		Block(jen.Return(untypedTopic(t).Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"), jen.Id("opts").Op("..."))))
 	g.Line()
 
 	addComment(g, inBatch+" adds the event to b. Send b inside your transaction; the event costs no extra round trip. The receipt is filled in when the results of b are read.")
 	g.Func().Id(inBatch).
-		Params(jen.Id("b").Op("*").Qual(pgxPath, "Batch"), jen.Id(payload).Id(t.GoName), opts).
+		Params(jen.Id("b").Op("*").Qual(pgxPath, "Batch"), jen.Id(payload).Id(t.GoName), enqueueOptions()).
 		Params(jen.Op("*").Qual(outboxPath, "PendingReceipt"), jen.Error()).
-		Block(jen.Return(topic.Clone().Dot("EnqueueInBatch").Call(jen.Id("b"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
+		Block(jen.Return(untypedTopic(t).Dot("EnqueueInBatch").Call(jen.Id("b"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
 	g.Line()
 }
 

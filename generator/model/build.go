@@ -15,7 +15,7 @@ func Load(source []byte, name string) (*Model, diag.List) { return LoadFor(sourc
 // LoadFor is Load with an output folder: a slash path from the root of its module, "." when it is not known.
 func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 	s, findings := spec.Decode(source, name)
-	m, more := build(s, folder)
+	m, more := BuildFor(s, folder, nil)
 	all := diag.Merge(findings, more)
 	if all.HasErrors() {
 		return nil, all
@@ -26,9 +26,10 @@ func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 // Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. For a nil Spec,
 // which Decode returns for a file that it could not read, it returns no Model and no findings. Build accepts a Spec that
 // Decode had findings about, but the Model of such a Spec must not be used.
-func Build(s *spec.Spec) (*Model, diag.List) { return build(s, ".") }
+func Build(s *spec.Spec) (*Model, diag.List) { return BuildFor(s, ".", nil) }
 
-func build(s *spec.Spec, folder string) (*Model, diag.List) {
+// BuildFor is Build with an output folder, as LoadFor has, and with the frozen versions of topics, nil for none.
+func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	if s == nil {
 		return nil, nil
 	}
@@ -36,6 +37,7 @@ func build(s *spec.Spec, folder string) (*Model, diag.List) {
 		Reporter: diag.NewReporter(s.File),
 		model:    &Model{Source: filepath.Base(s.File), Package: s.Package.V, Schema: "outbox"},
 		folder:   folder,
+		past:     past,
 		types:    make(map[string]*Type),
 		enums:    make(map[*Type]bool),
 		topics:   make(map[string]*Topic),
@@ -52,6 +54,7 @@ func build(s *spec.Spec, folder string) (*Model, diag.List) {
 	}
 	b.checkPackage(s.Package)
 	b.checkSchema(s.Schema)
+	b.goNames.declare(&decl{what: "the fake of package " + spec.Show(s.Package.V), pos: s.Package.Pos, others: "rename it, or set its go: name"}, "Fake")
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")
@@ -80,6 +83,7 @@ type builder struct {
 	*diag.Reporter
 	model         *Model
 	folder        string // of the output
+	past          History
 	defaults      policy
 	types         map[string]*Type // by YAML name
 	typeNames     []string         // built-in and shared, for suggestions
@@ -153,6 +157,9 @@ func (b *builder) namespace(s *spec.Namespace) {
 		return
 	}
 	self := &decl{what: "namespace " + n.Name, pos: nameOrGo(s.Name, s.Go)}
+	if len(n.Topics) > 0 {
+		b.goNames.declare(self, n.GoName+"Enqueuer", n.GoName+"Outbox")
+	}
 	if len(n.Handled()) > 0 {
 		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")
 	}
@@ -204,6 +211,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
 	}
+	b.history(t, self)
 }
 
 // renamed sets the earlier names of the topics of n. Each name of a namespace belongs to one topic.

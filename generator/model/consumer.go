@@ -74,8 +74,23 @@ func (b *builder) consumed(s *spec.Spec) {
 	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty, "consumer: no topic has publish, so there is nothing to consume: add publish to a topic, or remove consumer")
 }
 
-// ConsumedTypes returns the shared types that the payloads of published topics use, in YAML order.
+// ConsumedTypes returns the shared types that the payloads of published topics use, in YAML order. The types that belong
+// to an older version are not among them.
 func (m *Model) ConsumedTypes() []*Type {
+	var payloads [][]*Field
+	for _, n := range m.Namespaces {
+		for _, t := range n.Published() {
+			payloads = append(payloads, t.Fields)
+			for _, p := range t.History {
+				payloads = append(payloads, p.Fields)
+			}
+		}
+	}
+	return m.typesOf(payloads...)
+}
+
+// typesOf returns the types that structs of these fields use, in YAML order.
+func (m *Model) typesOf(structs ...[]*Field) []*Type {
 	used := make(map[*Type]bool)
 	var visit func(fields []*Field)
 	visit = func(fields []*Field) {
@@ -86,10 +101,8 @@ func (m *Model) ConsumedTypes() []*Type {
 			}
 		}
 	}
-	for _, n := range m.Namespaces {
-		for _, t := range n.Published() {
-			visit(t.Fields)
-		}
+	for _, fields := range structs {
+		visit(fields)
 	}
 	var types []*Type
 	for _, t := range m.Types {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
@@ -23,7 +24,12 @@ const testdata = "../testdata"
 type errorCase struct {
 	name     string
 	source   []byte
+	lock     []byte // nil when it has none
 	findings diag.List
+}
+
+func (c errorCase) load() (*model.Model, diag.List) {
+	return generator.Load(c.source, generator.Options{Source: "outbox.yaml", Lock: c.lock})
 }
 
 func errorCases(t *testing.T) []errorCase {
@@ -39,8 +45,13 @@ func errorCases(t *testing.T) []errorCase {
 		require.NoError(t, err)
 		source, err := os.ReadFile(filepath.Join(testdata, entry.Name(), "outbox.yaml"))
 		require.NoError(t, err)
-		_, findings := model.Load(source, "outbox.yaml")
-		cases = append(cases, errorCase{entry.Name(), source, findings})
+		lock, err := os.ReadFile(filepath.Join(testdata, entry.Name(), "outbox.lock.yaml"))
+		if !errors.Is(err, fs.ErrNotExist) {
+			require.NoError(t, err)
+		}
+		c := errorCase{name: entry.Name(), source: source, lock: lock}
+		_, c.findings = c.load()
+		cases = append(cases, c)
 	}
 	require.NotEmpty(t, cases)
 	return cases
@@ -53,7 +64,7 @@ func TestGoldenFindings(t *testing.T) {
 	for _, c := range errorCases(t) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			m, findings := model.Load(c.source, "outbox.yaml")
+			m, findings := c.load()
 			require.NotEmpty(t, findings, "a case of findings needs one")
 			require.Equal(t, findings.HasErrors(), m == nil, "an error stops the generator, a warning does not")
 			var got strings.Builder

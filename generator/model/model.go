@@ -85,6 +85,7 @@ type Topic struct {
 	MaxLag       time.Duration // of a queue topic; 0 means no bound
 	Entity       *Entity       // nil when the topic names no entity
 	Publish      *Publication  // nil when the topic is not published
+	History      []*Past       // the older versions that the lock holds, oldest first
 }
 
 // FullName returns "namespace/topic".

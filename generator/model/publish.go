@@ -19,6 +19,12 @@ const (
 	Webhook Broker = "webhook"
 )
 
+// DestinationKey returns the YAML key of a destination of b: topic for kafka.
+func (b Broker) DestinationKey() string {
+	_, key, _ := strings.Cut(destinations[b].key, ".")
+	return key
+}
+
 // Publication says where the events of a topic are published.
 type Publication struct {
 	Broker      Broker

@@ -9,9 +9,10 @@ import (
 
 // decl is something in the YAML that generated names are made from. No two may share a name.
 type decl struct {
-	what string   // topic mini_chat/turn_finalized
-	pos  diag.Pos // where a finding about its name points
-	fix  string   // what to do about a name that is taken; "" means to rename, or to set go
+	what   string   // topic mini_chat/turn_finalized
+	pos    diag.Pos // where a finding about its name points
+	fix    string   // what to do about a name that is taken; "" means to rename, or to set go
+	others string   // the fix of another that wants its name; "" as before
 }
 
 // symbols is one scope of generated names. Names that differ only in case collide too: they are equal in SQL and in
@@ -49,6 +50,6 @@ func (s *symbols) declare(owner *decl, names ...string) {
 		if other.name != name {
 			taken = "differs only in case from " + other.name + " of"
 		}
-		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): %s", owner.what, name, taken, other.owner.what, other.owner.pos.Line, cmp.Or(owner.fix, "rename one, or set its go: name"))
+		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): %s", owner.what, name, taken, other.owner.what, other.owner.pos.Line, cmp.Or(owner.fix, other.owner.others, "rename one, or set its go: name"))
 	}
 }

@@ -15,7 +15,7 @@ const formatVersion = "1"
 // shapes, sorted, and what could be read despite them, so that the rules of the model can check the rest. The
 // Spec is nil when nothing could be read: the YAML does not parse, or its version is unknown. It never panics.
 func Decode(source []byte, name string) (*Spec, diag.List) {
-	d := &decoder{Reporter: diag.NewReporter(name), hints: make(map[diag.Pos]string)}
+	d := &decoder{Reporter: diag.NewReporter(name), hints: make(map[diag.Pos]string), most: maxBytes}
 	d.UseHints(d.hints)
 	root := d.parse(source)
 	if root == nil {
@@ -34,6 +34,7 @@ func Decode(source []byte, name string) (*Spec, diag.List) {
 type decoder struct {
 	*diag.Reporter
 	lines int                 // of the file
+	most  int                 // bytes of the file
 	hints map[diag.Pos]string // see addHint
 }
 

@@ -18,8 +18,8 @@ const maxBytes = 1 << 20
 // parse returns the root of the only document of source, or nil after a finding that leaves nothing to
 // decode. A source without any document has an empty mapping as its root.
 func (d *decoder) parse(source []byte) *node {
-	if len(source) > maxBytes {
-		d.Errorf(d.Pos(1, 1), diag.YAMLTooLarge, "the file has %d bytes: the limit is %d", len(source), maxBytes)
+	if len(source) > d.most {
+		d.Errorf(d.Pos(1, 1), diag.YAMLTooLarge, "the file has %d bytes: the limit is %d", len(source), d.most)
 		return nil
 	}
 	source = bytes.TrimPrefix(source, []byte("\uFEFF"))

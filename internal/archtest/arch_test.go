@@ -52,9 +52,9 @@ func TestArrows(t *testing.T) {
 		"admin":                {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift"},
 		"worker":               {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson"},
+		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
-		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/inline", "internal/absent"},
+		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
 		"schema":               {},
 		"templates":            {},
 		"internal/relay":       {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/testsignal"},
@@ -69,7 +69,8 @@ func TestArrows(t *testing.T) {
 		"internal/drift":       {},
 		"internal/doorbell":    {"internal/backoff", "internal/dbschema", "internal/dbsqlc"},
 		"internal/guard":       {},
-		"internal/incoming":    {"internal/mark", "internal/plainjson"},
+		"internal/incoming":    {"internal/mark", "internal/plainjson", "internal/upcast", "payload"},
+		"internal/upcast":      {"internal/mark", "payload"},
 		"internal/inline":      {},
 		"internal/jsonb":       {"payload"},
 		"internal/lane":        {},
@@ -87,10 +88,13 @@ func TestArrows(t *testing.T) {
 		"generator/spec":       {"generator/diag"},
 		"generator/model":      {"generator/spec", "generator/diag"},
 		"generator/emit":       {"generator/model", "templates"},
-		"generator":            {"generator/emit", "generator/model", "generator/diag"},
+		"generator/lock":       {"generator/model", "generator/spec", "generator/diag"},
+		"generator/evolve":     {"generator/lock", "generator/model", "generator/spec", "generator/diag"},
+		"generator/sample":     {"generator/model"},
+		"generator":            {"generator/emit", "generator/evolve", "generator/lock", "generator/sample", "generator/model", "generator/spec", "generator/diag"},
 		"internal/mask":        {"generator/model"},
 		"internal/fit":         {"generator/model", "payload"},
-		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret", "internal/monitor"},
+		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret", "internal/monitor"},
 		"internal/vet":         {},
 		"cmd/outboxgen":        {"internal/cli", "internal/vet"},
 	}
@@ -120,7 +124,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		case "outbox", "queue", "listener", "admin", "worker", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shutdown", "internal/testsignal":
+			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
 			continue
 		}

@@ -79,6 +79,8 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.validateCommand(),
 		a.vetCommand(),
 		a.listCommand(),
+		a.freezeCommand(),
+		a.breakingCommand(),
 		a.schemaCommand(),
 		a.migrateCommand(),
 		a.deadCommand(),
@@ -93,6 +95,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.doctorCommand(),
 		a.versionCommand(),
 	)
+	explainArgs(root)
 	return root
 }
 

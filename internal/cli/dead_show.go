@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/fit"
@@ -403,12 +404,9 @@ func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, 
 		return admin.Report{}, usage(fmt.Errorf("event %s is not a dead letter%s", filter.IDs[0], of(filter.Listener)))
 	}
 	d := letters[letter]
-	t := topicOf(m, d.Namespace, d.Topic)
-	switch {
-	case t == nil:
-		return admin.Report{}, usage(fmt.Errorf("--edit: %s has no topic %s/%s", db.config, d.Namespace, d.Topic))
-	case t.Version != d.Version:
-		return admin.Report{}, usage(fmt.Errorf("--edit: the event has version %d of %s, and %s has version %d", d.Version, t.FullName(), db.config, t.Version))
+	t, err := a.topicOfVersion(m, db.config, d.Namespace, d.Topic, d.Version)
+	if err != nil {
+		return admin.Report{}, err
 	}
 	found := fit.Check(t, text)
 	if len(found) == 0 {
@@ -422,6 +420,30 @@ func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, 
 		return admin.Report{}, &failure{exitFindings, fmt.Errorf("--edit: %s does not fit %s: %s", file, t.FullName(), strings.Join(lines, "; "))}
 	}
 	return ops.ReplayEdited(ctx, d.ID, filter.Listener, text, act)
+}
+
+// topicOfVersion returns a topic of m as it is in a version: the present one, or one that is frozen in the lock of config.
+func (a *app) topicOfVersion(m *model.Model, config, namespace, topic string, version int) (*model.Topic, error) {
+	t := topicOf(m, namespace, topic)
+	if t == nil {
+		return nil, usage(fmt.Errorf("--edit: %s has no topic %s/%s", config, namespace, topic))
+	}
+	if t.Version == version {
+		return t, nil
+	}
+	src := &source{path: config}
+	locked, err := src.lock(a)
+	if err != nil {
+		return nil, err
+	}
+	frozen, findings := generator.FrozenTopic(locked, config, t.FullName(), version)
+	if err := a.findings(findings, diag.Text); err != nil {
+		return nil, err
+	}
+	if frozen == nil {
+		return nil, usage(fmt.Errorf("--edit: the event has version %d of %s, %s has version %d, and no lock next to it has the other", version, t.FullName(), config, t.Version))
+	}
+	return frozen, nil
 }
 
 func topicOf(m *model.Model, namespace, topic string) *model.Topic {

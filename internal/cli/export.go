@@ -18,6 +18,7 @@ import (
 func (a *app) migrateGet(db *database) *cobra.Command {
 	var format, dir, prefix string
 	var first int64
+	var after int
 	var down, roles bool
 	c := &cobra.Command{
 		Use:   "get",
@@ -28,11 +29,16 @@ golang-migrate or atlas. With --dir it writes them to a folder and never overwri
 tracks what is applied: do not use outboxgen migrate up, down, status or validate for this schema. get
 needs no database.
 
+After an upgrade of outboxgen, --after prints only the migrations that are new: give the version of the newest
+migration that you have already. The first lines of each file name it, as in "outboxgen migration
+0004_operations". Unless --first says otherwise, the new files continue its numbers.
+
 With --roles it prints SQL that creates four roles without login and gives each what it needs: producer
 (enqueues), dispatcher (runs dispatchers, listeners and the inbox), operator (runs the commands for
 operators) and reader. Run it after the migrations, and again after each upgrade.`,
 		Example: `  outboxgen migrate get | psql -v ON_ERROR_STOP=1 --single-transaction
   outboxgen migrate get --format goose --dir db/migrations --first 12
+  outboxgen migrate get --format goose --dir db/migrations --after 4 --first 31
   outboxgen migrate get --roles | psql -v ON_ERROR_STOP=1 --single-transaction`,
 		Args: cobra.NoArgs,
 	}
@@ -44,15 +50,24 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 		if roles || c.Flags().Changed("role-prefix") {
 			return a.printRoles(c, schema, prefix)
 		}
-		files, err := migrate.Export(schema, migrate.Format(format), first)
+		if !c.Flags().Changed("first") && first == 1 {
+			first = 0 // continues the numbers
+		}
+		files, err := migrate.ExportAfter(schema, migrate.Format(format), first, after)
 		if err != nil {
 			return usage(err)
+		}
+		if len(files) == 0 {
+			a.notef("nothing is new after migration %d", after)
 		}
 		if down && (migrate.Format(format) != migrate.Plain || dir != "" || a.json) {
 			return usage(errors.New("--down: prints plain SQL on stdout only: remove --format, --dir and --json"))
 		}
 		switch {
 		case dir != "":
+			if migrate.Format(format) == migrate.Atlas && after > 0 && len(files) > 0 {
+				a.notef("run atlas migrate hash: atlas.sum covers all files of %s", dir)
+			}
 			return a.writeFiles(dir, files)
 		case a.json:
 			return a.printFiles(files)
@@ -65,7 +80,8 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(migrate.Formats()), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&dir, "dir", "", "`folder` to write the files to, instead of stdout")
 	_ = c.MarkFlagDirname("dir") // fails only for an undefined flag
-	c.Flags().Int64Var(&first, "first", 1, "`number` of the first file")
+	c.Flags().Int64Var(&first, "first", 1, "`number` of the first file (with --after: by default one above that version)")
+	c.Flags().IntVar(&after, "after", 0, "only the migrations after this `version`")
 	c.Flags().BoolVar(&down, "down", false, "print the SQL that removes the tables")
 	c.Flags().BoolVar(&roles, "roles", false, "print the SQL that creates roles and grants them their privileges")
 	c.Flags().StringVar(&prefix, "role-prefix", "", "`prefix` of the roles of --roles (default: the schema and an underscore)")
@@ -74,7 +90,7 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 
 // printRoles prints the SQL of --roles.
 func (a *app) printRoles(c *cobra.Command, schema, prefix string) error {
-	for _, other := range []string{"format", "dir", "first", "down"} {
+	for _, other := range []string{"format", "dir", "first", "after", "down"} {
 		if c.Flags().Changed(other) {
 			return usage(fmt.Errorf("--roles: prints SQL on stdout only: remove --%s", other))
 		}

@@ -48,9 +48,13 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	if dir == "" {
 		dir = filepath.Dir(g.path)
 	}
+	frozen, err := g.lock(a)
+	if err != nil {
+		return nil, err
+	}
 	var findings diag.List
 	warn := func(l diag.List) { findings = l }
-	files, err := generator.Generate(text, generator.Options{Source: a.shown(g.path), Folder: inModule(dir), Stubs: mode, Warn: warn})
+	files, err := generator.Generate(text, generator.Options{Source: a.shown(g.path), Folder: inModule(dir), Stubs: mode, Lock: frozen, Warn: warn})
 	if errors.As(err, &findings) || findings != nil {
 		if err := a.findings(findings, format); err != nil {
 			return nil, err
@@ -93,12 +97,17 @@ type changeList struct {
 	Changes []changeRow `json:"changes"`
 }
 
-// printChanges lists the files that were changed, or would be.
-func (a *app) printChanges(c *generator.Changes) error {
+func (a *app) changeRows(c *generator.Changes) []changeRow {
 	rows := []changeRow{}
 	for _, change := range c.Pending() {
 		rows = append(rows, changeRow{File: filepath.ToSlash(a.shown(filepath.Join(c.Dir, change.Name))), Change: change.Kind})
 	}
+	return rows
+}
+
+// printChanges lists the files that were changed, or would be.
+func (a *app) printChanges(c *generator.Changes) error {
+	rows := a.changeRows(c)
 	if a.json {
 		return a.printJSON(changeList{rows})
 	}
@@ -131,6 +140,7 @@ func (a *app) generateCommand() *cobra.Command {
 		Long: `generate checks outbox.yaml and writes the Go files that it describes next to it. It writes a file only
 if its bytes change, and writes all files or none. It removes the generated files of topics that are gone.
 It also writes stubs for handlers that are missing; a stub belongs to you and generate never changes it.
+If freeze has written outbox.lock.yaml, the payloads of older versions are generated too.
 
 generate never overwrites a file that outboxgen did not write. It refuses an output folder that holds
 another Go package, or in which another YAML generates a file of the same name. The changes are listed on
@@ -189,11 +199,7 @@ exits with 1 if there is a difference. It writes nothing.`,
 			if err != nil {
 				return err
 			}
-			report := diffReport{Changes: []changeRow{}, Diff: changes.Diff()}
-			for _, change := range changes.Pending() {
-				name := filepath.ToSlash(a.shown(filepath.Join(changes.Dir, change.Name)))
-				report.Changes = append(report.Changes, changeRow{File: name, Change: change.Kind})
-			}
+			report := diffReport{Changes: a.changeRows(changes), Diff: changes.Diff()}
 			if a.json {
 				err = a.printJSON(report)
 			} else {

@@ -90,11 +90,25 @@ that was applied has changed since, up applies nothing and says which one.`,
 		RunE: a.on(db, func(ctx context.Context, conn *pgx.Conn, schema string) error {
 			applied, err := migrate.Up(ctx, conn, schema)
 			if len(applied) == 0 && err == nil {
-				a.notef("schema %s is up to date", schema)
+				err = a.noteCurrent(ctx, conn, schema)
 			}
 			return errors.Join(err, a.printMigrations("applied", schema, applied))
 		}),
 	}
+}
+
+// noteCurrent says that there was nothing to apply, also when a newer outboxgen has migrated the schema further.
+func (a *app) noteCurrent(ctx context.Context, conn *pgx.Conn, schema string) error {
+	states, err := migrate.Status(ctx, conn, schema)
+	if err != nil {
+		return err
+	}
+	if newest := states[len(states)-1]; errors.Is(newest.Err, migrate.ErrUnknown) {
+		a.notef("schema %s is newer than this version of outboxgen: its last migration is %04d_%s; there is nothing to apply", schema, newest.Version, newest.Name)
+		return nil
+	}
+	a.notef("schema %s is up to date", schema)
+	return nil
 }
 
 func (a *app) migrateDown(db *database) *cobra.Command {
@@ -204,7 +218,7 @@ this version of outboxgen. It names each of them.`,
 				if a.json {
 					continue
 				}
-				a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, advise(s.Err))
+				a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, s.Err)
 			}
 			if a.json {
 				if err := a.printJSON(migrationList{problems}); err != nil {
@@ -218,14 +232,6 @@ this version of outboxgen. It names each of them.`,
 			return nil
 		}),
 	}
-}
-
-// advise adds the command that helps.
-func advise(err error) error {
-	if errors.Is(err, migrate.ErrPending) {
-		return fmt.Errorf("%w: run outboxgen migrate up", err)
-	}
-	return err
 }
 
 // printMigrations lists the migrations with what was done to them.

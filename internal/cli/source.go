@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
@@ -72,8 +73,20 @@ func (s *source) explain(a *app, err error) error {
 	return fmt.Errorf("read %s: %w", a.shown(s.path), err)
 }
 
-// model reads and checks the YAML. It prints the findings, and returns errReported if one of them is an error.
-func (s *source) model(a *app) (*model.Model, error) {
+// model reads and checks the YAML. It prints the findings, and returns errReported if one of them is an error. It leaves out
+// the lock: a command that works on a database needs only what the YAML says.
+func (s *source) model(a *app) (*model.Model, error) { return s.load(a, nil) }
+
+// frozenModel is model, and also checks the YAML against its lock.
+func (s *source) frozenModel(a *app) (*model.Model, error) {
+	frozen, err := s.lock(a)
+	if err != nil {
+		return nil, err
+	}
+	return s.load(a, frozen)
+}
+
+func (s *source) load(a *app, frozen []byte) (*model.Model, error) {
 	format, err := s.printer(a)
 	if err != nil {
 		return nil, err
@@ -82,11 +95,28 @@ func (s *source) model(a *app) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, findings := model.LoadFor(text, a.shown(s.path), inModule(filepath.Dir(s.path)))
+	m, findings := generator.Load(text, generator.Options{Source: a.shown(s.path), Folder: inModule(filepath.Dir(s.path)), Lock: frozen})
 	if err := a.findings(findings, format); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// lock returns the lock next to the YAML, nil if there is none.
+func (s *source) lock(a *app) ([]byte, error) { return a.readIfThere(generator.LockName(s.path)) }
+
+// readIfThere returns the content of a file, nil if it does not exist.
+func (a *app) readIfThere(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, usage(fmt.Errorf("read %s: %w", a.shown(path), pathCause(err)))
+	case text == nil:
+		return []byte{}, nil
+	}
+	return text, nil
 }
 
 // inModule returns dir as a slash path relative to the root of its module, or "." if it is not in a module.

@@ -19,12 +19,12 @@ func (a *app) validateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate",
 		Short: "Check outbox.yaml and print every finding",
-		Long: `validate checks outbox.yaml against every rule and prints all findings in one run, sorted by position. It
-prints them as text on stderr, or as data on stdout with --format json (one object per line) or
+		Long: `validate checks outbox.yaml against every rule, and against outbox.lock.yaml if freeze has written one. It prints
+all findings in one run, sorted by position: as text on stderr, or as data on stdout with --format json (one object per line) or
 --format github-actions. It exits with 1 if one of them is an error.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
-			m, err := src.model(a)
+			m, err := src.frozenModel(a)
 			if err != nil {
 				return err
 			}

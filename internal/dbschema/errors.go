@@ -23,7 +23,8 @@ func Wrap(what string, err error) error {
 		switch pg.Code {
 		case "40001":
 			return fmt.Errorf("%s: %w: %w", what, ErrSerialization, err)
-		case "42P01", "3F000":
+		// A table, a schema, a column or a function does not exist: the tables are older than this program, or there are none.
+		case "42P01", "3F000", "42703", "42883":
 			return fmt.Errorf("%s: %w (run `outboxgen migrate up`): %w", what, ErrNotMigrated, err)
 		}
 	}

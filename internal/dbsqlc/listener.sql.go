@@ -483,6 +483,18 @@ func (q *Queries) ListenerMaxLag(ctx context.Context, arg ListenerMaxLagParams) 
 	return result.RowsAffected(), nil
 }
 
+const ListenerProbe = `-- name: ListenerProbe :exec
+SELECT
+FROM outbox_schema.log, outbox_schema.listeners, outbox_schema.parked, outbox_schema.dead_letters, outbox_schema.pauses
+LIMIT 0
+`
+
+// Fails when a table does not exist that a listener needs.
+func (q *Queries) ListenerProbe(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, ListenerProbe)
+	return err
+}
+
 const ListenerRegistration = `-- name: ListenerRegistration :one
 SELECT
     count(*)::integer AS cursors,

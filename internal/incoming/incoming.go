@@ -10,6 +10,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/plainjson"
+	"github.com/outboxgen/outboxgen/internal/upcast"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 // Decoder decodes the payloads of a topic. It is safe for concurrent use.
@@ -19,12 +21,21 @@ type Decoder struct {
 	shape    *plainjson.Shape // of a strict decoder
 	nullable bool
 	version  int
+	history  upcast.Chain
+	past     map[int]*Decoder // of the versions in history
 }
 
 // NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows. A strict one
-// refuses incomplete payloads, as outbox.TopicSpec has it.
-func NewDecoder(of reflect.Type, version int, strict bool) *Decoder {
-	d := &Decoder{of: of, nullable: takesNull(of), version: version}
+// refuses incomplete payloads, as outbox.TopicSpec has it. History leads from older versions to the newest; a topic without
+// a history decodes them as the newest.
+func NewDecoder(of reflect.Type, version int, strict bool, history ...payload.Upcaster) *Decoder {
+	d := &Decoder{of: of, nullable: takesNull(of), version: version, history: history}
+	if len(history) > 0 {
+		d.past = make(map[int]*Decoder, len(history))
+		for _, u := range history {
+			d.past[u.Version()] = NewDecoder(u.From(), u.Version(), strict)
+		}
+	}
 	if strict {
 		d.plain, d.shape = plainjson.StrictOf(of), plainjson.ShapeOf(of)
 	} else {
@@ -34,10 +45,17 @@ func NewDecoder(of reflect.Type, version int, strict bool) *Decoder {
 }
 
 // Decode returns a pointer to the payload. An error is permanent, unless the payload has a newer version: then another
-// process may know it.
+// process may know it. An older payload is brought to the newest version.
 func (d *Decoder) Decode(version int, payload json.RawMessage) (any, error) {
 	if version > d.version {
 		return nil, fmt.Errorf("payload has version %d, this process knows %d", version, d.version)
+	}
+	if steps := d.history.From(version); len(steps) > 0 {
+		old, err := d.past[steps[0].Version()].Decode(steps[0].Version(), payload)
+		if err != nil {
+			return nil, err
+		}
+		return steps.Run(old, d.of)
 	}
 	p := reflect.New(d.of)
 	if d.plain.Decode(payload, p.Elem()) {

@@ -176,6 +176,13 @@ func classify(err error) (r Result) {
 	return r
 }
 
+// Marked reports whether err says what it means: it was marked, or it is one of the errors that say why an event was not
+// handled.
+func Marked(err error) bool {
+	r := classify(err)
+	return r.Class != ClassFailed || r.After != nil
+}
+
 // Delay returns how long after a failed attempt the next one is due. attempt counts from 1. The delay grows
 // exponentially from base to limit, unless the error has its own delay.
 func (r Result) Delay(base, limit time.Duration, attempt int) time.Duration {

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// ContactsEnqueuer enqueues the events of namespace contacts. Code that takes it can be tested
+// without a database: ContactsOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type ContactsEnqueuer interface {
+	// EnqueueIdentityLinked enqueues one contacts/identity_linked event with tx.
+	EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueIdentityLinkedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// ContactsOutbox is the ContactsEnqueuer that writes to PostgreSQL. Its methods call the functions
+// of the same name. The zero value is ready to use.
+type ContactsOutbox struct{}
+
+// EnqueueIdentityLinked calls the function EnqueueIdentityLinked.
+func (ContactsOutbox) EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueIdentityLinked(ctx, tx, p, opts...)
+}
+
+// EnqueueIdentityLinkedMany calls the function EnqueueIdentityLinkedMany.
+func (ContactsOutbox) EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueIdentityLinkedMany(ctx, tx, ps, opts...)
+}
 
 // ContactsHandlers handles the queue topics of namespace contacts. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// RepliesEnqueuer enqueues the events of namespace replies. Code that takes it can be tested
+// without a database: RepliesOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type RepliesEnqueuer interface {
+	// EnqueueReplyRequested enqueues one replies/reply_requested event with tx.
+	EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueReplyRequestedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// RepliesOutbox is the RepliesEnqueuer that writes to PostgreSQL. Its methods call the functions of
+// the same name. The zero value is ready to use.
+type RepliesOutbox struct{}
+
+// EnqueueReplyRequested calls the function EnqueueReplyRequested.
+func (RepliesOutbox) EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueReplyRequested(ctx, tx, p, opts...)
+}
+
+// EnqueueReplyRequestedMany calls the function EnqueueReplyRequestedMany.
+func (RepliesOutbox) EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueReplyRequestedMany(ctx, tx, ps, opts...)
+}
 
 // RepliesHandlers handles the queue topics of namespace replies. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

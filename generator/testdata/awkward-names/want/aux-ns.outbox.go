@@ -7,6 +7,7 @@ package outbox
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,30 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// AuxEnqueuer enqueues the events of namespace aux. Code that takes it can be tested without a
+// database: AuxOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type AuxEnqueuer interface {
+	// EnqueueCon enqueues one aux/con event with tx.
+	EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueConMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// AuxOutbox is the AuxEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type AuxOutbox struct{}
+
+// EnqueueCon calls the function EnqueueCon.
+func (AuxOutbox) EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueCon(ctx, tx, p, opts...)
+}
+
+// EnqueueConMany calls the function EnqueueConMany.
+func (AuxOutbox) EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueConMany(ctx, tx, ps, opts...)
+}
 
 // AuxHandlers handles the queue topics of namespace aux. A new topic adds a method, and generate
 // writes a stub for it. With --stubs=none the build fails until it is written. Embed

@@ -7,6 +7,7 @@ package outbox
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,30 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// DBTestEnqueuer enqueues the events of namespace db_test. Code that takes it can be tested without
+// a database: DBTestOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type DBTestEnqueuer interface {
+	// EnqueueCTest enqueues one db_test/c_test event with tx.
+	EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueCTestMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// DBTestOutbox is the DBTestEnqueuer that writes to PostgreSQL. Its methods call the functions of
+// the same name. The zero value is ready to use.
+type DBTestOutbox struct{}
+
+// EnqueueCTest calls the function EnqueueCTest.
+func (DBTestOutbox) EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueCTest(ctx, tx, p, opts...)
+}
+
+// EnqueueCTestMany calls the function EnqueueCTestMany.
+func (DBTestOutbox) EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueCTestMany(ctx, tx, ps, opts...)
+}
 
 // DBTestHandlers handles the queue topics of namespace db_test. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

@@ -7,6 +7,7 @@ package outbox
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,46 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// LinuxEnqueuer enqueues the events of namespace linux. Code that takes it can be tested without a
+// database: LinuxOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type LinuxEnqueuer interface {
+	// EnqueueTest enqueues one linux/test event with tx.
+	EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueTestMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueLinux enqueues one linux/linux event with tx.
+	EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueLinuxMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// LinuxOutbox is the LinuxEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type LinuxOutbox struct{}
+
+// EnqueueTest calls the function EnqueueTest.
+func (LinuxOutbox) EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueTest(ctx, tx, p, opts...)
+}
+
+// EnqueueTestMany calls the function EnqueueTestMany.
+func (LinuxOutbox) EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueTestMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueLinux calls the function EnqueueLinux.
+func (LinuxOutbox) EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueLinux(ctx, tx, p, opts...)
+}
+
+// EnqueueLinuxMany calls the function EnqueueLinuxMany.
+func (LinuxOutbox) EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueLinuxMany(ctx, tx, ps, opts...)
+}
 
 // LinuxHandlers handles the queue topics of namespace linux. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

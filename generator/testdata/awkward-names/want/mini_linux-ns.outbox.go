@@ -7,6 +7,7 @@ package outbox
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,47 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// MiniLinuxEnqueuer enqueues the events of namespace mini_linux. Code that takes it can be tested
+// without a database: MiniLinuxOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type MiniLinuxEnqueuer interface {
+	// EnqueueAWindows enqueues one mini_linux/a_windows event with tx.
+	EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueAWindowsMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueBAmd64Test enqueues one mini_linux/b_amd64_test event with tx.
+	EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueBAmd64TestMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// MiniLinuxOutbox is the MiniLinuxEnqueuer that writes to PostgreSQL. Its methods call the
+// functions of the same name. The zero value is ready to use.
+type MiniLinuxOutbox struct{}
+
+// EnqueueAWindows calls the function EnqueueAWindows.
+func (MiniLinuxOutbox) EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueAWindows(ctx, tx, p, opts...)
+}
+
+// EnqueueAWindowsMany calls the function EnqueueAWindowsMany.
+func (MiniLinuxOutbox) EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueAWindowsMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueBAmd64Test calls the function EnqueueBAmd64Test.
+func (MiniLinuxOutbox) EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueBAmd64Test(ctx, tx, p, opts...)
+}
+
+// EnqueueBAmd64TestMany calls the function EnqueueBAmd64TestMany.
+func (MiniLinuxOutbox) EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueBAmd64TestMany(ctx, tx, ps, opts...)
+}
 
 // MiniLinuxHandlers handles the queue topics of namespace mini_linux. A new topic adds a method,
 // and generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

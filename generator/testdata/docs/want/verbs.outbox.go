@@ -7,6 +7,7 @@ package docs
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,62 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// VerbsEnqueuer enqueues the events of namespace verbs. Code that takes it can be tested without a
+// database: VerbsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type VerbsEnqueuer interface {
+	// EnqueueIsFirst enqueues one verbs/is_first event with tx.
+	EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueIsFirstMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueWasFirst enqueues one verbs/was_first event with tx.
+	EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueWasFirstMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueHasName enqueues one verbs/has_name event with tx.
+	EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueHasNameMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// VerbsOutbox is the VerbsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type VerbsOutbox struct{}
+
+// EnqueueIsFirst calls the function EnqueueIsFirst.
+func (VerbsOutbox) EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueIsFirst(ctx, tx, p, opts...)
+}
+
+// EnqueueIsFirstMany calls the function EnqueueIsFirstMany.
+func (VerbsOutbox) EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueIsFirstMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueWasFirst calls the function EnqueueWasFirst.
+func (VerbsOutbox) EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueWasFirst(ctx, tx, p, opts...)
+}
+
+// EnqueueWasFirstMany calls the function EnqueueWasFirstMany.
+func (VerbsOutbox) EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueWasFirstMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueHasName calls the function EnqueueHasName.
+func (VerbsOutbox) EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueHasName(ctx, tx, p, opts...)
+}
+
+// EnqueueHasNameMany calls the function EnqueueHasNameMany.
+func (VerbsOutbox) EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueHasNameMany(ctx, tx, ps, opts...)
+}
 
 // VerbsHandlers handles the queue topics of namespace verbs. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

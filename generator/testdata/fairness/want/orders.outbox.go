@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,62 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// OrdersEnqueuer enqueues the events of namespace orders. Code that takes it can be tested without
+// a database: OrdersOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type OrdersEnqueuer interface {
+	// EnqueuePlaced enqueues one orders/placed event with tx.
+	EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueuePlacedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueShipped enqueues one orders/shipped event with tx.
+	EnqueueShipped(ctx context.Context, tx pgx.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueShippedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueShippedMany(ctx context.Context, tx pgx.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueuePaid enqueues one orders/paid event with tx.
+	EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueuePaidMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// OrdersOutbox is the OrdersEnqueuer that writes to PostgreSQL. Its methods call the functions of
+// the same name. The zero value is ready to use.
+type OrdersOutbox struct{}
+
+// EnqueuePlaced calls the function EnqueuePlaced.
+func (OrdersOutbox) EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueuePlaced(ctx, tx, p, opts...)
+}
+
+// EnqueuePlacedMany calls the function EnqueuePlacedMany.
+func (OrdersOutbox) EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueuePlacedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueShipped calls the function EnqueueShipped.
+func (OrdersOutbox) EnqueueShipped(ctx context.Context, tx pgx.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueShipped(ctx, tx, p, opts...)
+}
+
+// EnqueueShippedMany calls the function EnqueueShippedMany.
+func (OrdersOutbox) EnqueueShippedMany(ctx context.Context, tx pgx.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueShippedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueuePaid calls the function EnqueuePaid.
+func (OrdersOutbox) EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueuePaid(ctx, tx, p, opts...)
+}
+
+// EnqueuePaidMany calls the function EnqueuePaidMany.
+func (OrdersOutbox) EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueuePaidMany(ctx, tx, ps, opts...)
+}
 
 // OrdersHandlers handles the queue topics of namespace orders that are not published. A new topic
 // adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is

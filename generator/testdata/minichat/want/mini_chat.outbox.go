@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// MiniChatEnqueuer enqueues the events of namespace mini_chat. Code that takes it can be tested
+// without a database: MiniChatOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type MiniChatEnqueuer interface {
+	// EnqueueTurnFinalized enqueues one mini_chat/turn_finalized event with tx.
+	EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueTurnFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// MiniChatOutbox is the MiniChatEnqueuer that writes to PostgreSQL. Its methods call the functions
+// of the same name. The zero value is ready to use.
+type MiniChatOutbox struct{}
+
+// EnqueueTurnFinalized calls the function EnqueueTurnFinalized.
+func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueTurnFinalized(ctx, tx, p, opts...)
+}
+
+// EnqueueTurnFinalizedMany calls the function EnqueueTurnFinalizedMany.
+func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueTurnFinalizedMany(ctx, tx, ps, opts...)
+}
 
 // MiniChatHandlers handles the queue topics of namespace mini_chat. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

@@ -7,6 +7,7 @@ package shop
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// ContactsEnqueuer enqueues the events of namespace contacts. Code that takes it can be tested
+// without a database: ContactsOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type ContactsEnqueuer interface {
+	// EnqueueLinked enqueues one contacts/linked event with tx.
+	EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueLinkedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// ContactsOutbox is the ContactsEnqueuer that writes to PostgreSQL. Its methods call the functions
+// of the same name. The zero value is ready to use.
+type ContactsOutbox struct{}
+
+// EnqueueLinked calls the function EnqueueLinked.
+func (ContactsOutbox) EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueLinked(ctx, tx, p, opts...)
+}
+
+// EnqueueLinkedMany calls the function EnqueueLinkedMany.
+func (ContactsOutbox) EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueLinkedMany(ctx, tx, ps, opts...)
+}
 
 // ContactsHandlers handles the queue topics of namespace contacts. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

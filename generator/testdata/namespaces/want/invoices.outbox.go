@@ -7,6 +7,7 @@ package shop
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// InvoicesEnqueuer enqueues the events of namespace invoices. Code that takes it can be tested
+// without a database: InvoicesOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type InvoicesEnqueuer interface {
+	// EnqueueInvoiceCreated enqueues one invoices/created event with tx.
+	EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueInvoiceCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// InvoicesOutbox is the InvoicesEnqueuer that writes to PostgreSQL. Its methods call the functions
+// of the same name. The zero value is ready to use.
+type InvoicesOutbox struct{}
+
+// EnqueueInvoiceCreated calls the function EnqueueInvoiceCreated.
+func (InvoicesOutbox) EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueInvoiceCreated(ctx, tx, p, opts...)
+}
+
+// EnqueueInvoiceCreatedMany calls the function EnqueueInvoiceCreatedMany.
+func (InvoicesOutbox) EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueInvoiceCreatedMany(ctx, tx, ps, opts...)
+}
 
 // InvoicesHandlers handles the queue topics of namespace invoices. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

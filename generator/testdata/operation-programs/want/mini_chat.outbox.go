@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,63 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// MiniChatEnqueuer enqueues the events of namespace mini_chat. Code that takes it can be tested
+// without a database: MiniChatOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type MiniChatEnqueuer interface {
+	// EnqueueTurnStarted enqueues one mini_chat/turn_started event with tx.
+	EnqueueTurnStarted(ctx context.Context, tx pgx.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueTurnStartedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueTurnStartedMany(ctx context.Context, tx pgx.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueTurnFinalized enqueues one mini_chat/turn_finalized event with tx.
+	EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueTurnFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueChatOpened enqueues one mini_chat/chat_opened event with tx.
+	EnqueueChatOpened(ctx context.Context, tx pgx.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueChatOpenedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueChatOpenedMany(ctx context.Context, tx pgx.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// MiniChatOutbox is the MiniChatEnqueuer that writes to PostgreSQL. Its methods call the functions
+// of the same name. The zero value is ready to use.
+type MiniChatOutbox struct{}
+
+// EnqueueTurnStarted calls the function EnqueueTurnStarted.
+func (MiniChatOutbox) EnqueueTurnStarted(ctx context.Context, tx pgx.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueTurnStarted(ctx, tx, p, opts...)
+}
+
+// EnqueueTurnStartedMany calls the function EnqueueTurnStartedMany.
+func (MiniChatOutbox) EnqueueTurnStartedMany(ctx context.Context, tx pgx.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueTurnStartedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueTurnFinalized calls the function EnqueueTurnFinalized.
+func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueTurnFinalized(ctx, tx, p, opts...)
+}
+
+// EnqueueTurnFinalizedMany calls the function EnqueueTurnFinalizedMany.
+func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueTurnFinalizedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueChatOpened calls the function EnqueueChatOpened.
+func (MiniChatOutbox) EnqueueChatOpened(ctx context.Context, tx pgx.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueChatOpened(ctx, tx, p, opts...)
+}
+
+// EnqueueChatOpenedMany calls the function EnqueueChatOpenedMany.
+func (MiniChatOutbox) EnqueueChatOpenedMany(ctx context.Context, tx pgx.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueChatOpenedMany(ctx, tx, ps, opts...)
+}
 
 // MiniChatHandlers handles the queue topics of namespace mini_chat. A new topic adds a method, so
 // the build fails until it is written. Embed UnimplementedMiniChatHandlers to opt out. If something

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,46 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// StockEnqueuer enqueues the events of namespace stock. Code that takes it can be tested without a
+// database: StockOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type StockEnqueuer interface {
+	// EnqueueCtx enqueues one stock/ctx event with tx.
+	EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueCtxMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueCtxMany(ctx context.Context, tx pgx.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueErr enqueues one stock/err event with tx.
+	EnqueueErr(ctx context.Context, tx pgx.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueErrMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueErrMany(ctx context.Context, tx pgx.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// StockOutbox is the StockEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type StockOutbox struct{}
+
+// EnqueueCtx calls the function EnqueueCtx.
+func (StockOutbox) EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueCtx(ctx, tx, p, opts...)
+}
+
+// EnqueueCtxMany calls the function EnqueueCtxMany.
+func (StockOutbox) EnqueueCtxMany(ctx context.Context, tx pgx.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueCtxMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueErr calls the function EnqueueErr.
+func (StockOutbox) EnqueueErr(ctx context.Context, tx pgx.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueErr(ctx, tx, p, opts...)
+}
+
+// EnqueueErrMany calls the function EnqueueErrMany.
+func (StockOutbox) EnqueueErrMany(ctx context.Context, tx pgx.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueErrMany(ctx, tx, ps, opts...)
+}
 
 // StockHandlers handles the queue topics of namespace stock. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

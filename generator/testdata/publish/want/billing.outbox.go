@@ -5,6 +5,9 @@
 package events
 
 import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -12,6 +15,31 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// BillingEnqueuer enqueues the events of namespace billing. Code that takes it can be tested
+// without a database: BillingOutbox writes to PostgreSQL, and Fake records. A new topic adds
+// methods.
+type BillingEnqueuer interface {
+	// EnqueueInvoiceSent enqueues one billing/invoice_sent event with tx.
+	EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueInvoiceSentMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// BillingOutbox is the BillingEnqueuer that writes to PostgreSQL. Its methods call the functions of
+// the same name. The zero value is ready to use.
+type BillingOutbox struct{}
+
+// EnqueueInvoiceSent calls the function EnqueueInvoiceSent.
+func (BillingOutbox) EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueInvoiceSent(ctx, tx, p, opts...)
+}
+
+// EnqueueInvoiceSentMany calls the function EnqueueInvoiceSentMany.
+func (BillingOutbox) EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueInvoiceSentMany(ctx, tx, ps, opts...)
+}
 
 // NewBillingDispatcher returns a dispatcher that claims the events of namespace billing from the
 // database of pool and publishes them with cfg.Publishers["webhook"]. Call Run on it. The error

@@ -7,6 +7,7 @@ package scalars
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,46 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// TurnsEnqueuer enqueues the events of namespace turns. Code that takes it can be tested without a
+// database: TurnsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type TurnsEnqueuer interface {
+	// EnqueueEnded enqueues one turns/ended event with tx.
+	EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueEndedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueRanked enqueues one turns/ranked event with tx.
+	EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueRankedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// TurnsOutbox is the TurnsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type TurnsOutbox struct{}
+
+// EnqueueEnded calls the function EnqueueEnded.
+func (TurnsOutbox) EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueEnded(ctx, tx, p, opts...)
+}
+
+// EnqueueEndedMany calls the function EnqueueEndedMany.
+func (TurnsOutbox) EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueEndedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueRanked calls the function EnqueueRanked.
+func (TurnsOutbox) EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueRanked(ctx, tx, p, opts...)
+}
+
+// EnqueueRankedMany calls the function EnqueueRankedMany.
+func (TurnsOutbox) EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueRankedMany(ctx, tx, ps, opts...)
+}
 
 // TurnsHandlers handles the queue topics of namespace turns that are not published. A new topic
 // adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is

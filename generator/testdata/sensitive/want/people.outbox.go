@@ -7,6 +7,7 @@ package people
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,62 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// PeopleEnqueuer enqueues the events of namespace people. Code that takes it can be tested without
+// a database: PeopleOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type PeopleEnqueuer interface {
+	// EnqueueJoined enqueues one people/joined event with tx.
+	EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueJoinedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueuePaid enqueues one people/paid event with tx.
+	EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueuePaidMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueLeft enqueues one people/left event with tx.
+	EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueLeftMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// PeopleOutbox is the PeopleEnqueuer that writes to PostgreSQL. Its methods call the functions of
+// the same name. The zero value is ready to use.
+type PeopleOutbox struct{}
+
+// EnqueueJoined calls the function EnqueueJoined.
+func (PeopleOutbox) EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueJoined(ctx, tx, p, opts...)
+}
+
+// EnqueueJoinedMany calls the function EnqueueJoinedMany.
+func (PeopleOutbox) EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueJoinedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueuePaid calls the function EnqueuePaid.
+func (PeopleOutbox) EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueuePaid(ctx, tx, p, opts...)
+}
+
+// EnqueuePaidMany calls the function EnqueuePaidMany.
+func (PeopleOutbox) EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueuePaidMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueLeft calls the function EnqueueLeft.
+func (PeopleOutbox) EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueLeft(ctx, tx, p, opts...)
+}
+
+// EnqueueLeftMany calls the function EnqueueLeftMany.
+func (PeopleOutbox) EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueLeftMany(ctx, tx, ps, opts...)
+}
 
 // PeopleHandlers handles the queue topics of namespace people. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,46 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// JobsEnqueuer enqueues the events of namespace jobs. Code that takes it can be tested without a
+// database: JobsOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type JobsEnqueuer interface {
+	// EnqueueQueued enqueues one jobs/queued event with tx.
+	EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueQueuedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueDone enqueues one jobs/done event with tx.
+	EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueDoneMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// JobsOutbox is the JobsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type JobsOutbox struct{}
+
+// EnqueueQueued calls the function EnqueueQueued.
+func (JobsOutbox) EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueQueued(ctx, tx, p, opts...)
+}
+
+// EnqueueQueuedMany calls the function EnqueueQueuedMany.
+func (JobsOutbox) EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueQueuedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueDone calls the function EnqueueDone.
+func (JobsOutbox) EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueDone(ctx, tx, p, opts...)
+}
+
+// EnqueueDoneMany calls the function EnqueueDoneMany.
+func (JobsOutbox) EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueDoneMany(ctx, tx, ps, opts...)
+}
 
 // JobsHandlers handles the queue topics of namespace jobs. A new topic adds a method, so the build
 // fails until it is written. Embed UnimplementedJobsHandlers to opt out. If something that a method

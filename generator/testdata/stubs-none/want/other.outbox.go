@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -14,6 +15,30 @@ import (
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
 const _ = outbox.IsAtLeastVersion0_1_0
+
+// OtherEnqueuer enqueues the events of namespace other. Code that takes it can be tested without a
+// database: OtherOutbox writes to PostgreSQL, and Fake records. A new topic adds methods.
+type OtherEnqueuer interface {
+	// EnqueueQueuedToo enqueues one other/queued_too event with tx.
+	EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueQueuedTooMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+}
+
+// OtherOutbox is the OtherEnqueuer that writes to PostgreSQL. Its methods call the functions of the
+// same name. The zero value is ready to use.
+type OtherOutbox struct{}
+
+// EnqueueQueuedToo calls the function EnqueueQueuedToo.
+func (OtherOutbox) EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueQueuedToo(ctx, tx, p, opts...)
+}
+
+// EnqueueQueuedTooMany calls the function EnqueueQueuedTooMany.
+func (OtherOutbox) EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueQueuedTooMany(ctx, tx, ps, opts...)
+}
 
 // OtherHandlers handles the queue topics of namespace other. A new topic adds a method, and
 // generate writes a stub for it. With --stubs=none the build fails until it is written. Embed
