@@ -112,10 +112,10 @@ func TestParkedNewerVersionWaits(t *testing.T) {
 		runtimetest.SayAs(t, pool, 1, "b", 1)
 		_, err = l.Drain(t.Context())
 		require.NoError(t, err)
+		watch := listener.Watch(l)
 		stop := runtimetest.StartListener(t, l)
 		runtimetest.SayAs(t, pool, 1, "b", 2)
 		old.Await(t, 2)
-		watch := listener.Watch(l)
 		for range 5 {
 			pgtest.Receive(t, watch.Ended, "a look at what is parked")
 		}
