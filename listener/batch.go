@@ -136,7 +136,7 @@ func (b *batch) next() *entry {
 		case k.parked && e.parkedNo == 0:
 			e.status = statusParked
 		case k.stopped, b.blocked && e.parkedNo == 0:
-		case e.strange:
+		case e.newer:
 			b.stateOf(e.key).stopped = true
 		case b.mustWait(e):
 			b.stateOf(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1

@@ -21,14 +21,14 @@ func (b *batch) publish(work context.Context) {
 	defer b.workers.Done()
 	var all []*sending
 	byTarget := make(map[*relay.Target]*sending)
-	strange := make(map[string]bool) // keys with an event of an unknown version, behind which none is sent
+	newer := make(map[string]bool) // keys with an event of an unknown version, behind which none is sent
 	b.mu.Lock()
 	for _, e := range b.entries {
 		to := b.l.target(e)
 		switch {
-		case e.strange:
-			strange[e.key] = true
-		case strange[e.key]:
+		case e.newer:
+			newer[e.key] = true
+		case newer[e.key]:
 		case to != nil && to.Publisher != nil && byTarget[to] == nil:
 			byTarget[to] = &sending{b: b, to: to, done: make(chan struct{})}
 			all = append(all, byTarget[to])

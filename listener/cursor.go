@@ -32,9 +32,9 @@ type cursor struct {
 	txSearch    txSearch               // events that may have broken their transaction
 	retries     map[int64]pendingRetry // by seq, events that failed here and are not due yet
 
-	strangeUntil time.Time // until when the shard is left to others, because of an event of an unknown version
-	strangeSeq   int64     // the latest such event
-	wakesOthers  bool      // the others do not know of it yet
+	newerUntil  time.Time // until when the shard is left to others, because of an event of an unknown version
+	newerSeq    int64     // the latest such event
+	wakesOthers bool      // the others do not know of it yet
 }
 
 // unknownNo is the number of the latest lease as long as it was not read.
@@ -307,7 +307,7 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
 		e.key = r.Key
 		known[r.Key] = true
-		if c.l.isStrange(e) {
+		if c.l.isNewer(e) {
 			c.l.postpone(lease, e)
 		} else {
 			c.l.number(e)
@@ -323,7 +323,7 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 // charge counts the attempt at the event of a one-by-one lease before it is made. ours is false if another process has
 // the lease.
 func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
-	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil || lease.events[0].strange {
+	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil || lease.events[0].newer {
 		return true, nil
 	}
 	e := lease.events[0]

@@ -17,30 +17,30 @@ import (
 
 // shardLease is one lease of a shard with its events: the next events of the log, and parked ones that are due.
 type shardLease struct {
-	id            uuid.UUID
-	leaseNo       int64
-	shards        int
-	lastSeq       int64 // position of the cursor in the open window
-	retryCount    int   // attempts of the event at lastSeq+1
-	oneByOne      bool  // one event at a time, its attempt counted before it is made
-	parkedOnly    bool  // only parked events are handled; those of the log wait
-	parkedDue     bool
-	mayPark       bool // another key may be parked
-	mayParkAway   bool // likewise, if its target is unavailable
-	batchSize     int  // maximum number of events that were requested
-	scanSize      int  // maximum number of positions that were requested
-	scanned       int
-	scannedTo     int64
-	strange       *entry          // the last of events, before which the lease stops
-	strangeParked *entry          // a parked head of an unknown version
-	earlier       []*entry        // of the batches before the latest; they are done or to be parked
-	parkedNow     map[string]bool // keys of those that were not parked before
-	events        []*entry
-	parked        []*entry
-	ahead         map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
-	deadline      time.Time       // end of the lease by this process's clock
-	began         time.Time       // when its first handler was called
-	took          time.Duration   // of the round trip that read its latest batch
+	id          uuid.UUID
+	leaseNo     int64
+	shards      int
+	lastSeq     int64 // position of the cursor in the open window
+	retryCount  int   // attempts of the event at lastSeq+1
+	oneByOne    bool  // one event at a time, its attempt counted before it is made
+	parkedOnly  bool  // only parked events are handled; those of the log wait
+	parkedDue   bool
+	mayPark     bool // another key may be parked
+	mayParkAway bool // likewise, if its target is unavailable
+	batchSize   int  // maximum number of events that were requested
+	scanSize    int  // maximum number of positions that were requested
+	scanned     int
+	scannedTo   int64
+	newer       *entry          // the last of events, before which the lease stops
+	newerParked *entry          // a parked head of an unknown version
+	earlier     []*entry        // of the batches before the latest; they are done or to be parked
+	parkedNow   map[string]bool // keys of those that were not parked before
+	events      []*entry
+	parked      []*entry
+	ahead       map[int64]int32 // attempts of events past lastSeq that were tried before, 0 for what is done
+	deadline    time.Time       // end of the lease by this process's clock
+	began       time.Time       // when its first handler was called
+	took        time.Duration   // of the round trip that read its latest batch
 }
 
 // entry is one event of a lease.
@@ -60,7 +60,7 @@ type entry struct {
 	result       mark.Result
 	retry        *pendingRetry // not to be tried yet
 	away         bool          // it waits because its target is unavailable; its attempt is not counted
-	strange      bool          // this process does not know its version
+	newer        bool          // this process does not know its version
 }
 
 // entryStatus is the state of an entry in its lease.
@@ -116,7 +116,7 @@ func (l *Listener) prepare(lease *shardLease, aheadSeqs []int64, aheadAttempts [
 		if e.used = int(n); e.seq == lease.lastSeq+1 {
 			e.used = max(e.used, lease.retryCount)
 		}
-		if e.status == statusWaiting && l.isStrange(e) {
+		if e.status == statusWaiting && l.isNewer(e) {
 			lease.stopAt(e, i)
 			return
 		}
@@ -171,8 +171,8 @@ func (lease *shardLease) entries() []*entry {
 
 // reach returns the position up to which the lease has read, if every event is done.
 func (lease *shardLease) reach() int64 {
-	if lease.strange != nil {
-		return lease.strange.seq
+	if lease.newer != nil {
+		return lease.newer.seq
 	}
 	if n := len(lease.events); n == lease.batchSize { // there may be more events between here and scannedTo
 		return lease.events[n-1].seq
@@ -265,7 +265,7 @@ func (l *Listener) endLog(a *advance) {
 		p.LastSeq = stop.seq - 1
 	default:
 		p.LastSeq = lease.reach()
-		p.Closes = len(lease.events) < lease.batchSize && lease.scanned < lease.scanSize && lease.strange == nil
+		p.Closes = len(lease.events) < lease.batchSize && lease.scanned < lease.scanSize && lease.newer == nil
 	}
 	for _, seq := range slices.Sorted(maps.Keys(lease.ahead)) { // not read this time
 		if !p.Closes && seq > p.LastSeq {
@@ -376,7 +376,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 		case statusWaiting:
 			if e.head { // the attempt was counted when the event was taken
 				taken := int32(0)
-				if e.strange { // the events that were taken with it may still have killed their process
+				if e.newer { // the events that were taken with it may still have killed their process
 					taken = e.taken
 				}
 				s.Failed = append(s.Failed, e.parkedNo)

@@ -273,8 +273,8 @@ type Listener struct {
 	leaseAge      time.Duration // leaseAge, except in a test
 	takeOverAfter time.Duration // takeOverPause, except in a test
 	busy          atomic.Bool   // Run or Drain is under way
-	strangeAt     atomic.Int64  // when it gave up a shard because of an unknown version, in nanoseconds since 1970
-	strange       strangers     // the unknown versions
+	newerAt       atomic.Int64  // when it gave up a shard because of an unknown version, in nanoseconds since 1970
+	newerVersions newerVersions // the unknown versions
 	signals       listenerSignals
 }
 
@@ -331,7 +331,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
-	l.strange.log = l.log
+	l.newerVersions.log = l.log
 	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
 	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks

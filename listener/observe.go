@@ -12,7 +12,7 @@ func (l *Listener) tellClaimed(lease *shardLease, entries []*entry) {
 	}
 	events := make([]outbox.Event, 0, len(entries))
 	for _, e := range entries {
-		if e.status != statusDone && !e.strange {
+		if e.status != statusDone && !e.newer {
 			events = append(events, e.Event)
 		}
 	}
@@ -29,7 +29,7 @@ func (l *Listener) tellEnds(lease *shardLease, moved bool) {
 	for _, e := range all {
 		end := report.End{Event: e.Event}
 		switch {
-		case e.running, e.strange && e.status == statusWaiting, e.status == statusDone && !e.started: // done before
+		case e.running, e.newer && e.status == statusWaiting, e.status == statusDone && !e.started: // done before
 			continue
 		case !moved:
 		case e.status == statusDone:

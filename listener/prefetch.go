@@ -44,7 +44,7 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	switch {
 	case s.run.budget.atMost(size+1) <= len(lease.events): // the batch takes all that is left
 		return nil
-	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.strange != nil, lease.batchSize != size, lease.scanSize != size, lease.shards != s.shards:
+	case ctx.Err() != nil, s.slow, lease.oneByOne, lease.newer != nil, lease.batchSize != size, lease.scanSize != size, lease.shards != s.shards:
 		return nil
 	case len(lease.events) < size && lease.scanned < size: // the window has no more
 		return nil

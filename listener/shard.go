@@ -193,7 +193,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
 	case (w.ForeignLease || w.Kept) && s.worked: // the shard was just handed to a process that may be asleep
 		s.l.wakeOthers(s.run.DBCtx)
-	case (w.ForeignLease || w.Kept) && !s.l.metStrange():
+	case (w.ForeignLease || w.Kept) && !s.l.metNewer():
 		s.requestShard(ctx)
 	}
 	if w.ForeignLease || w.Paused || w.Blocked {
@@ -203,7 +203,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 	var due <-chan time.Time // the watch wakes an idle shard
 	switch wait := time.Until(w.due); {
 	case s.leavesToOthers():
-		state, due = shardWaiting, time.After(max(time.Until(s.strangeUntil), pause))
+		state, due = shardWaiting, time.After(max(time.Until(s.newerUntil), pause))
 	case w.Ready: // check again when the preferred process has had time to take it
 		if state == shardIdle {
 			state = shardChecking
@@ -226,7 +226,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 // leavesToOthers reports whether the shard is not to be taken now, because its next event has an unknown version. A Drain
 // has left it for good.
 func (s *shardLoop) leavesToOthers() bool {
-	return !s.strangeUntil.IsZero() && (s.run.drained != nil || time.Now().Before(s.strangeUntil))
+	return !s.newerUntil.IsZero() && (s.run.drained != nil || time.Now().Before(s.newerUntil))
 }
 
 // requestShard requests the shard if its holder has at least two more shards than this process.

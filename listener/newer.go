@@ -14,42 +14,42 @@ import (
 	"github.com/outboxgen/outboxgen/internal/process"
 )
 
-// A strange event has a payload version that is newer than the newest that this process knows. It is neither tried nor
+// A newer event has a payload version that is newer than the newest that this process knows. It is neither tried nor
 // charged, and no event of the log behind it is handled: a lease ends before it, and the shard goes to another process.
 
-// isStrange reports whether e is a strange event.
-func (l *Listener) isStrange(e *entry) bool {
+// isNewer reports whether e is a newer event.
+func (l *Listener) isNewer(e *entry) bool {
 	h, there := l.handlers[e.Namespace+"/"+e.Topic]
 	return there && e.Version > h.version
 }
 
-// stopAt ends the events of the lease with e, the first strange one.
+// stopAt ends the events of the lease with e, the first newer one.
 func (lease *shardLease) stopAt(e *entry, place int) {
-	e.strange, lease.strange = true, e
+	e.newer, lease.newer = true, e
 	lease.events = lease.events[:place+1]
 }
 
-// postpone makes e, a strange event that is parked, due again after a while.
+// postpone makes e, a newer event that is parked, due again after a while.
 func (l *Listener) postpone(lease *shardLease, e *entry) {
-	e.strange = true
+	e.newer = true
 	e.retry = &pendingRetry{until: time.Now().Add(l.cfg.PollInterval)}
-	if lease.strangeParked == nil && e.head {
-		lease.strangeParked = e
+	if lease.newerParked == nil && e.head {
+		lease.newerParked = e
 	}
 }
 
-// giveUp gives the shard of a to a process that knows the version of the strange event at which its lease stopped, and
-// notes that this process is not to take it again soon. It keeps the shard if only parked events are strange and no other
+// giveUp gives the shard of a to a process that knows the version of the newer event at which its lease stopped, and
+// notes that this process is not to take it again soon. It keeps the shard if only parked events are newer and no other
 // process knows their version.
 func (c *cursor) giveUp(ctx context.Context, a *advance) {
 	lease := a.lease
-	e := lease.strange
+	e := lease.newer
 	if e != nil && e.status == statusParked { // behind another event of its key
 		e = nil
 	}
 	atHead := e != nil
 	if !atHead {
-		e = lease.strangeParked
+		e = lease.newerParked
 	}
 	if e == nil || !atHead && c.takeOverNow { // a Drain handles the rest of the log first
 		return
@@ -59,16 +59,16 @@ func (c *cursor) giveUp(ctx context.Context, a *advance) {
 		return
 	}
 	a.params.Release, a.params.HandTo = true, to
-	c.strangeUntil = time.Now().Add(c.l.cfg.PollInterval)
-	c.wakesOthers = c.wakesOthers || c.strangeSeq != e.seq
-	c.strangeSeq = e.seq
-	c.l.strangeAt.Store(time.Now().UnixNano())
-	c.l.strange.found(e, c.l.handlers[e.Namespace+"/"+e.Topic].version, to.Valid)
+	c.newerUntil = time.Now().Add(c.l.cfg.PollInterval)
+	c.wakesOthers = c.wakesOthers || c.newerSeq != e.seq
+	c.newerSeq = e.seq
+	c.l.newerAt.Store(time.Now().UnixNano())
+	c.l.newerVersions.found(e, c.l.handlers[e.Namespace+"/"+e.Topic].version, to.Valid)
 }
 
-// idle reports whether the lease stopped at a strange event before anything was handled.
+// idle reports whether the lease stopped at a newer event before anything was handled.
 func (lease *shardLease) idle() bool {
-	if lease.strange == nil && lease.strangeParked == nil {
+	if lease.newer == nil && lease.newerParked == nil {
 		return false
 	}
 	for _, e := range lease.entries() {
@@ -93,24 +93,24 @@ func (c *cursor) knowing(ctx context.Context, e *entry) (worker pgtype.UUID) {
 	return rows[0]
 }
 
-// strangeFor is how long after it has met a strange event a process asks for no shards of others: it would give them up at
+// newerFor is how long after it has met a newer event a process asks for no shards of others: it would give them up at
 // the next such event.
-const strangeFor = 30 * time.Second
+const newerFor = 30 * time.Second
 
-// metStrange reports whether this process has met a strange event of late.
-func (l *Listener) metStrange() bool {
-	at := l.strangeAt.Load()
-	return at != 0 && time.Since(time.Unix(0, at)) < strangeFor
+// metNewer reports whether this process has met a newer event of late.
+func (l *Listener) metNewer() bool {
+	at := l.newerAt.Load()
+	return at != 0 && time.Since(time.Unix(0, at)) < newerFor
 }
 
-// strangers logs each unknown version once.
-type strangers struct {
+// newerVersions logs each unknown version once.
+type newerVersions struct {
 	log  *slog.Logger
 	mu   sync.Mutex
 	said map[string]bool
 }
 
-func (s *strangers) found(e *entry, known int, handed bool) {
+func (s *newerVersions) found(e *entry, known int, handed bool) {
 	name := fmt.Sprint(e.Namespace, "/", e.Topic, " ", e.Version)
 	s.mu.Lock()
 	said := s.said[name]
