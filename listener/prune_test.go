@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/retention"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -159,6 +160,34 @@ func TestPruneInChunks(t *testing.T) {
 	require.Equal(t, admin.PruneReport{Log: 2250, DeadLetters: 1800, BlockedBy: map[string]int64{}}, prune(t, pool, anHour))
 	require.Equal(t, 1750, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.log"))
 	require.Equal(t, 1200, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
+}
+
+// TestPruneLeavesNoHole: events behind one that is kept for a listener stay too, because that listener might have passed it
+// meanwhile, and a listener that starts now would get the kept event and not those behind it.
+func TestPruneLeavesNoHole(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	pool := pgtest.Database(t)
+	ears := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, runtimetest.NewNotes())
+	runtimetest.DrainAll(t, ears)
+	late := pgtest.Begin(t, pool, pgx.TxOptions{})
+	_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
+	require.NoError(t, err)
+	const chunk, behind = retention.PruneScan, 200
+	pgtest.Execute(t, pool, `INSERT INTO outbox.log (namespace, topic, payload, partition_key)
+		SELECT 'test', 'said', jsonb_build_object('key', 'a', 'n', n), 'a' FROM generate_series(1, $1::int) AS n`, chunk+behind)
+	runtimetest.DrainAll(t, ears)
+	require.NoError(t, late.Commit(t.Context()))
+	ageAll(t, pool, 2)
+	a := runtimetest.AdminOf(t, pool)
+	r, err := a.Prune(t.Context(), anHour)
+	require.NoError(t, err)
+	require.Equal(t, admin.PruneReport{Log: chunk - 1, Blocked: 1, BlockedBy: map[string]int64{"ears": 1}}, r)
+	require.Equal(t, behind+2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.log"))
+	runtimetest.DrainAll(t, ears)
+	r, err = a.Prune(t.Context(), anHour)
+	require.NoError(t, err)
+	require.Equal(t, admin.PruneReport{Log: behind + 2, BlockedBy: map[string]int64{}}, r)
 }
 
 func TestPruneOfTheQueue(t *testing.T) {

@@ -363,7 +363,8 @@ ORDER BY p.seq;
 -- name: LogPrune :one
 -- Deletes, of the next scan_size positions after after_seq, the events that are older than the retention of their
 -- topic and that every listener is past: visible in its finished windows, or delivered in its open one. Returns how
--- far it went, how many it deleted, and whether everything it saw was too young for any retention, which ends the walk.
+-- far it went, how many it deleted, how many are kept for a listener, and whether everything it saw was too young for any retention, which ends the walk. With
+-- count_only it deletes nothing.
 WITH retention AS MATERIALIZED (
     SELECT
         unnest(@topics::text[]) AS topic,
@@ -381,21 +382,26 @@ old AS MATERIALIZED (
     FROM seen AS s
     JOIN retention AS r ON r.topic = s.topic AND s.created_at < statement_timestamp() - r.keep
 ),
-gone AS (
-    DELETE FROM outbox_schema.log AS g
-    USING old AS o
-    WHERE g.seq = o.seq
-      AND NOT EXISTS (
+passed AS MATERIALIZED (
+    SELECT o.seq
+    FROM old AS o
+    WHERE NOT EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
         WHERE NOT (o.seq <= l.high_seq AND pg_visible_in_snapshot(o.xid, l.lo))
           AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
       )
+),
+gone AS (
+    DELETE FROM outbox_schema.log AS g
+    USING passed AS p
+    WHERE g.seq = p.seq
+      AND NOT @count_only::boolean
     RETURNING g.seq
 )
 SELECT
     (SELECT coalesce(max(s.seq), 0) FROM seen AS s)::bigint AS last_seq,
     (SELECT count(*) FROM seen)::bigint AS scanned,
-    (SELECT count(*) FROM old)::bigint AS old,
+    ((SELECT count(*) FROM old) - (SELECT count(*) FROM passed))::bigint AS blocked,
     (SELECT count(*) FROM gone)::bigint AS deleted,
     (SELECT NOT coalesce(bool_or(s.created_at < statement_timestamp() - (SELECT min(r.keep) FROM retention AS r)), false) FROM seen AS s)::boolean AS young;

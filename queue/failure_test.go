@@ -212,22 +212,6 @@ func TestWorkersAreReplaced(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-func TestNewerPayloadVersionIsNacked(t *testing.T) {
-	t.Parallel()
-	pgtest.Slow(t)
-	pool := pgtest.Database(t)
-	topic := slowRetry()
-	newer := topic
-	newer = runtimetest.Altered(newer, func(s *outbox.TopicSpec) { s.Version = 2 })
-	id := runtimetest.EnqueueJobs(t, pool, newer, runtimetest.NumberedJobs(1)...)[0]
-	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed)))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 1")
-	require.NoError(t, stop())
-	r := runtimetest.StateOf(t, pool, id)
-	require.Equal(t, "payload has version 2, this process knows 1", r.LastError)
-	require.Greater(t, r.DueIn, 29*time.Minute)
-}
-
 func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

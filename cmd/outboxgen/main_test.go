@@ -165,7 +165,7 @@ func TestReadOnlyFolder(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "outbox.yaml"), []byte(smallYAML), 0o644))
 	out, code := outbox("generate", "--out", "events")
-	require.Regexp(t, `^outboxgen: write events/[a-z_.]+: permission denied\n$`, out)
+	require.Regexp(t, `^outboxgen: write events/[a-z_.-]+: permission denied\n$`, out)
 	require.Equal(t, 3, code)
 	left, err := os.ReadDir(events)
 	require.NoError(t, err)

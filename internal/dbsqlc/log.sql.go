@@ -333,22 +333,27 @@ old AS MATERIALIZED (
     FROM seen AS s
     JOIN retention AS r ON r.topic = s.topic AND s.created_at < statement_timestamp() - r.keep
 ),
-gone AS (
-    DELETE FROM outbox_schema.log AS g
-    USING old AS o
-    WHERE g.seq = o.seq
-      AND NOT EXISTS (
+passed AS MATERIALIZED (
+    SELECT o.seq
+    FROM old AS o
+    WHERE NOT EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
         WHERE NOT (o.seq <= l.high_seq AND pg_visible_in_snapshot(o.xid, l.lo))
           AND NOT (l.in_batch AND o.seq <= l.last_seq AND pg_visible_in_snapshot(o.xid, l.hi))
       )
+),
+gone AS (
+    DELETE FROM outbox_schema.log AS g
+    USING passed AS p
+    WHERE g.seq = p.seq
+      AND NOT $5::boolean
     RETURNING g.seq
 )
 SELECT
     (SELECT coalesce(max(s.seq), 0) FROM seen AS s)::bigint AS last_seq,
     (SELECT count(*) FROM seen)::bigint AS scanned,
-    (SELECT count(*) FROM old)::bigint AS old,
+    ((SELECT count(*) FROM old) - (SELECT count(*) FROM passed))::bigint AS blocked,
     (SELECT count(*) FROM gone)::bigint AS deleted,
     (SELECT NOT coalesce(bool_or(s.created_at < statement_timestamp() - (SELECT min(r.keep) FROM retention AS r)), false) FROM seen AS s)::boolean AS young
 `
@@ -358,31 +363,34 @@ type LogPruneParams struct {
 	RetentionsUs []int64
 	AfterSeq     int64
 	ScanSize     int32
+	CountOnly    bool
 }
 
 type LogPruneRow struct {
 	LastSeq int64
 	Scanned int64
-	Old     int64
+	Blocked int64
 	Deleted int64
 	Young   bool
 }
 
 // Deletes, of the next scan_size positions after after_seq, the events that are older than the retention of their
 // topic and that every listener is past: visible in its finished windows, or delivered in its open one. Returns how
-// far it went, how many it deleted, and whether everything it saw was too young for any retention, which ends the walk.
+// far it went, how many it deleted, how many are kept for a listener, and whether everything it saw was too young for any retention, which ends the walk. With
+// count_only it deletes nothing.
 func (q *Queries) LogPrune(ctx context.Context, arg LogPruneParams) (LogPruneRow, error) {
 	row := q.db.QueryRow(ctx, LogPrune,
 		arg.Topics,
 		arg.RetentionsUs,
 		arg.AfterSeq,
 		arg.ScanSize,
+		arg.CountOnly,
 	)
 	var i LogPruneRow
 	err := row.Scan(
 		&i.LastSeq,
 		&i.Scanned,
-		&i.Old,
+		&i.Blocked,
 		&i.Deleted,
 		&i.Young,
 	)

@@ -21,7 +21,9 @@ const (
 )
 
 // Log deletes events of topics ("namespace/topic") that are older than their retention and that every listener
-// has passed, walking the log once from its beginning as far as anything is old enough.
+// has passed, walking the log once from its beginning as far as anything is old enough. What comes behind the positions where
+// some events are kept for a listener is only counted. By the time the walk comes there, that listener may have passed both,
+// and a listener that starts at the earliest event would find a hole between what was kept and what follows.
 func Log(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (deleted, blocked int, err error) {
 	if len(topics) == 0 {
 		return 0, 0, nil
@@ -41,7 +43,8 @@ func Log(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics ma
 			return deleted, blocked, err
 		}
 		deleted += int(row.Deleted)
-		blocked += int(row.Old - row.Deleted)
+		blocked += int(row.Blocked)
+		p.CountOnly = blocked > 0
 		if row.Young || row.Scanned < PruneScan {
 			return deleted, blocked, nil
 		}
