@@ -65,11 +65,12 @@ func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Res
 	t.hooks.Started(ctx, told)
 	began := time.Now()
 	over := t.callBegins(began)
-	errs := checkBehind(events, t.deliver(ctx, events, true))
+	errs := t.deliver(ctx, events, true)
 	if over(); told != nil {
 		t.hooks.Finished(ctx, told, slices.Clone(errs), time.Since(began))
 	}
 	results := mark.All(errs)
+	checkBehind(events, results)
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
@@ -140,24 +141,24 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 	return errs
 }
 
-// checkBehind replaces outbox.ErrBehind where no event of the same key has failed before: without a failure to wait for, such
-// an event would be tried again immediately, for ever.
-func checkBehind(events []publish.Outgoing, errs []error) []error {
+// checkBehind replaces results that say "behind a failed event" where no event of the same key has failed before: without a
+// failure to wait for, such an event would be tried again immediately, for ever. It looks at results and not at errors, because
+// the methods of errors are user code.
+func checkBehind(events []publish.Outgoing, results []mark.Result) {
 	var failed map[string]bool
-	for i, err := range errs {
+	for i, r := range results {
 		key := events[i].Key
 		switch {
-		case err == nil:
+		case r.Class == mark.ClassDone:
 			continue
-		case errors.Is(err, outbox.ErrBehind) && (key == "" || !failed[key]):
-			errs[i] = errors.New("publisher returned outbox.ErrBehind for an event whose key has no failed event before it")
+		case r.Behind && (key == "" || !failed[key]):
+			results[i] = mark.New(mark.ClassFailed, "publisher returned outbox.ErrBehind for an event whose key has no failed event before it")
 		}
 		if failed == nil {
 			failed = make(map[string]bool)
 		}
 		failed[key] = true
 	}
-	return errs
 }
 
 // Prepare makes the outgoing form of n events, and returns a result for each that cannot be published: the codec of a
