@@ -216,7 +216,8 @@ func TestFakeEqualsPostgreSQL(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	fake := events.NewFakeShop()
-	calendar := events.FakeCalendar{Fake: fake.Fake}
+	shared := fake.Fake
+	calendar := events.FakeCalendar{Fake: shared}
 	worlds := []*world{
 		{begin: pool.Begin, shop: events.ShopOutbox{}, calendar: events.CalendarOutbox{}},
 		{begin: fake.Begin, shop: fake, calendar: calendar},
